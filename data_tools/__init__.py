@@ -1,0 +1,1 @@
+"""Raw text to what training reads: tokenizer, .bin/.idx, checks."""
