@@ -1,0 +1,247 @@
+"""Ranks by fork, from a process that has imported Paddle once.
+
+Importing Paddle and paddlenlp costs seconds in every process; a fork of a process that has them is there at once. So
+tests and rehearsals start their ranks this way, with the environment that `paddle.distributed.launch` would give them:
+
+    outcome = run_ranks(8, main, "log")        # main(rank) runs in each of eight processes
+
+What the caller must know:
+- Run no operator before the fork, neither Paddle's nor NumPy's matrix product: threads of an OpenMP runtime do not survive
+  it. (Each rank may still choose its threads: Paddle starts its runtime with the first operator.)
+- Paddle reads its place among the ranks at import, long before there are any. It is reset and checked here, because a rank
+  that believes to be alone trains happily and exits 0.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.errors import UserError
+from launch.processes.logs import Follower, first_to_fail, log_path
+from launch.processes.orphans import die_with_parent
+from launch.processes.signals import recorded_signals
+
+POLL_SECONDS = 0.02
+TIMED_OUT = 124  # exit code, as of timeout(1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of several ranks ended.
+
+    exit_codes:  one per rank, as a shell shows them (128 + N for a rank ended by signal N)
+    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N when the run was
+                 ended by signal N, 124 when it met its time limit
+    failed_rank: the rank that failed first, None when none did
+    """
+
+    exit_codes: tuple[int, ...]
+    exit_code: int
+    failed_rank: int | None
+
+
+def run_ranks(
+    n: int,
+    function: Callable[[int], None],
+    log_dir: str | Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    tee: bool = False,
+    time_limit: float | None = None,
+    grace: float = 5.0,
+) -> Outcome:
+    """Call function(rank) in n forked processes and wait for them; call from the main thread.
+
+    Rank r writes to log_dir/workerlog.r; with `tee`, rank 0's output appears on stdout, too. `environment` is set in each
+    rank on top of its place among the ranks. SIGINT and SIGTERM reach every rank; when one rank fails, or after
+    `time_limit` seconds, the others get SIGTERM. Who is still there `grace` seconds later (at once, at a second signal)
+    gets SIGKILL, as do processes that a rank left behind.
+    """
+    log_dir = Path(log_dir)
+    log_dir.mkdir(parents=True, exist_ok=True)
+    for rank in range(n):
+        log_path(log_dir, rank).write_bytes(b"")
+    follower = Follower(log_path(log_dir, 0), sys.stdout) if tee else None
+    sys.stdout.flush()
+    sys.stderr.flush()
+    endpoints = [f"127.0.0.1:{port}" for port in _free_ports(n)]
+    ranks = _Ranks(grace)
+    with recorded_signals() as signals:
+        try:
+            for rank, endpoint in enumerate(endpoints):
+                place = rank_environment(rank, endpoints) | dict(environment or {})
+                ranks.fork(place, lambda: _be_rank(n, function, rank, log_path(log_dir, rank)))
+            return _wait(ranks, log_dir, signals, follower, time_limit)
+        except BaseException:
+            ranks.send(signal.SIGKILL)
+            raise
+
+
+def rank_environment(rank: int, endpoints: list[str]) -> dict[str, str]:
+    """What paddle.distributed.launch sets for a rank on CPU, and this rank's share of the cores."""
+    n = len(endpoints)
+    return {
+        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_GLOBAL_SIZE": str(n),
+        "PADDLE_LOCAL_SIZE": str(n),
+        "PADDLE_GLOBAL_RANK": str(rank),
+        "PADDLE_LOCAL_RANK": str(rank),
+        "PADDLE_NNODES": "1",
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINERS_NUM": str(n),
+        "PADDLE_RANK_IN_NODE": str(rank),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_DISTRI_BACKEND": "gloo",
+        "FLAGS_selected_cpus": str(rank),
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // n)),
+    }
+
+
+def _be_rank(n: int, function: Callable[[int], None], rank: int, log: Path) -> int:
+    """The life of a rank; returns its exit code."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    try:
+        _enter_world(n)
+        function(rank)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _enter_world(n: int) -> None:
+    """Have a Paddle that was imported before the fork read this rank's place anew."""
+    parallel = sys.modules.get("paddle.distributed.parallel")
+    if parallel is None:
+        return
+    parallel._global_parallel_env = None
+    world_size = sys.modules["paddle.distributed"].get_world_size()
+    if world_size != n:
+        raise RuntimeError(f"rank started as one of {n}, but Paddle sees a world of {world_size}")
+
+
+class _Ranks:
+    """The forked processes: exit codes of those that have ended, signals to the others."""
+
+    def __init__(self, grace: float):
+        self.grace = grace
+        self.pids: list[int] = []
+        self.codes: list[int | None] = []
+        self.kill_at: float | None = None  # set once they have been told to stop
+
+    def fork(self, environment: Mapping[str, str], life: Callable[[], int]) -> None:
+        """Start the next rank, which exits with what life() returns."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            self.pids.append(pid)
+            self.codes.append(None)
+            return
+        exit_code = 1
+        try:
+            os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent alone, which forwards it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.environ.update(environment)
+            die_with_parent()
+            if os.getppid() == parent:  # else it was gone before we could ask to die with it
+                exit_code = life()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(exit_code)  # not sys.exit: what the parent registered to do at its exit is not ours to do
+
+    def running(self) -> list[int]:
+        return [pid for pid, code in zip(self.pids, self.codes) if code is None]
+
+    def failed(self) -> list[int]:
+        return [rank for rank, code in enumerate(self.codes) if code]
+
+    def reap(self) -> None:
+        """Note the exit codes of those that have ended, and end what they started."""
+        for rank, pid in enumerate(self.pids):
+            if self.codes[rank] is not None:
+                continue
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            _signal_group(pid, signal.SIGKILL)  # before waitpid: until then nobody else can be given its number
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            self.codes[rank] = 128 - code if code < 0 else code
+
+    def send(self, number: int) -> None:
+        for pid in self.running():
+            _signal_group(pid, number)
+
+    def stop(self, number: int) -> None:
+        """Ask with a signal; after the time of grace, or when asked again, they are killed (by `kill_if_due`)."""
+        self.send(number)
+        now = time.monotonic()
+        self.kill_at = now + self.grace if self.kill_at is None else now
+
+    def kill_if_due(self) -> None:
+        if self.kill_at is not None and time.monotonic() >= self.kill_at:
+            self.send(signal.SIGKILL)
+
+
+def _wait(
+    ranks: _Ranks, log_dir: Path, signals: list[int], follower: Follower | None, time_limit: float | None
+) -> Outcome:
+    start = time.monotonic()
+    exit_code, failed_rank = 0, None
+    while ranks.running():
+        time.sleep(POLL_SECONDS)
+        ranks.reap()
+        if follower:
+            follower.copy()
+        if signals:
+            number = signals.pop(0)
+            exit_code = exit_code or 128 + number
+            ranks.stop(number)
+        elif ranks.kill_at is not None:
+            ranks.kill_if_due()
+        elif ranks.failed():
+            failed_rank = first_to_fail(log_dir, ranks.failed())
+            exit_code = max(ranks.codes[rank] for rank in ranks.failed())
+            ranks.stop(signal.SIGTERM)
+        elif time_limit is not None and time.monotonic() - start > time_limit:
+            exit_code = TIMED_OUT
+            ranks.stop(signal.SIGTERM)
+    return Outcome(tuple(ranks.codes), exit_code, failed_rank)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """Send a signal to a rank and all that it started."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        os.kill(pid, number)  # so young that it does not lead its group yet
+
+
+def _free_ports(n: int) -> list[int]:
+    """n different ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(n)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

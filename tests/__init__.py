@@ -1,0 +1,1 @@
+"""Tests; a package so that a process of its own can import a test's functions by name (tests/ranks.py)."""

@@ -1,0 +1,121 @@
+"""Run functions on several ranks that share one import of Paddle.
+
+    def test_x(ranks):
+        first, second = ranks(2, "tests.rehearsal.cases:losses", "stage2")
+
+calls losses("stage2") from tests/rehearsal/cases.py on two ranks and gives what each returned, through JSON (floats exact).
+Arrays are better saved by the function into a directory of the test. A rank that raises fails the test with its traceback.
+
+One server process a session (`python -m tests.ranks`) imports Paddle and forks the ranks of every call, because pytest's own
+process must not import it: it would cost every run seconds, and operators run before a fork break the ranks.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from launch.processes.fork import TIMED_OUT, run_ranks
+from launch.processes.logs import last_lines, log_path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class RankServer:
+    """The test's end: starts the server at the first call, and anew should it have died."""
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+
+    def __call__(
+        self,
+        n: int,
+        function: str,
+        *args,
+        environment: dict[str, str] | None = None,
+        time_limit: float = 120,
+    ) -> list:
+        """What each of n ranks returned from function ("package.module:name") called with args (JSON values)."""
+        with tempfile.TemporaryDirectory() as directory:
+            job = {
+                "n": n,
+                "function": function,
+                "args": args,
+                "environment": environment or {},
+                "time_limit": time_limit,
+                "directory": directory,
+            }
+            outcome = self._ask(job)
+            if outcome["exit_code"] != 0:
+                raise AssertionError(_explain(job, outcome))
+            return [json.loads(_result_path(directory, rank).read_text()) for rank in range(n)]
+
+    def close(self) -> None:
+        if self.process:
+            self.process.stdin.close()
+            self.process.wait(timeout=30)
+            self.process = None
+
+    def _ask(self, job: dict) -> dict:
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "tests.ranks"],
+                cwd=ROOT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the server of ranks has died: run `python -m tests.ranks < /dev/null` to see why")
+        return json.loads(answer)
+
+
+def _result_path(directory: str, rank: int) -> Path:
+    return Path(directory) / f"result.{rank}.json"
+
+
+def _explain(job: dict, outcome: dict) -> str:
+    lines = [f"{job['function']} on {job['n']} ranks ended with exit codes {outcome['exit_codes']}"]
+    if outcome["exit_code"] == TIMED_OUT:
+        lines.append(f"after its time limit of {job['time_limit']} s")
+    shown = range(job["n"]) if outcome["failed_rank"] is None else [outcome["failed_rank"]]
+    for rank in shown:
+        lines.append(f"--- rank {rank} ---\n{last_lines(log_path(job['directory'], rank), 60)}")
+    return "\n".join(lines)
+
+
+def serve() -> None:
+    """Import once, then answer one line of JSON with another until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not come between the answers
+    import paddle  # noqa: F401
+    import paddlenlp.trainer  # noqa: F401
+    import paddlenlp.transformers  # noqa: F401
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        outcome = run_ranks(
+            job["n"],
+            lambda rank: _run_job(job, rank),
+            job["directory"],
+            environment=job["environment"],
+            time_limit=job["time_limit"],
+        )
+        print(json.dumps(vars(outcome)), file=answers, flush=True)
+
+
+def _run_job(job: dict, rank: int) -> None:
+    module, _, name = job["function"].partition(":")
+    result = getattr(importlib.import_module(module), name)(*job["args"])
+    _result_path(job["directory"], rank).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    serve()
