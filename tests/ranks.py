@@ -3,11 +3,13 @@
     def test_x(ranks):
         first, second = ranks(2, "tests.rehearsal.cases:losses", "stage2")
 
-calls losses("stage2") from tests/rehearsal/cases.py on two ranks and gives what each returned, through JSON (floats exact).
-Arrays are better saved by the function into a directory of the test. A rank that raises fails the test with its traceback.
+calls losses("stage2") from tests/rehearsal/cases.py on two ranks and gives what each returned, through JSON
+(floats exact). Arrays are better saved by the function into a directory of the test. A rank that raises fails
+the test with its traceback.
 
-One server process a session (`python -m tests.ranks`) imports Paddle and forks the ranks of every call, because pytest's own
-process must not import it: it would cost every run seconds, and operators run before a fork break the ranks.
+One server process a session (`python -m tests.ranks`) imports Paddle and forks the ranks of every call,
+because pytest's own process must not import it: it would cost every run seconds, and operators run before a
+fork break the ranks.
 """
 
 import importlib
@@ -38,7 +40,7 @@ class RankServer:
         environment: dict[str, str] | None = None,
         time_limit: float = 120,
     ) -> list:
-        """What each of n ranks returned from function ("package.module:name") called with args (JSON values)."""
+        """What each of n ranks returned from function ("package.module:name"), called with args (JSON)."""
         with tempfile.TemporaryDirectory() as directory:
             job = {
                 "n": n,
@@ -73,7 +75,7 @@ class RankServer:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            raise RuntimeError("the server of ranks has died: run `python -m tests.ranks < /dev/null` to see why")
+            raise RuntimeError("the server of ranks has died; see why: python -m tests.ranks < /dev/null")
         return json.loads(answer)
 
 

@@ -1,15 +1,17 @@
 """Ranks by fork, from a process that has imported Paddle once.
 
-Importing Paddle and paddlenlp costs seconds in every process; a fork of a process that has them is there at once. So
-tests and rehearsals start their ranks this way, with the environment that `paddle.distributed.launch` would give them:
+Importing Paddle and paddlenlp costs seconds in every process; a fork of a process that has them is there at
+once. So tests and rehearsals start their ranks this way, with the environment that
+`paddle.distributed.launch` would give them:
 
     outcome = run_ranks(8, main, "log")        # main(rank) runs in each of eight processes
 
 What the caller must know:
-- Run no operator before the fork, neither Paddle's nor NumPy's matrix product: threads of an OpenMP runtime do not survive
-  it. (Each rank may still choose its threads: Paddle starts its runtime with the first operator.)
-- Paddle reads its place among the ranks at import, long before there are any. It is reset and checked here, because a rank
-  that believes to be alone trains happily and exits 0.
+- Run no operator before the fork, neither Paddle's nor NumPy's matrix product: threads of an OpenMP runtime
+  do not survive it. (Each rank may still choose its threads: Paddle starts its runtime with the first
+  operator.)
+- Paddle reads its place among the ranks at import, long before there are any. It is reset and checked here,
+  because a rank that believes to be alone trains happily and exits 0.
 """
 
 import os
@@ -36,8 +38,8 @@ class Outcome:
     """How a run of several ranks ended.
 
     exit_codes:  one per rank, as a shell shows them (128 + N for a rank ended by signal N)
-    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N when the run was
-                 ended by signal N, 124 when it met its time limit
+    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N when the run
+                 was ended by signal N, 124 when it met its time limit
     failed_rank: the rank that failed first, None when none did
     """
 
@@ -58,10 +60,10 @@ def run_ranks(
 ) -> Outcome:
     """Call function(rank) in n forked processes and wait for them; call from the main thread.
 
-    Rank r writes to log_dir/workerlog.r; with `tee`, rank 0's output appears on stdout, too. `environment` is set in each
-    rank on top of its place among the ranks. SIGINT and SIGTERM reach every rank; when one rank fails, or after
-    `time_limit` seconds, the others get SIGTERM. Who is still there `grace` seconds later (at once, at a second signal)
-    gets SIGKILL, as do processes that a rank left behind.
+    Rank r writes to log_dir/workerlog.r; with `tee`, rank 0's output appears on stdout, too. `environment` is
+    set in each rank on top of its place among the ranks. SIGINT and SIGTERM reach every rank; when one rank
+    fails, or after `time_limit` seconds, the others get SIGTERM. Who is still there `grace` seconds later (at
+    once, at a second signal) gets SIGKILL, as do processes that a rank left behind.
     """
     log_dir = Path(log_dir)
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,7 @@ class _Ranks:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(exit_code)  # not sys.exit: what the parent registered to do at its exit is not ours to do
+            os._exit(exit_code)  # not sys.exit: what the parent does at its exit is not ours to do
 
     def running(self) -> list[int]:
         return [pid for pid, code in zip(self.pids, self.codes) if code is None]
@@ -182,7 +184,7 @@ class _Ranks:
                 continue
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
-            _signal_group(pid, signal.SIGKILL)  # before waitpid: until then nobody else can be given its number
+            _signal_group(pid, signal.SIGKILL)  # before waitpid, which frees the group's number for others
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             self.codes[rank] = 128 - code if code < 0 else code
 
@@ -191,7 +193,7 @@ class _Ranks:
             _signal_group(pid, number)
 
     def stop(self, number: int) -> None:
-        """Ask with a signal; after the time of grace, or when asked again, they are killed (by `kill_if_due`)."""
+        """Ask with a signal; after the time of grace, or when asked again, `kill_if_due` kills."""
         self.send(number)
         now = time.monotonic()
         self.kill_at = now + self.grace if self.kill_at is None else now

@@ -1,4 +1,4 @@
-"""Log files of ranks: named as paddle.distributed.launch names them, followed on the terminal, quoted on failure."""
+"""Log files of ranks, named as paddle.distributed.launch names them."""
 
 import os
 import sys
@@ -28,8 +28,8 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
 def first_to_fail(log_dir: Path, ranks: list[int]) -> int:
     """Of ranks that failed within one look, the one that failed first.
 
-    A rank whose peer has died fails on the lost connection within milliseconds, and its complaint hides the cause. The
-    rank that failed first also wrote to its log for the last time first.
+    A rank whose peer has died fails on the lost connection within milliseconds, and its complaint hides the
+    cause. The rank that failed first also wrote to its log for the last time first.
     """
     return min(ranks, key=lambda rank: log_path(log_dir, rank).stat().st_mtime_ns)
 
@@ -54,10 +54,8 @@ class Follower:
             self.stream.flush()
 
 
-def print_failure(rank: int, exit_code: int, log_dir: Path, quote: bool = True, file: TextIO | None = None) -> None:
-    """Say which rank failed and how; with `quote`, show the end of its log, too."""
-    file = file or sys.stderr
+def print_failure(rank: int, exit_code: int, log_dir: Path) -> None:
+    """Say which rank failed and how, and show the end of its log, on stderr."""
     path = log_path(log_dir, rank)
-    print(f"\nrank {rank} failed with exit code {exit_code}{'; the end of ' + str(path) + ':' if quote else ''}", file=file)
-    if quote:
-        print(last_lines(path), file=file)
+    print(f"\nrank {rank} failed with exit code {exit_code}; the end of {path}:", file=sys.stderr)
+    print(last_lines(path), file=sys.stderr)

@@ -1,8 +1,8 @@
 """No process outlives the one that started it, however that one ended (Linux).
 
-`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed. Two calls of the
-kernel mend that: a rank asks to die with its parent, and whoever supervises a launcher becomes the new parent of every
-orphan below it, so that it can find and end them.
+`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed. Two
+calls of the kernel mend that: a rank asks to die with its parent, and whoever supervises a launcher becomes
+the new parent of every orphan below it, so that it can find and end them.
 """
 
 import ctypes
@@ -17,8 +17,8 @@ PR_SET_CHILD_SUBREAPER = 36
 def die_with_parent() -> None:
     """Have the kernel kill this process when the process that started it ends.
 
-    Only for a rank, that is where the launcher has set PADDLE_TRAINER_ID: a training started by hand without a launcher
-    must survive the end of its shell.
+    Only for a rank, that is where the launcher has set PADDLE_TRAINER_ID: a training started by hand without
+    a launcher must survive the end of its shell.
     """
     if "PADDLE_TRAINER_ID" in os.environ:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

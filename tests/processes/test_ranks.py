@@ -19,7 +19,7 @@ def test_floats_come_back_exact(ranks):
 
 
 def test_failing_rank_shows_its_traceback(ranks):
-    with pytest.raises(AssertionError, match=r"(?s)--- rank 1 ---.*Traceback.*ValueError: a mistake on rank 1"):
+    with pytest.raises(AssertionError, match=r"(?s)rank 1 ---.*Traceback.*ValueError: a mistake on rank 1"):
         ranks(2, f"{CASES}:fail_on_rank", 1)
 
 
