@@ -1,0 +1,8 @@
+"""The one exception for data that a user can mend."""
+
+
+class DataError(ValueError):
+    """Data or options for it that cannot be used: shown as its message alone, without a traceback, exit code 2.
+
+    The message names the file (and line), what was found, what was expected and the fix.
+    """
