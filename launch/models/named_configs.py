@@ -1,0 +1,45 @@
+"""Model configurations by name, from the checked-in files in configs/, from a file or from a model directory."""
+
+import json
+from pathlib import Path
+
+from launch.errors import UserError
+
+CONFIGS = Path(__file__).parent / "configs"
+
+
+def config_names() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("*.json"))
+
+
+def find_config(model_name_or_path: str) -> Path:
+    """The configuration file that a name or a path means.
+
+    Understood, in this order: a model directory with config.json, a path to a .json file, a name of a checked-in
+    configuration with or without its owner (`facebook/llama-7b` is `llama-7b`).
+    Raises UserError when it is none of these.
+    """
+    path = Path(model_name_or_path).expanduser()
+    if (path / "config.json").is_file():
+        return path / "config.json"
+    if path.suffix == ".json" and path.is_file():
+        return path
+    named = CONFIGS / f"{path.name}.json"
+    if named.is_file():
+        return named
+    raise UserError(
+        f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "
+        f"configuration by name. Names: {', '.join(config_names())}."
+    )
+
+
+def load_config(model_name_or_path: str) -> dict:
+    """The configuration as a dictionary. Raises UserError when there is none or it is not a JSON object."""
+    path = find_config(model_name_or_path)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}).") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise UserError(f"{path}: no key 'model_type'; is this a model's configuration?")
+    return config

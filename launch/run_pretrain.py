@@ -1,0 +1,57 @@
+"""Pretrain a causal language model with PaddleNLP: build, train, evaluate.
+
+    python -m paddle.distributed.launch --gpus 0,1,2,3,4,5,6,7 launch/run_pretrain.py \
+        --model_name_or_path facebook/llama-7b --input_dir ./data --output_dir ./checkpoints/llama-7b \
+        --sharding stage2 --fp16 1 --fp16_opt_level O2 --max_steps 10000 --do_train 1 --do_eval 1
+
+One card or a CPU: the same without `-m paddle.distributed.launch --gpus ...`; several processes on a CPU:
+`-m paddle.distributed.launch --nproc_per_node 2 --backend gloo`. Every flag: --help. Ready recipes: recipes/.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.entry import guarded, prepare_process
+
+
+def main(argv: list[str]) -> None:
+    started = time.time()
+    process_lines = prepare_process(argv)  # before Paddle is imported
+
+    from launch.training.announce import announce
+    from launch.training.arguments import parse_pretrain
+    from launch.training.data import open_data
+    from launch.training.decisions import decide
+    from launch.training.device import set_device
+    from launch.training.model import build_config, build_model, load_tokenizer
+    from launch.training.output import open_output
+    from launch.training.pretraining import build_trainer, finish
+
+    # Build
+    model_args, data_args, training_args = parse_pretrain(argv)
+    set_device(training_args.device)
+    open_output(training_args)
+    decisions = decide(model_args, training_args)
+    config = build_config(model_args, data_args, training_args, decisions)
+    tokenizer = load_tokenizer(model_args)
+    data = open_data(data_args, training_args, config.vocab_size)
+    model = build_model(config, model_args, training_args)
+    trainer = build_trainer(model, tokenizer, data, data_args, training_args)
+    announce(process_lines, decisions, trainer)
+
+    # Train
+    if training_args.do_train:
+        trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+        trainer.save_model()
+
+    # Evaluate
+    evaluation = trainer.evaluate() if training_args.do_eval else None
+    finish([model_args, data_args, training_args], trainer, evaluation, started)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

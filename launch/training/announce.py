@@ -1,0 +1,50 @@
+"""What a run says before its first step: the layout, the decisions, and what the data and steps amount to."""
+
+from launch.training.ranks import rank
+from launch.training.summary import topology
+
+
+def announce(lines: list[str], decisions, trainer) -> None:
+    """Print the start of a run on rank 0."""
+    if rank() != 0:
+        return
+    lines = [*lines, describe_layout(trainer), *decisions.lines]
+    if trainer.args.do_train:
+        lines.append(describe_steps(trainer))
+    print("\n".join(lines), flush=True)
+
+
+def describe_layout(trainer) -> str:
+    args = trainer.args
+    shape = trainer.throughput.shape
+    layout = topology(args)
+    sharding = "+".join(option.value for option in args.sharding)
+    parts = [
+        f"{name} {degree}"
+        for name, degree in [
+            ("data parallel", layout["data_parallel_degree"]),
+            (f"sharding {sharding}", layout["sharding_parallel_degree"]),
+            ("tensor parallel", layout["tensor_parallel_degree"]),
+            ("pipeline parallel", layout["pipeline_parallel_degree"]),
+        ]
+        if degree > 1
+    ]
+    processes = "1 process" if layout["processes"] == 1 else f"{layout['processes']} processes ({', '.join(parts)})"
+    dtype = str(trainer.model.config.dtype)
+    return f"model: {trainer.model.config.model_type}, {shape.parameters:,} parameters, {dtype}, {processes}"
+
+
+def describe_steps(trainer) -> str:
+    """Tokens a step, steps an epoch, epochs of this run; a warning where the data repeats."""
+    args = trainer.args
+    samples = len(trainer.train_dataset)
+    global_batch = trainer.global_batch
+    epochs = args.max_steps * global_batch / samples
+    line = (
+        f"steps: {args.max_steps:,} of {trainer.throughput.tokens_per_step:,} tokens"
+        f" ({global_batch} samples of {trainer.throughput.sequence_length}),"
+        f" {samples / global_batch:,.1f} steps an epoch, {epochs:.2f} epochs"
+    )
+    if epochs > 1:
+        line += f"\nwarning: --max_steps {args.max_steps} reads each sample {epochs:.1f} times"
+    return line

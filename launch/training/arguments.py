@@ -1,0 +1,102 @@
+"""The flags of the shared modules, parsed once and not changed afterwards.
+
+Names are PaddleNLP's. `TrainingArguments` is upstream's and starts process groups when it is constructed: install
+whatever must be in place before that (launch/rehearsal) first.
+"""
+
+from dataclasses import dataclass, field
+
+from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
+
+from launch.errors import UserError
+
+SWITCH = ("auto", "on", "off", "required")
+SWITCH_ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
+
+
+def switch(value: str) -> str:
+    """A three-state switch: auto, on, off or required; 0/1/true/false mean off/on."""
+    value = SWITCH_ALIASES.get(value.lower(), value.lower())
+    if value not in SWITCH:
+        raise ValueError(value)
+    return value
+
+
+@dataclass(frozen=True)
+class ModelArguments:
+    model_name_or_path: str = field(
+        metadata={"help": "Model directory, or the name of a configuration in launch/models/configs."}
+    )
+    tokenizer_name_or_path: str = field(
+        default=None, metadata={"help": "Tokenizer directory or name. Default: the model's."}
+    )
+    continue_training: bool = field(
+        default=True, metadata={"help": "Start from the model's weights (1) or from random ones (0)."}
+    )
+    use_flash_attention: switch = field(
+        default="auto", metadata={"help": "auto: where the card can; required: an error where it cannot."}
+    )
+    use_fused_rms_norm: switch = field(
+        default="auto", metadata={"help": "auto: where the fused_ln module is built; required: an error elsewhere."}
+    )
+    recompute_granularity: str = field(
+        default="full",
+        metadata={"help": "What --recompute saves memory on.", "choices": ["full", "full_attn", "core_attn"]},
+    )
+
+
+@dataclass(frozen=True)
+class DataArguments:
+    input_dir: str = field(
+        metadata={"help": "Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."}
+    )
+    split: str = field(default="949,50,1", metadata={"help": "Shares of train, valid and test documents."})
+    max_seq_length: int = field(default=2048, metadata={"help": "Tokens a sample."})
+    data_cache: str = field(
+        default=None, metadata={"help": "Where sample indices are cached. Default: index_cache beside the data."}
+    )
+    max_eval_samples: int = field(
+        default=1000, metadata={"help": "Evaluate on this many samples of the valid split at most; -1: on all."}
+    )
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    min_learning_rate: float = field(default=0.0, metadata={"help": "Where a cosine or linear schedule ends."})
+    decay_steps: int = field(
+        default=-1, metadata={"help": "Steps until min_learning_rate is reached. Default: max_steps."}
+    )
+    logging_first_step: bool = field(default=True, metadata={"help": "Log step 1, too."})
+    cpu_fast: switch = field(
+        default="auto", metadata={"help": "Faster settings and operators on a CPU; off: stock Paddle."}
+    )
+
+    def __post_init__(self):
+        if self.do_eval and self.evaluation_strategy == IntervalStrategy.NO:
+            self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
+        super().__post_init__()
+
+
+class ArgumentParser(PdArgumentParser):
+    """Upstream's parser without abbreviations, whose errors are ours."""
+
+    def __init__(self, dataclass_types):
+        super().__init__(dataclass_types, allow_abbrev=False)
+
+    def error(self, message: str):
+        raise UserError(message)
+
+
+def pretrain_parser() -> ArgumentParser:
+    return ArgumentParser([ModelArguments, DataArguments, PretrainingArguments])
+
+
+def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, PretrainingArguments]:
+    """Parse the flags of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
+    try:
+        model, data, training = pretrain_parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
+    except (ValueError, AssertionError) as error:
+        raise UserError(str(error)) from error
+    if training.max_steps <= 0:
+        raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
+    return model, data, training

@@ -1,0 +1,58 @@
+"""The device of this process as Paddle sees it: capability, memory peak, peak arithmetic."""
+
+import time
+
+import paddle
+from paddle.base import core
+
+from launch.errors import UserError
+from launch.devices.peak import peak_flops
+
+MATMUL_SIZE = 1024
+
+
+def set_device(name: str) -> None:
+    """Use the device of --device in this process. Raises UserError when there is none of the kind."""
+    if name.startswith("gpu") and not (paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count()):
+        raise UserError(f"--device: found {name}, but there is no GPU for Paddle here. Use --device cpu, or rehearse.")
+    paddle.set_device(name)
+
+
+def compute_capability() -> tuple[int, int] | None:
+    """(major, minor) of the current card, None on a CPU."""
+    return paddle.device.cuda.get_device_capability() if on_gpu() else None
+
+
+def on_gpu() -> bool:
+    return paddle.get_device().startswith("gpu")
+
+
+def peak_memory_bytes() -> int:
+    """The most bytes Paddle's allocator has held for tensors at once in this process."""
+    if on_gpu():
+        return paddle.device.cuda.max_memory_allocated()
+    return core.host_memory_stat_peak_value("Allocated", 0)
+
+
+def device_peak_flops(dtype: str) -> tuple[float, str]:
+    """Peak FLOP/s of this process's device in the dtype of training, and where the number comes from.
+
+    A card we know: its datasheet. Otherwise (a CPU, an unknown card) the rate of a large matrix product, measured
+    now: utilisation then means "of what this device's own matrix product reaches".
+    """
+    if on_gpu():
+        known = peak_flops(paddle.device.cuda.get_device_name())
+        if known and dtype != "float32":
+            return known, "datasheet"
+    return _measured_matmul_flops(dtype), "measured matrix product"
+
+
+def _measured_matmul_flops(dtype: str) -> float:
+    """FLOP/s of a matrix product, the best of five (the first ones warm up)."""
+    a = paddle.ones([MATMUL_SIZE, MATMUL_SIZE], dtype=dtype)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        float(paddle.matmul(a, a)[0, 0])  # reading a value waits for the device
+        best = min(best, time.perf_counter() - start)
+    return 2 * MATMUL_SIZE**3 / best

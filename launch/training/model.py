@@ -1,0 +1,79 @@
+"""From flags to a model: configuration by name or directory, weights random or loaded, tokenizer."""
+
+from pathlib import Path
+
+import paddle
+import paddlenlp.transformers as transformers
+from paddlenlp.transformers import AutoTokenizer
+
+from launch.models.families import family_of
+from launch.models.named_configs import load_config
+
+COPIED_FLAGS = [
+    "tensor_parallel_degree",
+    "tensor_parallel_rank",
+    "pipeline_parallel_degree",
+    "sequence_parallel",
+    "recompute",
+]
+
+
+def build_config(model_args, data_args, training_args, decisions):
+    """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs."""
+    values = load_config(model_args.model_name_or_path)
+    config = getattr(transformers, family_of(values["model_type"]).config_class)(**values)
+    for name in COPIED_FLAGS:
+        setattr(config, name, getattr(training_args, name))
+    config.recompute_granularity = model_args.recompute_granularity
+    config.seq_length = data_args.max_seq_length
+    config.max_position_embeddings = max(config.max_position_embeddings, data_args.max_seq_length)
+    config.use_cache = False
+    config.use_flash_attention = decisions.flash_attention.enabled
+    config.use_fused_rms_norm = decisions.fused_rms_norm.enabled
+    config.use_fast_layer_norm = False  # read by the fused path of 3.0.0b4, which never sets it
+    return config
+
+
+def build_model(config, model_args, training_args):
+    """The model on its device, in the dtype of training, with random or loaded weights."""
+    family = family_of(config.model_type)
+    pipeline = training_args.pipeline_parallel_degree > 1
+    model_class = getattr(transformers, family.pipeline_class if pipeline else family.model_class)
+    dtype = compute_dtype(training_args)
+    if not model_args.continue_training:
+        return model_class._from_config(config, dtype=dtype)
+    # A checked-in configuration means weights of that name from PaddleNLP's hub; a directory means its own.
+    return model_class.from_pretrained(model_args.model_name_or_path, config=config, dtype=dtype)
+
+
+def compute_dtype(training_args) -> str:
+    """The dtype weights are kept in: half precision under O2, else float32."""
+    if training_args.fp16_opt_level == "O2":
+        if training_args.bf16:
+            return "bfloat16"
+        if training_args.fp16:
+            return "float16"
+    return "float32"
+
+
+def load_tokenizer(model_args):
+    """The tokenizer that is saved beside the weights, or None for random weights without a tokenizer flag.
+
+    Pretraining reads token ids: the tokenizer is not needed to train, only to use the model afterwards.
+    """
+    name = model_args.tokenizer_name_or_path
+    if name is None and model_args.continue_training:
+        name = model_args.model_name_or_path
+    if name is None:
+        return None
+    return AutoTokenizer.from_pretrained(name)
+
+
+def save_random_model(model_name_or_path: str, directory: Path, seed: int = 42) -> None:
+    """Write a model with random weights as a directory that --model_name_or_path takes (float32, safetensors)."""
+    values = load_config(model_name_or_path)
+    family = family_of(values["model_type"])
+    paddle.seed(seed)
+    config = getattr(transformers, family.config_class)(**values)
+    model = getattr(transformers, family.model_class)._from_config(config, dtype="float32")
+    model.save_pretrained(str(directory), safe_serialization=True)

@@ -1,0 +1,78 @@
+"""Put a pretraining run together, and write down how it went."""
+
+import time
+
+from launch.models.arithmetic import LlamaShape
+from launch.training.device import device_peak_flops
+from launch.training.model import compute_dtype
+from launch.training.ranks import barrier, broadcast, rank
+from launch.training.report import JsonLinesReport, LogLastStep, TerminalReport
+from launch.training.summary import command_line, git_revision, package_versions, topology, write_summary
+from launch.training.throughput import Throughput
+from launch.training.trainer import PretrainTrainer
+
+
+def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
+    """The Trainer of a pretraining run with its reports."""
+    processes = max(training_args.world_size, 1)
+    global_batch = (
+        training_args.per_device_train_batch_size
+        * training_args.gradient_accumulation_steps
+        * training_args.dataset_world_size
+    )
+    peak, _ = device_peak_flops(compute_dtype(training_args))
+    throughput = Throughput(
+        shape=LlamaShape.from_config(model.config.to_dict()),
+        sequence_length=data_args.max_seq_length,
+        tokens_per_step=global_batch * data_args.max_seq_length,
+        peak_flops=broadcast(peak) * processes,  # one number for all: a CPU's is measured
+    )
+    return PretrainTrainer(
+        throughput=throughput,
+        reports=[LogLastStep(), TerminalReport(), JsonLinesReport()],
+        model=model,
+        args=training_args,
+        tokenizer=tokenizer,
+        train_dataset=data.train,
+        eval_dataset=data.valid,
+    )
+
+
+def finish(arguments: list, trainer: PretrainTrainer, evaluation: dict | None, started: float) -> None:
+    """Write run_summary.json on rank 0 and wait for it everywhere.
+
+    arguments: the parsed argument objects. started: time.time() at the start of the process.
+    """
+    if rank() == 0:
+        write_summary(trainer.args.output_dir, _summary(arguments, trainer, evaluation, started))
+    barrier()
+
+
+def _summary(arguments: list, trainer: PretrainTrainer, evaluation: dict | None, started: float) -> dict:
+    """The dictionary of run_summary.json; seconds are wall-clock, the peak memory is rank 0's."""
+    first, last = trainer.first_record, trainer.last_record
+    return {
+        "command": command_line(),
+        "arguments": {type(one).__name__: _plain(vars(one)) for one in arguments},
+        "versions": package_versions(),
+        "git_revision": git_revision(),
+        "topology": topology(trainer.args),
+        "parameters": trainer.throughput.shape.parameters,
+        "global_step": trainer.state.global_step,
+        "consumed_tokens": last.get("consumed_tokens", 0),
+        "first_loss": first.get("loss"),
+        "last_loss": last.get("loss"),
+        "evaluation": evaluation,
+        "peak_memory_bytes": last.get("peak_memory_bytes"),
+        "seconds": time.time() - started,
+    }
+
+
+def _plain(values: dict) -> dict:
+    """What JSON can hold of argument values."""
+    simple = (str, int, float, bool, type(None))
+    return {
+        key: value if isinstance(value, simple) else str(value)
+        for key, value in sorted(values.items())
+        if not key.startswith("_")
+    }

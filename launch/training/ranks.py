@@ -1,0 +1,49 @@
+"""Decisions taken on rank 0 and told to all, so that no rank decides from its own disk or clock."""
+
+from typing import Callable
+
+import paddle
+
+from launch.errors import UserError
+
+
+def world_size() -> int:
+    return paddle.distributed.get_world_size()
+
+
+def rank() -> int:
+    return paddle.distributed.get_rank()
+
+
+def first_on_rank_zero(work: Callable):
+    """Run `work` on rank 0, then on the others, who find done what it leaves on disk. Returns its result.
+
+    When it raises on rank 0, every rank raises the same UserError and none waits for ever.
+    """
+    if world_size() == 1:
+        return work()
+    failure, result = None, None
+    if rank() == 0:
+        try:
+            result = work()
+        except (UserError, ValueError, OSError) as error:
+            failure = str(error) or repr(error)
+    failure = broadcast(failure)
+    if failure is not None:
+        raise UserError(failure)
+    return result if rank() == 0 else work()
+
+
+def broadcast(value):
+    """Rank 0's value on every rank."""
+    if world_size() == 1:
+        return value
+    values = [value]
+    paddle.distributed.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if world_size() > 1:
+        paddle.distributed.barrier()

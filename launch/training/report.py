@@ -1,0 +1,77 @@
+"""What a run tells while it runs: one line per logging step on the terminal, the same as JSON lines in a file."""
+
+import json
+from pathlib import Path
+
+from paddlenlp.trainer import TrainerCallback
+
+TRAIN_LOG = "train_log.jsonl"
+
+
+def format_duration(seconds: float) -> str:
+    """42s, 3m05s, 2h07m or 5d03h."""
+    seconds = int(round(seconds))
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d{hour:02d}h"
+    if hours:
+        return f"{hours}h{minute:02d}m"
+    if minutes:
+        return f"{minutes}m{second:02d}s"
+    return f"{second}s"
+
+
+def format_step(record: dict, max_steps: int) -> str:
+    """One logging step in one line of at most 110 characters."""
+    return (
+        f"step {record['global_step']:>{len(str(max_steps))}}/{max_steps} {record['progress']:4.0%}"
+        f"  loss {record['loss']:.4f}  lr {record['learning_rate']:.2e}  |g| {record['grad_norm']:.2f}"
+        f"  {record['tokens_per_second']:,.0f} tok/s  MFU {record['mfu']:.1%}/{record['mfu_with_attention']:.1%}"
+        f"  {record['peak_memory_bytes'] / 2**30:.2f} GiB  ETA {format_duration(record['eta_seconds'])}"
+    )
+
+
+def format_evaluation(metrics: dict) -> str:
+    return (
+        f"eval at step {metrics['global_step']}  loss {metrics['eval_loss']:.4f}"
+        f"  perplexity {metrics['eval_perplexity']:,.2f}  on {metrics['eval_tokens']:,} tokens"
+    )
+
+
+class LogLastStep(TrainerCallback):
+    """Logs the last step, too, where max_steps is no multiple of logging_steps."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+
+
+class TerminalReport(TrainerCallback):
+    """Prints one line per record on rank 0, flushed, so that a log file grows as the run does."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if not state.is_world_process_zero:
+            return
+        line = format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs)
+        print(line, flush=True)
+
+
+class JsonLinesReport(TrainerCallback):
+    """Appends every record to train_log.jsonl in the output directory, floats with all their digits."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            self.path = Path(args.output_dir) / TRAIN_LOG
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(logs) + "\n")
+
+
+def read_train_log(output_dir: Path) -> list[dict]:
+    """The records of a run, oldest first."""
+    with open(Path(output_dir) / TRAIN_LOG, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

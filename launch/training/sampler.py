@@ -1,0 +1,64 @@
+"""The order of training: one endless, seeded stream of samples, cut into micro-batches for the data ranks."""
+
+import math
+
+import numpy as np
+
+
+class SampleStream:
+    """A batch sampler for the whole run: epoch after epoch, without a break where one ends and the next begins.
+
+    Position p of the stream is sample `permutation(seed, p // n)[p % n]` of a dataset of n samples: the order depends
+    on nothing but (seed, epoch), and the position on nothing but the number of samples consumed. One optimizer step
+    takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at
+    offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
+    same step, and each sample is seen exactly once an epoch.
+    """
+
+    def __init__(self, samples: int, seed: int, micro_batch: int, accumulation: int, data_rank: int, data_ranks: int,
+                 steps: int):
+        self.samples = samples
+        self.seed = seed
+        self.batch_size = micro_batch  # the name paddle.io.DataLoader reads
+        self.accumulation = accumulation
+        self.data_rank = data_rank
+        self.data_ranks = data_ranks
+        self.steps = steps
+        self._permutation = (-1, np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.steps * self.accumulation
+
+    def __iter__(self):
+        for batch in range(len(self)):
+            start = (batch * self.data_ranks + self.data_rank) * self.batch_size
+            yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
+
+    def sample_at(self, position: int) -> int:
+        """The sample at a position of the stream."""
+        epoch, index = divmod(position, self.samples)
+        if self._permutation[0] != epoch:
+            self._permutation = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.samples))
+        return int(self._permutation[1][index])
+
+
+class PaddedShard:
+    """The evaluation samples of one data rank, in order, padded so that every rank runs equally many batches.
+
+    Collectives inside the forward pass (stage 3, tensor parallel) hang when ranks run unequal numbers of batches. A
+    padding position is None: the collator gives it labels that count for nothing.
+    """
+
+    def __init__(self, samples: int, micro_batch: int, data_rank: int, data_ranks: int):
+        self.batch_size = micro_batch
+        self.samples = samples
+        self.data_rank = data_rank
+        self.data_ranks = data_ranks
+
+    def __len__(self) -> int:
+        return math.ceil(self.samples / (self.batch_size * self.data_ranks))
+
+    def __iter__(self):
+        for batch in range(len(self)):
+            start = (batch * self.data_ranks + self.data_rank) * self.batch_size
+            yield [index if index < self.samples else None for index in range(start, start + self.batch_size)]
