@@ -137,6 +137,7 @@ class IndexedDataset:
         self._check_size(self.tokens_path, tokens * self.itemsize, f"{tokens} tokens of {self.dtype} in {self.index_path}")
         if not tokens:
             raise DataError(f"{self.tokens_path} is empty. Make it again from text with `python -m data_tools.tokenize`.")
+        self._content_key = ""
         self.tokens = np.asarray(np.memmap(self.tokens_path, dtype=self.dtype, mode="r"))
 
     @property
@@ -157,6 +158,8 @@ class IndexedDataset:
         .bin: whole up to 64 MiB, beyond that its size and 64 blocks of 1 MiB at even distances, first and last
         included. An edit between those blocks that keeps every document's size keeps the key.
         """
+        if self._content_key:
+            return self._content_key
         digest = hashlib.sha256(self._index)
         stored = self.tokens.view(np.uint8)
         if stored.size <= KEY_WHOLE_BYTES:
@@ -164,7 +167,8 @@ class IndexedDataset:
         else:
             for start in np.linspace(0, stored.size - KEY_BLOCK_BYTES, KEY_BLOCKS).astype(np.int64):
                 digest.update(stored[start : start + KEY_BLOCK_BYTES])
-        return digest.hexdigest()
+        self._content_key = digest.hexdigest()
+        return self._content_key
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All tokens in order, in views of at most 16 M tokens."""
