@@ -1,0 +1,61 @@
+# The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is three targets: X runs it,
+# rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command.
+#
+# MODEL DATA OUTPUT ADAPTER GPUS DEVICES GPU_MEMORY_GB ARGS, given as `make X GPUS=4`, reach the recipe through
+# the environment, where make puts every variable of its command line.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard clean
+
+RUN := .venv/bin/python
+FIND_PYTHON := sh launch/environment/find_python.sh
+RECIPES := $(sort $(wildcard recipes/*/*.sh))
+# target:file pairs
+TARGETS := $(if $(RECIPES),$(shell awk -f launch/environment/list_recipes.awk $(RECIPES) | awk '{ print $$1 ":" $$2 }'))
+
+help:
+	@sh launch/environment/help.sh $(RECIPES)
+
+setup: ## make .venv (every target that needs it does this by itself)
+	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
+
+setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards here)
+	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
+
+doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
+	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; "$$python" launch/doctor.py $(ARGS)
+
+demo: setup ## pretrain a small LLaMA on real text, from nothing (10 minutes)
+	@$(RUN) launch/demo.py $(ARGS)
+
+dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
+	@$(RUN) launch/dashboard.py $(ARGS)
+
+test: setup ## what a contributor runs (at most 15 minutes on 2 cores)
+	@$(RUN) -m pytest -m "not long" $(ARGS)
+
+test-long: setup ## the rest; installs torch and transformers to compare with
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
+	@$(RUN) -m pytest -m long $(ARGS)
+
+lock: setup ## requirements/*.in -> *.lock (needs uv; ARGS=--upgrade: newer ones)
+	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    --output-file cpu.lock cpu.in dev.in $(ARGS)
+	$(RUN) launch/environment/lock.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
+
+clean: ## remove what builds and tests left; no checkpoints, no data
+	rm -rf build *.egg-info .pytest_cache
+	find launch data_tools tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The three forms of a recipe. $(1): its target, $(2): its file.
+define recipe_forms
+.PHONY: $(1) rehearse-$(1) print-$(1)
+$(1): setup
+	@ACTION=run bash $(2)
+rehearse-$(1): setup
+	@ACTION=rehearse bash $(2)
+print-$(1): setup
+	@ACTION=print bash $(2)
+endef
+$(foreach pair,$(TARGETS),$(eval $(call recipe_forms,$(firstword $(subst :, ,$(pair))),$(lastword $(subst :, ,$(pair))))))

@@ -1,0 +1,94 @@
+"""Which GPU build of Paddle fits the driver and the cards. Not installed on our test machines: no cards there.
+
+Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libraries along; what must fit is the
+driver (CUDA 12.x runs on any driver from 525 on, CUDA 13.x from 580 on:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html) and the cards: CUDA 13 has
+dropped all before Turing, and Blackwell needs 12.8 or newer (CUDA release notes).
+The standard library alone: this decides what is installed, so NVML is asked through ctypes.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+from launch.errors import UserError
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One GPU build. driver: lowest CUDA version of the driver; cards: lowest and highest compute capability."""
+
+    cuda: str
+    driver: Version
+    cards: tuple[Version, Version]
+
+    @property
+    def tag(self) -> str:
+        return "cu" + self.cuda.replace(".", "")
+
+    @property
+    def index(self) -> str:
+        return f"https://www.paddlepaddle.org.cn/packages/stable/{self.tag}/"
+
+
+# Newest first. Compute capability 6.1 is Pascal, 7.0 Volta (V100), 7.5 Turing (T4), 9.0 Hopper, 12.x Blackwell.
+# Volta is left to the 12.6 build, the last whose libraries all support it.
+WHEELS = (
+    Wheel("13.0", driver=(13, 0), cards=((7, 5), (12, 1))),
+    Wheel("12.9", driver=(12, 8), cards=((7, 5), (12, 1))),
+    Wheel("12.6", driver=(12, 0), cards=((6, 1), (9, 0))),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What NVML says: the driver's CUDA version and each card's compute capability."""
+
+    cuda: Version
+    capabilities: tuple[Version, ...]
+
+
+def probe() -> Machine | None:
+    """Asks NVML; None where there is no NVIDIA driver or no card."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    if nvml.nvmlInit_v2() != 0:
+        return None
+    cuda, count = ctypes.c_int(), ctypes.c_int()
+    nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(cuda))
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    capabilities = []
+    for index in range(count.value):
+        handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+        nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
+        capabilities.append((major.value, minor.value))
+    nvml.nvmlShutdown()
+    if not capabilities:
+        return None
+    return Machine((cuda.value // 1000, cuda.value % 1000 // 10), tuple(capabilities))  # 12060 is CUDA 12.6
+
+
+def wheel_named(cuda: str) -> Wheel:
+    """The wheel for a CUDA version as the user writes it, "12.6". Raises UserError for any other."""
+    for wheel in WHEELS:
+        if wheel.cuda == cuda:
+            return wheel
+    raise UserError(f"CUDA={cuda}: Paddle's GPU builds are for CUDA {', '.join(wheel.cuda for wheel in WHEELS)}")
+
+
+def choose_wheel(machine: Machine) -> Wheel:
+    """The newest wheel that the driver and every card allow. Raises UserError when there is none."""
+    for wheel in WHEELS:
+        lowest, highest = wheel.cards
+        if machine.cuda >= wheel.driver and all(lowest <= card <= highest for card in machine.capabilities):
+            return wheel
+    cards = ", ".join(sorted({f"{major}.{minor}" for major, minor in machine.capabilities}))
+    raise UserError(
+        f"no GPU build of Paddle fits this machine: driver for CUDA {machine.cuda[0]}.{machine.cuda[1]}, cards of "
+        f"compute capability {cards}. Update the driver (CUDA 12.0 or newer; 12.8 for Blackwell), or name a build "
+        "with make setup-gpu CUDA=12.6, or install for the CPU with make setup DEVICE=cpu."
+    )

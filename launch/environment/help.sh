@@ -1,0 +1,22 @@
+#!/bin/sh
+# Prints the targets of the Makefile, the recipes among them. Usage: help.sh RECIPE_FILE... (from `make help`)
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+
+echo "Usage: make TARGET [VARIABLE=VALUE ...]"
+echo
+awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $1, $2 }' "$root/Makefile"
+if [ $# -gt 0 ]; then
+    echo
+    echo "Recipes X; rehearse-X runs the same on a CPU with a tiny model, print-X prints the command"
+    awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
+        { printf "  %-18s %2s cards  %s\n", $1, $3, $4 }'
+fi
+cat <<'VARIABLES'
+
+Variables of every recipe (README.md has the table)
+  MODEL= DATA= OUTPUT= ADAPTER=   which model, data, output directory, adapter
+  GPUS=4 DEVICES=0,2,5,7          how many cards, which ones
+  GPU_MEMORY_GB=40                memory of a card
+  ARGS="--max_steps 10"           further flags; the last one given wins
+VARIABLES

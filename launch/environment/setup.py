@@ -1,0 +1,175 @@
+"""Makes .venv, the environment of every command here; does nothing when .venv is already as wanted.
+
+    make setup                      CPU build of Paddle; with NVIDIA cards the GPU build that fits them
+    make setup DEVICE=cpu           CPU build in any case
+    make setup-gpu CUDA=12.6        GPU build of that CUDA version
+    make setup PYTHON=python3.12    another interpreter
+    python launch/environment/setup.py --print      what would be run, and nothing else
+
+.venv/setup.json is written last and says what .venv was made for. Missing (an installation that broke off) or
+different (the lock has changed, the repository was moved): .venv is made anew. The standard library alone.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[0] = str(ROOT)
+
+from launch.environment import cuda  # noqa: E402
+from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock  # noqa: E402
+from launch.errors import UserError  # noqa: E402
+
+VENV = ROOT / ".venv"
+STAMP = VENV / "setup.json"
+LOG = ROOT / "build" / "setup.log"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here")
+    parser.add_argument("--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0")
+    parser.add_argument("--print", action="store_true", help="print the commands instead of running them")
+    args = parser.parse_args()
+    try:
+        build = choose_build(args.device, args.cuda, read_stamp().get("paddle"))
+        if args.print:
+            print("\n".join(shlex.join(command) for command in commands(build)))
+        elif read_stamp() != wanted(build):
+            make_environment(build)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nsetup: interrupted; the next make setup starts anew", file=sys.stderr)
+        return 130
+    return 0
+
+
+def choose_build(device: str | None, cuda_version: str | None, current: str | None) -> str:
+    """Which Paddle: "cpu" or the tag of a GPU wheel, "cu126". current: the one that .venv holds, kept unless asked."""
+    if cuda_version:
+        return cuda.wheel_named(cuda_version).tag
+    if device == "cpu":
+        return "cpu"
+    if current and (device is None or current != "cpu"):
+        return current
+    machine = cuda.probe()
+    if machine:
+        return cuda.choose_wheel(machine).tag
+    if device == "gpu":
+        raise UserError("no NVIDIA driver with a card found here: name the build, make setup-gpu CUDA=12.6")
+    return "cpu"
+
+
+def lock_of(build: str) -> Path:
+    return REQUIREMENTS / ("cpu.lock" if build == "cpu" else "gpu.lock")
+
+
+def interpreter() -> Path:
+    """The interpreter that runs this file, outside of any virtual environment."""
+    return Path(sys._base_executable).resolve()
+
+
+def wanted(build: str) -> dict[str, str]:
+    """What the stamp must say. It names the repository's folder, since .venv holds absolute paths."""
+    return {
+        "root": str(ROOT),
+        "python": f"{sys.version.split()[0]} {interpreter()}",
+        "paddle": build,
+        "lock": hashlib.sha256(lock_of(build).read_bytes()).hexdigest(),
+    }
+
+
+def read_stamp() -> dict[str, str]:
+    try:
+        return json.loads(STAMP.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def commands(build: str) -> list[list[str]]:
+    """The commands that make .venv from nothing."""
+    uv = shutil.which("uv")
+    python = str(VENV / "bin" / "python")
+    if uv:
+        create = [uv, "venv", "--quiet", "--python", str(interpreter()), str(VENV)]
+        install = [uv, "pip", "install", "--python", python]
+    else:
+        create = [str(interpreter()), "-m", "venv", str(VENV)]
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    # The lock is complete, so there is nothing to resolve (--no-deps).
+    steps = [create, [*install, "--no-deps", "--require-hashes", "-r", str(lock_of(build))]]
+    if build != "cpu":
+        # From Paddle's own index, with the CUDA libraries of the same index; all else is there already.
+        wheel = next(wheel for wheel in cuda.WHEELS if wheel.tag == build)
+        steps.append([*install, "--index-url", wheel.index, f"paddlepaddle-gpu=={paddle_version()}"])
+    # Editable, so that `import launch` works from any folder. Built with the lock's setuptools, without network.
+    steps.append([*install, "--no-build-isolation", "--no-deps", "--editable", str(ROOT)])
+    return steps
+
+
+def make_environment(build: str) -> None:
+    """Makes .venv from nothing. Of several that are started at once one works, the others wait for it."""
+    LOG.parent.mkdir(exist_ok=True)
+    with open(LOG.parent / "setup.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("setup: another make is making .venv; waiting for it", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if read_stamp() == wanted(build):
+            return
+        announce(build)
+        started = time.monotonic()
+        stamp = wanted(build)
+        shutil.rmtree(VENV, ignore_errors=True)
+        with open(LOG, "w") as log:
+            for command in commands(build):
+                run(command, log)
+        STAMP.write_text(json.dumps(stamp, indent=2) + "\n")
+        print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def announce(build: str) -> None:
+    reason = ""
+    if VENV.exists():
+        stamp = read_stamp()
+        changed = [key for key, value in wanted(build).items() if stamp.get(key) != value]
+        reason = f" anew (changed: {', '.join(changed)})" if stamp else " anew (it was not finished)"
+    paddle = "Paddle for CPU, 1.8 GB" if build == "cpu" else f"Paddle for CUDA ({build}), several GB"
+    tool, time_needed = ("uv", "seconds to a minute") if shutil.which("uv") else ("pip", "about a minute")
+    print(
+        f"setup: making .venv{reason} with Python {sys.version.split()[0]} and {tool}: "
+        f"{len(read_lock(lock_of(build)))} packages,\n       {paddle}, {time_needed} on a fast network",
+        flush=True,
+    )
+
+
+def run(command: list[str], log) -> None:
+    """Runs one step, its output in the log. Raises UserError with the log's end if it fails."""
+    log.write(f"$ {shlex.join(command)}\n")
+    log.flush()
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=True)
+    except subprocess.CalledProcessError as error:
+        tail = LOG.read_text(errors="replace").splitlines()[-12:]
+        raise UserError(
+            f"set-up failed (exit code {error.returncode}) in: {shlex.join(command)}\n  | "
+            + "\n  | ".join(tail)
+            + f"\nThe whole output is in {os.path.relpath(LOG)}. Network and disk space are the usual causes"
+            " (make doctor); mend it and run the same command again."
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
