@@ -1,0 +1,119 @@
+"""Run `paddle.distributed.launch`, show rank 0, leave no process behind, and end with the cause of a failure.
+
+The launcher by itself leaves its workers running when it is killed; when a rank fails, it often ends with 241 (the
+signal it sent to the other ranks), shows rank 0's lost connection where rank 5 ran out of memory, and mixes its own log
+with the training's. So its output goes to LOG_DIR/launcher.log, and what the user sees comes from here.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from launch.processes.logs import Follower, first_to_fail, last_lines, log_path, print_failure
+from launch.processes.orphans import adopt_orphans, signal_at_parents_end
+from launch.processes.signals import recorded_signals
+
+POLL_SECONDS = 0.1
+SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
+
+# What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
+FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log ")
+# What Paddle writes into a rank's log when the launcher stops it.
+STOPPED_MARK = "*** SIGTERM (@"
+
+
+def supervise(command: list[str], log_dir: str | Path, ranks: int, grace: float = 15.0) -> int:
+    """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process of its own.
+
+    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the launcher, which stops its ranks; what is left after
+    `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept under another name.
+    Exit code: 0; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with
+    the end of the log of the rank that failed first on stderr.
+    """
+    log_dir = Path(log_dir)
+    _put_aside(log_dir)
+    log_dir.mkdir(parents=True)
+    adopt_orphans()
+    launcher_log = log_dir / "launcher.log"
+    with recorded_signals() as signals, open(launcher_log, "wb") as log:
+        launcher = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's Ctrl-C reaches us alone
+            preexec_fn=lambda: signal_at_parents_end(signal.SIGTERM),
+        )
+        try:
+            received = _wait(launcher, Follower(log_path(log_dir, 0), sys.stdout), signals, grace)
+        finally:
+            _end_descendants()
+    if received is not None:
+        return 128 + received
+    if launcher.returncode == 0:
+        return 0
+    return _explain_failure(launcher.returncode, launcher_log, log_dir, ranks)
+
+
+def _wait(launcher: subprocess.Popen, follower: Follower, signals: list[int], grace: float) -> int | None:
+    """Until the launcher has ended; the first signal received meanwhile, None without."""
+    received = kill_at = None
+    while launcher.poll() is None:
+        time.sleep(POLL_SECONDS)
+        follower.copy()
+        if signals:
+            number = signals.pop(0)
+            kill_at = time.monotonic() + (grace if received is None else 0)
+            received = received or number
+            launcher.send_signal(number)
+        if kill_at is not None and time.monotonic() >= kill_at:
+            for process in psutil.Process().children(recursive=True):
+                process.kill()
+    follower.copy()
+    return received
+
+
+def _end_descendants() -> None:
+    """End whatever the launcher left behind: all of it is below us now."""
+    left = psutil.Process().children(recursive=True)
+    for process in left:
+        process.terminate()
+    for process in psutil.wait_procs(left, timeout=SECONDS_TO_END)[1]:
+        process.kill()
+
+
+def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: int) -> int:
+    """Show the end of the log that tells the cause; the exit code of the run."""
+    told = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
+    codes = {_as_shell_code(returncode)}
+    if told is None:
+        print(f"\nthe launcher failed; the end of {launcher_log}:\n{last_lines(launcher_log)}", file=sys.stderr)
+        return codes.pop()
+    codes.add(_as_shell_code(int(told[2])))
+    codes.discard(128 + signal.SIGTERM)  # a rank that the launcher stopped because another had failed
+    exit_code = max(codes, default=128 + signal.SIGTERM)
+    failed = [rank for rank in range(ranks) if STOPPED_MARK not in last_lines(log_path(log_dir, rank))]
+    print_failure(first_to_fail(log_dir, failed or [int(told[1])]), exit_code, log_dir)
+    return exit_code
+
+
+def _as_shell_code(code: int) -> int:
+    """128 + N for an end by signal N, which Popen gives as -N and the launcher's sys.exit(-N) turns into 256 - N."""
+    if code < 0:
+        return 128 - code
+    return 128 + 256 - code if code > 192 else code
+
+
+def _put_aside(log_dir: Path) -> None:
+    """Rename log to log.1, or the first number that is free."""
+    if not log_dir.exists():
+        return
+    number = 1
+    while log_dir.with_name(f"{log_dir.name}.{number}").exists():
+        number += 1
+    log_dir.rename(log_dir.with_name(f"{log_dir.name}.{number}"))
