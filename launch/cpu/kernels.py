@@ -1,0 +1,55 @@
+"""Faster pieces for a model that trains on a CPU, put into this one model's layers. Use after launch.cpu.settings.
+
+    print(apply(model))
+
+Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a piece is not made
+for (padding, positions of one's own, cached keys, another precision, alibi) goes to the stock code unchanged. Classes
+and modules are left alone: other models in the process do not notice.
+"""
+from __future__ import annotations
+
+import paddle
+
+from launch.cpu import attention, rms_norm, rotary, swiglu
+from launch.cpu.by_shape import ByShape
+
+
+def apply(model: paddle.nn.Layer) -> str:
+    """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which went in.
+
+    LLaMA takes all of them; Qwen2, Mistral and Mixtral take those that they share with it; other families none.
+    """
+    replaced: dict[str, int] = {"RMSNorm": 0, "rotary embedding": 0, "causal attention": 0, "SwiGLU": 0}
+    rotaries: dict[type, rotary.RotaryEmbedding] = {}
+    masks = ByShape()
+    for layer in model.sublayers(include_self=True):
+        kind = type(layer)
+        if not kind.__module__.startswith("paddlenlp.") or _is_replaced(layer):
+            continue
+        if kind.__name__ in rms_norm.CLASSES:
+            rms_norm.replace(layer)
+            replaced["RMSNorm"] += 1
+        if kind.__name__ in rotary.CLASSES:
+            rotary.replace(layer, rotaries.setdefault(kind, rotary.RotaryEmbedding(rotary.stock_function(kind))))
+            replaced["rotary embedding"] += 1
+        if kind.__name__ == "LlamaAttention":
+            attention.replace(layer, masks)
+            replaced["causal attention"] += 1
+        if kind.__name__ == "LlamaModel":
+            attention.replace_mask(layer)
+        if kind.__name__ == "LlamaMLP" and not layer.fuse_attention_ffn:
+            swiglu.replace(layer)
+            replaced["SwiGLU"] += 1
+    return _line(type(model).__name__, replaced)
+
+
+def _is_replaced(layer: paddle.nn.Layer) -> bool:
+    """True where somebody gave this very layer another forward already: we, in an earlier call, or another."""
+    return "forward" in vars(layer) or "_prepare_decoder_attention_mask" in vars(layer)
+
+
+def _line(model: str, replaced: dict[str, int]) -> str:
+    fast = [f"{count} {piece}" for piece, count in replaced.items() if count]
+    stock = [piece for piece, count in replaced.items() if not count]
+    line = f"cpu_fast: {model}: " + (f"replaced {', '.join(fast)}" if fast else "nothing replaced")
+    return line + (f"; stock: {', '.join(stock)}" if fast and stock else "")

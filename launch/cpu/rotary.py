@@ -1,0 +1,82 @@
+"""Rotary position embedding for a CPU: full-shape products, and the half rotation as one matmul.
+
+Stock multiplies [b, s, heads, d] by [b, s, 1, d], which broadcasts in the middle (40 times slower than a product of
+equal shapes), and rotates by slicing and joining. Attention calls `apply_rotary_pos_emb` as a name of its module; so
+each attention layer here gets its own class's forward again, rebuilt to see another function under that one name.
+The module and all other models stay as they are.
+"""
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Callable
+
+import paddle
+from paddle.autograd import PyLayer
+
+from launch.cpu.by_shape import ByShape
+
+# Attention whose module has the apply_rotary_pos_emb of LLaMA: q and k [b, s, heads, d], cos and sin [1, s, 1, d].
+CLASSES = frozenset({"LlamaAttention", "Qwen2Attention", "MixtralAttention"})
+
+
+class RotaryEmbedding:
+    """`apply_rotary_pos_emb` of one model, with the tables of the shapes it has met. `stock` takes what does not fit."""
+
+    def __init__(self, stock: Callable):
+        self._stock = stock
+        self._tables = ByShape()
+
+    def __call__(self, q, k, cos, sin, position_ids):
+        """q [b, s, heads, d], k [b, s, kv_heads, d], cos and sin [1, length, 1, d], position_ids [b, s] or None."""
+        fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
+        if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and _is_from_the_start(position_ids)):
+            return self._stock(q, k, cos, sin, position_ids)
+        return Rotate.apply(q, *self._table(q, cos, sin)), Rotate.apply(k, *self._table(k, cos, sin))
+
+    def _table(self, x, cos, sin):
+        shape = tuple(x.shape)
+        # A model's cos and sin are a function of the sequence length alone, in every layer the same.
+        return self._tables.get(
+            shape, lambda: (cos.expand(shape).contiguous(), sin.expand(shape).contiguous(), half_rotation(shape[-1]))
+        )
+
+
+def replace(attention: paddle.nn.Layer, rotary: RotaryEmbedding) -> None:
+    """Make this one attention layer (its class is in CLASSES) call `rotary` where it calls apply_rotary_pos_emb."""
+    forward = type(attention).forward
+    seen = {**forward.__globals__, "apply_rotary_pos_emb": rotary}
+    rebuilt = FunctionType(forward.__code__, seen, forward.__name__, forward.__defaults__, forward.__closure__)
+    attention.forward = MethodType(rebuilt, attention)
+
+
+def stock_function(attention_class: type) -> Callable:
+    """The apply_rotary_pos_emb that this class of attention layers calls."""
+    return attention_class.forward.__globals__["apply_rotary_pos_emb"]
+
+
+def half_rotation(head_dim: int) -> paddle.Tensor:
+    """[d, d], so that x @ it is rotate_half(x): (x1, x2) -> (-x2, x1)."""
+    half = paddle.eye(head_dim // 2)
+    none = paddle.zeros_like(half)
+    return paddle.concat([paddle.concat([none, half], axis=1), paddle.concat([-half, none], axis=1)], axis=0)
+
+
+def _is_from_the_start(position_ids) -> bool:
+    """True if every row counts 0, 1, 2, ...; None means just that."""
+    if position_ids is None:
+        return True
+    return bool((position_ids == paddle.arange(position_ids.shape[-1], dtype=position_ids.dtype)).all())
+
+
+class Rotate(PyLayer):
+    """x * cos + rotate_half(x) * sin; x, cos and sin [b, s, heads, d], rotation as `half_rotation` gives it."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin, rotation):
+        ctx.save_for_backward(cos, sin, rotation)
+        return x * cos + paddle.matmul(x, rotation) * sin
+
+    @staticmethod
+    def backward(ctx, grad):
+        cos, sin, rotation = ctx.saved_tensor()
+        return grad * cos + paddle.matmul(grad * sin, rotation, transpose_y=True), None, None, None

@@ -1,0 +1,111 @@
+"""Settings that make Paddle fast on a CPU. They count only before `import paddle`; this module never imports it.
+
+    print(prepare("auto", processes=2))
+    import paddle
+
+What they do and what they gain is told in docs/cpu-speed.md.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+
+from launch.cpu.processor import Processor, this_processor
+from launch.errors import UserError
+
+CHOICES = ("auto", "on", "off", "required")
+ALIASES = {"0": "off", "false": "off", "1": "on", "true": "on"}
+
+# mallopt's parameters, from glibc's malloc.h.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+
+def switch(value: str) -> str:
+    """`value` as one of auto, on, off, required. Raises UserError for anything else."""
+    choice = str(value).strip().lower()
+    choice = ALIASES.get(choice, choice)
+    if choice not in CHOICES:
+        raise UserError(f"--cpu_fast {value}: must be one of {', '.join(CHOICES)} (0/false and 1/true mean off and on)")
+    return choice
+
+
+def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
+    """The kernels that Paddle's MKL shall use, as MKL_DEBUG_CPU_TYPE; None where MKL chooses well by itself.
+
+    Paddle 3.3 bundles an MKL of 2019, which gives its slowest kernels to every processor that is not Intel's. Type 7
+    names its AVX-512 kernels, type 5 those for AVX2. The variable is not documented by Intel, and newer MKL ignore it.
+    """
+    if processor is None or not processor.is_amd:
+        return None
+    if processor.has_avx512:
+        return "7"
+    return "5" if processor.has_avx2 else None
+
+
+def prepare(cpu_fast: str, processes: int) -> str:
+    """Set up this process, and those it forks or starts, for fast training on a CPU. Call before Paddle is imported.
+
+    cpu_fast: "off" changes nothing; "auto" and "on" set what this machine has a use for; "required" insists on all.
+    processes: how many training processes share this machine's cores.
+    Variables that are set already are left as they are. Returns one line that says what was chosen and why.
+    Raises UserError when Paddle is imported already, or when something required is not to be had here.
+    """
+    choice = switch(cpu_fast)
+    if choice == "off":
+        return "cpu_fast: off, Paddle as it comes"
+    if "paddle" in sys.modules:
+        raise UserError("--cpu_fast: Paddle is imported already and has read its settings; call prepare() before that")
+    chosen = [
+        _prepare_mkl(this_processor(), choice == "required"),
+        _prepare_variable("FLAGS_use_stride_kernel", "0", "whole tensors instead of strided views"),
+        _prepare_malloc(choice == "required"),
+        _prepare_threads(processes),
+    ]
+    return "cpu_fast: " + "; ".join(chosen)
+
+
+def _prepare_mkl(processor: Processor | None, required: bool) -> str:
+    if processor is None:
+        if required:
+            raise UserError("--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here")
+        return "MKL untouched (unknown processor)"
+    if processor.is_amd and not processor.has_avx2 and required:
+        raise UserError(f"--cpu_fast required: {processor.name} has no AVX2; use --cpu_fast auto here")
+    cpu_type = mkl_debug_cpu_type(processor)
+    if cpu_type is None:
+        return f"MKL untouched ({processor.name})"
+    return _prepare_variable("MKL_DEBUG_CPU_TYPE", cpu_type, "AMD with " + ("AVX-512" if cpu_type == "7" else "AVX2"))
+
+
+def _prepare_variable(name: str, value: str, why: str) -> str:
+    found = os.environ.setdefault(name, value)
+    return f"{name}={value} ({why})" if found == value else f"{name}={found} (was set)"
+
+
+def _prepare_malloc(required: bool) -> str:
+    """Let glibc keep freed memory instead of giving it back page by page, to be cleared again by the kernel."""
+    if platform.libc_ver()[0] != "glibc":
+        if required:
+            raise UserError("--cpu_fast required: malloc can be set with glibc only; use --cpu_fast auto here")
+        return "malloc untouched (not glibc)"
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    libc.mallopt(M_TOP_PAD, 256 * 2**20)
+    return "freed memory kept (mallopt)"
+
+
+def _prepare_threads(processes: int) -> str:
+    """Share the cores among the processes. (Paddle itself takes one thread where OMP_NUM_THREADS is not set.)"""
+    cores = available_cores()
+    threads = str(max(1, cores // processes))
+    return _prepare_variable("OMP_NUM_THREADS", threads, f"cores {cores}, processes {processes}")
+
+
+def available_cores() -> int:
+    """Cores this process may run on: its affinity mask where the system has one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
