@@ -97,6 +97,6 @@ def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, Pret
         model, data, training = pretrain_parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
     except (ValueError, AssertionError) as error:
         raise UserError(str(error)) from error
-    if training.max_steps <= 0:
+    if training.do_train and training.max_steps <= 0:
         raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
     return model, data, training

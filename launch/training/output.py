@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launch.errors import UserError
 from launch.training.ranks import first_on_rank_zero, rank
-from launch.training.report import TRAIN_LOG
+from launch.training.records import TRAIN_LOG
 
 
 def open_output(training_args) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paddlenlp.trainer import TrainerCallback
 
-TRAIN_LOG = "train_log.jsonl"
+from launch.training.records import TRAIN_LOG
 
 
 def format_duration(seconds: float) -> str:
@@ -69,9 +69,3 @@ class JsonLinesReport(TrainerCallback):
         if state.is_world_process_zero:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(logs) + "\n")
-
-
-def read_train_log(output_dir: Path) -> list[dict]:
-    """The records of a run, oldest first."""
-    with open(Path(output_dir) / TRAIN_LOG, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-RUN_SUMMARY = "run_summary.json"
+from launch.training.records import RUN_SUMMARY
+
 REPORTED_PACKAGES = ["paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "visualdl", "numpy", "sentencepiece"]
 
 

@@ -124,9 +124,9 @@ class PretrainTrainer(Trainer):
         return super().training_pipeline_step(model, inputs)
 
     def log(self, logs: dict, **kwargs) -> None:
-        """Replace upstream's numbers of a training interval by ours; let evaluation metrics pass.
+        """Give the reports our numbers of a training interval, and evaluation metrics as they are.
 
-        Upstream's summary at the end of training (`train_loss`, `train_runtime`) repeats run_summary.json: dropped.
+        Upstream's summary at the end of training (`train_loss`, `train_runtime`) is dropped: run_summary.json has it.
         """
         if "train_loss" in logs:
             return
@@ -134,7 +134,7 @@ class PretrainTrainer(Trainer):
             logs = self._interval_record()
             self.first_record = self.first_record or logs
             self.last_record = logs
-        super().log(logs, **kwargs)
+        self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
     def _interval_record(self) -> dict:
         args, step, steps = self.args, self.state.global_step, self._interval_steps

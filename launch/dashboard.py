@@ -1,0 +1,76 @@
+"""Serve the VisualDL dashboards of all runs below some directories.
+
+    python launch/dashboard.py [--logdir DIR ...] [--port 8040] [--host 127.0.0.1] [--language en|zh]
+
+Without --logdir: everything below ./checkpoints and ./build. It sends nothing anywhere, binds to this machine only
+unless told otherwise, and stops with Ctrl-C.
+"""
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.entry import guarded
+from launch.errors import UserError
+
+DEFAULT_DIRECTORIES = ["checkpoints", "build"]
+RECORD_FILES = "vdlrecords.*.log"
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    directories = [path for path in args.logdir or DEFAULT_DIRECTORIES if _has_records(Path(path))]
+    if not directories:
+        raise UserError(
+            f"--logdir: no VisualDL records below {', '.join(args.logdir or DEFAULT_DIRECTORIES)}. "
+            "Train with --report_to visualdl first (make demo does), or name the output directory of a run."
+        )
+    if _in_use(args.host, args.port):
+        raise UserError(f"--port: {args.port} on {args.host} is in use. Choose another: --port {args.port + 1}.")
+    print(f"dashboards of {', '.join(directories)}: http://{args.host}:{args.port}/app/index  (Ctrl-C stops)", flush=True)
+    os.execv(sys.executable, server_command(directories, args.host, args.port, args.language))
+
+
+def server_command(directories: list[str], host: str, port: int, language: str) -> list[str]:
+    """VisualDL's own server; without --disable-telemetry it phones home, without --language some browsers get 500."""
+    return [
+        *(sys.executable, "-W", "ignore", "-m", "visualdl.server.app"),
+        *("--logdir", *directories),
+        *("--host", host, "--port", str(port)),
+        *("--language", language),
+        "--disable-telemetry",
+    ]
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="dashboard.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--logdir", nargs="+", help="output directories of runs, or directories above them")
+    parser.add_argument("--port", type=int, default=8040)
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 shows the dashboards to the network")
+    parser.add_argument("--language", choices=["en", "zh"], default="en")
+    return parser.parse_args(argv)
+
+
+def _has_records(directory: Path) -> bool:
+    return next(directory.rglob(RECORD_FILES), None) is not None
+
+
+def _in_use(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

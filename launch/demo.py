@@ -1,0 +1,147 @@
+"""From nothing to a pretrained model on any machine: corpus, tokenizer, training, evaluation, a few continuations.
+
+    python launch/demo.py [--directory build/demo] [flags of recipes/tiny/pretrain.sh]
+
+The corpus is the Python standard library's own source, so nothing is downloaded. What an earlier demo has made of it
+is used again. Flags that are not the demo's go to the recipe: --max_steps 200 makes a short one.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not launch/
+
+from data_tools.statistics import unigram_cross_entropy
+from launch.demo_checks import first_loss_check, held_out_check
+from launch.entry import guarded
+from launch.errors import UserError
+from launch.preflight.report import print_findings
+from launch.training.records import read_summary, read_train_log
+from launch.training.terminal_plot import plot_losses
+
+PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "class Test"]
+VOCABULARY = 4096
+NEXT_COMMANDS = """\
+Next:
+  make dashboard                    the curves of this run in the browser
+  make rehearse-pretrain-llama7b    the 8-card LLaMA-7B recipe, rehearsed on this machine's CPU
+  make print-pretrain-llama7b       the command that eight cards would run
+  make help                         everything else"""
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="demo.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--directory", type=Path, default=ROOT / "build" / "demo", help="where everything is kept")
+    args, recipe_flags = parser.parse_known_args(argv)
+    started = time.monotonic()
+    demo = Demo(args.directory.resolve())
+    demo.make_data()
+    demo.pretrain(recipe_flags)
+    demo.evaluate()
+    demo.generate()
+    passed = demo.check()
+    print(f"\nThe demo took {(time.monotonic() - started) / 60:.1f} minutes. The model: {demo.model}\n{NEXT_COMMANDS}")
+    if not passed:
+        raise UserError("the demo's model is not what it should be: see the ✗ above")
+
+
+class Demo:
+    """The steps of the demo, each leaving its result in a directory of its own."""
+
+    def __init__(self, directory: Path):
+        self.text = directory / "text"
+        self.tokenizer = directory / "tokenizer"
+        self.train_data = directory / "data" / "train"
+        self.held_out_data = directory / "held_out" / "held_out"
+        self.model = directory / "model"
+        self.evaluation = directory / "evaluation"
+
+    def make_data(self) -> None:
+        heading("1 of 5: the standard library as a corpus, a tokenizer trained on it, .bin/.idx written and verified")
+        train_text, held_out_text = self.text / "train.jsonl", self.text / "heldout.jsonl"
+        if not held_out_text.exists():
+            self._tool("stdlib_corpus", "--output", self.text)
+        if not (self.tokenizer / "tokenizer_config.json").exists():
+            size = ("--vocab_size", VOCABULARY)
+            self._tool("tokenizer", "--input", train_text, "--output", self.tokenizer, *size)
+        for text, prefix in [(train_text, self.train_data), (held_out_text, self.held_out_data)]:
+            if not prefix.with_suffix(".idx").exists():
+                self._tool("tokenize", "--input", text, "--tokenizer", self.tokenizer, "--output", prefix)
+            self._tool("verify", prefix, "--tokenizer", self.tokenizer)
+
+    def pretrain(self, recipe_flags: list[str]) -> None:
+        heading("2 of 5: pretraining with sharding stage 2 on two processes (recipes/tiny/pretrain.sh)")
+        variables = {
+            "DATA": str(self.train_data.parent),
+            "OUTPUT": str(self.model),
+            "ACTION": "run",
+        }
+        tokenizer = ("--tokenizer_name_or_path", self.tokenizer)
+        run(["bash", ROOT / "recipes/tiny/pretrain.sh", *tokenizer, "--overwrite_output_dir", 1, *recipe_flags], variables)
+        plot_losses(read_train_log(self.model))
+
+    def evaluate(self) -> None:
+        heading("3 of 5: evaluation on modules the training has not seen")
+        flags = {
+            "model_name_or_path": self.model,
+            "input_dir": self.held_out_data,
+            "split": "0,1,0",
+            "output_dir": self.evaluation,
+            "max_seq_length": 256,
+            "max_eval_samples": -1,
+            "per_device_eval_batch_size": 8,
+            "do_eval": 1,
+            "device": "cpu",
+            "report_to": "none",
+        }
+        words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+        run([sys.executable, ROOT / "launch/run_pretrain.py", *words])
+
+    def generate(self) -> None:
+        heading("4 of 5: what the model writes")
+        from launch.cpu.settings import prepare
+
+        prepare("auto", processes=1)  # before Paddle is imported
+        from launch.training.generate import continuations
+
+        for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):
+            print(f"{prompt}\033[2m{text}\033[0m\n---" if sys.stdout.isatty() else f"{prompt}{text}\n---")
+
+    def check(self) -> bool:
+        """Print what was checked; whether all is as it should be."""
+        heading("5 of 5: is it right?")
+        summary = read_summary(self.model)
+        held_out_loss = read_summary(self.evaluation)["evaluation"]["eval_loss"]
+        findings = [
+            first_loss_check(summary["first_loss"], self.model),
+            held_out_check(held_out_loss, unigram_cross_entropy(self.held_out_data)),
+        ]
+        print_findings(findings, sys.stdout)
+        return all(finding.ok for finding in findings)
+
+    def _tool(self, name: str, *arguments) -> None:
+        run([sys.executable, "-m", f"data_tools.{name}", *arguments])
+
+
+def heading(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+def run(command: list, variables: dict[str, str] | None = None) -> None:
+    """Run a command with its output on the terminal. Raises UserError when it fails: it has said why."""
+    words = [str(word) for word in command]
+    result = subprocess.run(words, cwd=ROOT, env=os.environ | (variables or {}))
+    if result.returncode != 0:
+        raise UserError(f"this step ended with exit code {result.returncode}: {' '.join(words[:3])} ...")
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

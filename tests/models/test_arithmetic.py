@@ -1,0 +1,67 @@
+"""Numbers that follow from a configuration, against published ones and against counting by hand."""
+
+import math
+
+import pytest
+
+from launch.errors import UserError
+from launch.models.arithmetic import LlamaShape
+from launch.models.families import FAMILIES, family_of
+from launch.models.named_configs import config_names, find_config, load_config
+
+
+def shape(name: str) -> LlamaShape:
+    return LlamaShape.from_config(load_config(name))
+
+
+def test_llama_7b_has_the_published_number_of_parameters():
+    assert shape("facebook/llama-7b").parameters == 6_738_415_616
+
+
+def test_parameters_with_grouped_query_attention_and_tied_embeddings():
+    config = load_config("llama-rehearsal") | {"num_key_value_heads": 2, "tie_word_embeddings": True}
+    h, ffn, layers, vocab = 64, 176, 4, 1024
+    per_layer = 2 * h * h + 2 * h * (h // 2) + 3 * h * ffn + 2 * h
+    assert LlamaShape.from_config(config).parameters == vocab * h + layers * per_layer + h
+
+
+def test_flops_are_six_per_matmul_parameter_and_twelve_l_h_s_for_attention():
+    llama = shape("llama-7b")
+    without_embedding = 6_738_415_616 - 32000 * 4096 - 65 * 4096
+    assert llama.training_flops_per_token(2048, attention=False) == 6 * without_embedding
+    extra = llama.training_flops_per_token(2048, True) - llama.training_flops_per_token(2048, False)
+    assert extra == 12 * 32 * 4096 * 2048
+
+
+def test_first_loss_of_llama_7b():
+    assert shape("llama-7b").first_loss == pytest.approx(math.log(32000) + 4096 * 0.02**2 / 2)
+    assert shape("llama-7b").first_loss == pytest.approx(11.19, abs=0.01)
+
+
+def test_a_directory_a_file_and_a_name_find_a_configuration(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert find_config(str(tmp_path)) == tmp_path / "config.json"
+    assert find_config(str(tmp_path / "config.json")) == tmp_path / "config.json"
+    assert find_config("facebook/llama-7b").stem == "llama-7b"
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(UserError, match="llama-70b.*llama-7b"):
+        find_config("facebook/llama-70b")
+
+
+def test_a_broken_configuration_is_named_with_its_line(tmp_path):
+    (tmp_path / "config.json").write_text('{\n"model_type": llama}')
+    with pytest.raises(UserError, match=r"config\.json:2: not JSON"):
+        load_config(str(tmp_path))
+
+
+def test_an_unknown_family_is_refused_with_the_families_there_are():
+    with pytest.raises(UserError, match="'mamba'.*llama"):
+        family_of("mamba")
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.model_type)
+def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
+    assert load_config(family.rehearsal_config)["model_type"] == family.model_type
+    assert family.rehearsal_config in config_names()
