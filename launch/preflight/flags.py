@@ -1,0 +1,62 @@
+"""Does the shared module know every flag, and can it read every value?"""
+
+import difflib
+import json
+from pathlib import Path
+
+from launch.preflight.report import Finding
+from launch.processes.flags import Flags
+
+SCHEMA = Path(__file__).resolve().parent.parent / "models" / "flags.json"
+
+# The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
+BOOLEANS = ("yes", "true", "t", "y", "1", "no", "false", "f", "n", "0")
+SWITCHES = ("auto", "on", "off", "required", "0", "1", "false", "true")
+
+
+def check_flags(script: str, flags: Flags) -> list[Finding]:
+    """One finding for each flag at fault; one for all when none is."""
+    known = json.loads(SCHEMA.read_text(encoding="utf-8"))[Path(script).stem]
+    faults = [fault for name, words in flags.items() if (fault := _fault(name, words, known))]
+    return faults or [Finding(True, "flags", f"{len(flags)}, all known")]
+
+
+def _fault(name: str, words: list[str], known: dict) -> Finding | None:
+    if name not in known:
+        return None if _is_negation(name, words, known) else _unknown(name, known)
+    expected = known[name]
+    for word in words:
+        allowed = _expectation(word, expected)
+        if allowed:
+            return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
+    if not words and expected["type"] != "bool":
+        return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected['type']})")
+    return None
+
+
+def _is_negation(name: str, words: list[str], known: dict) -> bool:
+    """--no_recompute for --recompute 0: PaddleNLP's parser has it for flags that are on by default."""
+    positive = known.get(name.removeprefix("no_"))
+    return name.startswith("no_") and not words and positive is not None and positive["default"] is True
+
+
+def _unknown(name: str, known: dict) -> Finding:
+    nearest = difflib.get_close_matches(name, known, n=1)
+    fix = f"did you mean --{nearest[0]}?" if nearest else "leave it out; --help lists all flags"
+    return Finding(False, f"--{name}", "unknown flag", fix)
+
+
+def _expectation(word: str, expected: dict) -> str | None:
+    """What a value should have been, None where it is right."""
+    kind = expected["type"]
+    if kind == "bool":
+        return None if word.lower() in BOOLEANS else "1 or 0 (true, false)"
+    if kind == "switch":
+        return None if word.lower() in SWITCHES else "auto, on, off, required"
+    if kind in ("int", "float"):
+        try:
+            {"int": int, "float": float}[kind](word)
+        except ValueError:
+            return {"int": "a whole number", "float": "a number"}[kind]
+    choices = expected.get("choices")
+    return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None

@@ -1,0 +1,203 @@
+"""What a recipe file does: run, print or rehearse its command. Started by launch/recipe.sh, not by hand.
+
+    ACTION=run       (default) check everything that can be checked beforehand, then start the ranks and watch them
+    ACTION=print     print the whole command, to read or to paste into a shell
+    ACTION=rehearse  the same flags on as many processes, on this machine's CPU, with a tiny model of the family
+
+The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, MASTER, ARGS.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.errors import UserError
+from launch.processes.command import LaunchCommand
+from launch.processes.flags import Flags, flag_words, parse_flags
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Variables that are another way to write a flag.
+FLAG_VARIABLES = {"MODEL": "model_name_or_path", "DATA": "input_dir", "OUTPUT": "output_dir"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe file states.
+
+    gpus: cards it is made for, 0 for a CPU. gpu_memory_gb: of each card. processes: ranks on a CPU.
+    """
+
+    path: Path
+    script: str
+    flags: Flags
+    gpus: int
+    gpu_memory_gb: int
+    processes: int
+
+    @property
+    def target(self) -> str:
+        """Its name in the Makefile: recipes/llama-7b/pretrain.sh is pretrain-llama7b, unless a Target line says else."""
+        named = re.search(r"^# Target\s+(\S+)", self.path.read_text(encoding="utf-8"), re.MULTILINE)
+        return named[1] if named else f"{self.path.stem}-{self.path.parent.name.replace('-', '')}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe with the user's wishes applied: its command, the memory expected of each card, lines to tell."""
+
+    command: LaunchCommand
+    gpu_memory_gb: int
+    notes: tuple[str, ...]
+
+
+def main(argv: list[str]) -> int:
+    recipe = parse_recipe(argv)
+    action = os.environ.get("ACTION") or "run"
+    if action not in ACTIONS:
+        raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
+    return ACTIONS[action](recipe, apply_wishes(recipe, os.environ))
+
+
+def parse_recipe(argv: list[str]) -> Recipe:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--recipe", type=Path, required=True, help="the recipe file")
+    parser.add_argument("--gpus", type=int, default=0, help="cards it needs; 0: it runs on a CPU")
+    parser.add_argument("--gpu_memory_gb", type=int, default=0, help="memory it needs on each card")
+    parser.add_argument("--processes", type=int, default=1, help="processes on a CPU")
+    parser.add_argument("script", help="shared module, such as launch/run_pretrain.py")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
+    stated = parser.parse_args(argv)
+    return Recipe(
+        path=stated.recipe.resolve(),
+        script=stated.script,
+        flags=parse_flags(stated.flags),
+        gpus=stated.gpus,
+        gpu_memory_gb=stated.gpu_memory_gb,
+        processes=stated.processes,
+    )
+
+
+def apply_wishes(recipe: Recipe, wishes: dict[str, str]) -> Run:
+    """The recipe with the user's variables applied. Raises UserError where they cannot be met."""
+    flags = dict(recipe.flags)
+    for variable, name in FLAG_VARIABLES.items():
+        if wishes.get(variable):
+            flags |= {name: [wishes[variable]]}
+    flags = parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", "")))
+    notes = []
+    devices = choose_devices(recipe.gpus, wishes)
+    if len(devices) != recipe.gpus:
+        flags, note = keep_global_batch(flags, recipe.gpus, len(devices))
+        notes.append(note)
+    command = LaunchCommand(
+        script=ROOT / recipe.script,
+        flags=flags,
+        log_dir=os.path.join(flags["output_dir"][0], "log"),
+        devices=devices,
+        processes=len(devices) or recipe.processes,
+        master=wishes.get("MASTER") or None,
+    )
+    return Run(command, _number(wishes, "GPU_MEMORY_GB") or recipe.gpu_memory_gb, tuple(notes))
+
+
+def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
+    """The cards to use: DEVICES as given, else the first GPUS (or `needed`) of those that are visible."""
+    count = _number(wishes, "GPUS")
+    listed = tuple(device.strip() for device in wishes.get("DEVICES", "").split(",") if device.strip())
+    if not needed:
+        if count or listed:
+            raise UserError("GPUS, DEVICES: this recipe runs on the CPU. Leave them out.")
+        return ()
+    if listed:
+        if count and count != len(listed):
+            raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one of them out.")
+        return listed
+    count = count or needed
+    visible = [device.strip() for device in wishes.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
+    return tuple(visible[:count]) if len(visible) >= count else tuple(str(number) for number in range(count))
+
+
+def keep_global_batch(flags: Flags, needed: int, gpus: int) -> tuple[Flags, str]:
+    """The flags for another number of cards, with as many samples a step, and a line that says so.
+
+    Raises UserError where the samples of a step cannot be dealt to that many cards.
+    """
+    name = "gradient_accumulation_steps"
+    steps = int(flags.get(name, ["1"])[-1])
+    if (steps * needed) % gpus:
+        possible = [str(count) for count in range(1, steps * needed + 1) if (steps * needed) % count == 0]
+        raise UserError(
+            f"GPUS: found {gpus}, but {needed} cards x --{name} {steps} = {steps * needed} micro batches a step cannot be "
+            f"dealt to {gpus} cards. Possible: {', '.join(possible)}; or change the batch with ARGS=\"--{name} N\"."
+        )
+    changed = steps * needed // gpus
+    note = f"GPUS: {gpus} instead of {needed}, --{name} {changed} instead of {steps}: as many samples a step as before"
+    return flags | {name: [str(changed)]}, note
+
+
+def _number(wishes: dict[str, str], name: str) -> int | None:
+    value = wishes.get(name)
+    if not value:
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise UserError(f"{name}: found {value!r}, expected a whole number above 0.")
+    return int(value)
+
+
+def run(recipe: Recipe, run: Run) -> int:
+    """Check, start the ranks, watch them; the exit code."""
+    from launch import preflight
+    from launch.preflight.report import print_findings
+
+    findings = preflight.run(
+        recipe.script,
+        flag_words(run.command.flags),
+        devices=run.command.devices,
+        gpu_memory_gb=run.gpu_memory_gb,
+        master=run.command.master,
+    )
+    faults = [finding for finding in findings if not finding.ok]
+    print("\n".join(run.notes), end="\n" if run.notes else "")
+    print_findings(findings, sys.stderr if faults else sys.stdout)
+    if faults:
+        raise UserError(
+            f"{recipe.target} cannot start: {len(faults)} of {len(findings)} checks failed. On this machine's CPU, with "
+            f"the same flags and a tiny model: make rehearse-{recipe.target}"
+        )
+    from launch.processes.supervise import supervise
+
+    return supervise(run.command.words(), run.command.log_dir, run.command.processes)
+
+
+def show(recipe: Recipe, run: Run) -> int:
+    """Print the command on stdout, what there is to say on stderr."""
+    print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
+    print(run.command.text())
+    return 0
+
+
+def rehearse(recipe: Recipe, run: Run) -> int:
+    from launch.rehearsal.rehearse import rehearse
+
+    return rehearse(recipe.target, run.command)
+
+
+ACTIONS = {"run": run, "print": show, "rehearse": rehearse}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

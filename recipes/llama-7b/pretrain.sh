@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# LLaMA-7B continued pretraining, sharding stage 2.
+# Hardware   8 cards of 80 GB (A100, A800, H100)
+# Tokens     8 cards x 1 sample x 2048 = 16,384 a step, 164 M in 10,000 steps
+# Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
+# Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
+# Licence    the weights of LLaMA (1) are Meta's, for research only
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=8 GPU_MEMORY_GB=80
+
+run launch/run_pretrain.py \
+    --model_name_or_path facebook/llama-7b \
+    --tokenizer_name_or_path facebook/llama-7b \
+    --continue_training 1 \
+    --input_dir ./data \
+    --split 949,50,1 \
+    --max_seq_length 2048 \
+    --output_dir ./checkpoints/llama-7b-pretrain \
+    --sharding stage2 \
+    --per_device_train_batch_size 1 \
+    --per_device_eval_batch_size 1 \
+    --gradient_accumulation_steps 1 \
+    --fp16 1 --scale_loss 1024 \
+    --fp16_opt_level O2 \
+    --use_flash_attention auto \
+    --use_fused_rms_norm auto \
+    --recompute 1 \
+    --learning_rate 1e-5 \
+    --min_learning_rate 5e-6 \
+    --lr_scheduler_type cosine \
+    --warmup_ratio 0.01 \
+    --weight_decay 0.01 \
+    --max_grad_norm 1.0 \
+    --max_steps 10000 \
+    --save_steps 5000 \
+    --eval_steps 1000 \
+    --evaluation_strategy steps \
+    --logging_steps 20 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"
