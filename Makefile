@@ -45,7 +45,7 @@ lock: setup ## requirements/*.in -> *.lock (needs uv; ARGS=--upgrade: newer ones
 	$(RUN) launch/environment/lock.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data
-	rm -rf build *.egg-info .pytest_cache
+	rm -rf build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache
 	find launch data_tools tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The three forms of a recipe. $(1): its target, $(2): its file.

@@ -7,12 +7,12 @@ dropped all before Turing, and Blackwell needs 12.8 or newer (CUDA release notes
 The standard library alone: this decides what is installed, so NVML is asked through ctypes.
 """
 
+from __future__ import annotations
+
 import ctypes
 from dataclasses import dataclass
 
 from launch.errors import UserError
-
-Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,12 @@ class Wheel:
     """One GPU build. driver: lowest CUDA version of the driver; cards: lowest and highest compute capability."""
 
     cuda: str
-    driver: Version
-    cards: tuple[Version, Version]
+    driver: tuple[int, int]
+    cards: tuple[tuple[int, int], tuple[int, int]]
+
+    def fits(self, machine: Machine) -> bool:
+        lowest, highest = self.cards
+        return machine.cuda >= self.driver and all(lowest <= card <= highest for card in machine.capabilities)
 
     @property
     def tag(self) -> str:
@@ -45,8 +49,8 @@ WHEELS = (
 class Machine:
     """What NVML says: the driver's CUDA version and each card's compute capability."""
 
-    cuda: Version
-    capabilities: tuple[Version, ...]
+    cuda: tuple[int, int]
+    capabilities: tuple[tuple[int, int], ...]
 
 
 def probe() -> Machine | None:
@@ -83,8 +87,7 @@ def wheel_named(cuda: str) -> Wheel:
 def choose_wheel(machine: Machine) -> Wheel:
     """The newest wheel that the driver and every card allow. Raises UserError when there is none."""
     for wheel in WHEELS:
-        lowest, highest = wheel.cards
-        if machine.cuda >= wheel.driver and all(lowest <= card <= highest for card in machine.capabilities):
+        if wheel.fits(machine):
             return wheel
     cards = ", ".join(sorted({f"{major}.{minor}" for major, minor in machine.capabilities}))
     raise UserError(

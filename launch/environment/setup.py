@@ -146,11 +146,12 @@ def announce(build: str) -> None:
         stamp = read_stamp()
         changed = [key for key, value in wanted(build).items() if stamp.get(key) != value]
         reason = f" anew (changed: {', '.join(changed)})" if stamp else " anew (it was not finished)"
+    packages = {pin.name for pin in read_lock(lock_of(build))}
     paddle = "Paddle for CPU, 1.8 GB" if build == "cpu" else f"Paddle for CUDA ({build}), several GB"
     tool, time_needed = ("uv", "seconds to a minute") if shutil.which("uv") else ("pip", "about a minute")
     print(
         f"setup: making .venv{reason} with Python {sys.version.split()[0]} and {tool}: "
-        f"{len(read_lock(lock_of(build)))} packages,\n       {paddle}, {time_needed} on a fast network",
+        f"{len(packages)} packages,\n       {paddle}, {time_needed} on a fast network",
         flush=True,
     )
 

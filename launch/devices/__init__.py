@@ -1,0 +1,1 @@
+"""What cards are there and what they may do. No Paddle."""

@@ -1,0 +1,56 @@
+"""Checks this machine and its Python environment: numbered lines, a fix below each fault.
+
+    make doctor
+    python launch/doctor.py [--format json]
+
+Exit code 0 if all is well, 1 if something is to be mended. Answers within a second: Paddle is not imported. Works
+with any Python from 3.8 on, also where nothing is installed.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from launch.devices.cards import driver, list_cards  # noqa: E402
+from launch.environment import machine, packages  # noqa: E402
+from launch.preflight.report import print_findings  # noqa: E402
+
+
+def examine():
+    """All findings, in the order in which things depend on each other."""
+    installed = packages.installed_packages()
+    return [
+        packages.check_python(),
+        packages.check_lock(installed),
+        *packages.check_clashes(installed),
+        machine.check_cpu(),
+        *machine.check_gpus(list_cards(), driver(), machine.paddle_build(), "nvidia-ml-py" in installed),
+        machine.check_disk(ROOT),
+        machine.check_shared_memory(),
+        machine.check_ports(),
+        machine.check_proxy(),
+        machine.check_ccache(),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    args = parser.parse_args()
+    findings = examine()
+    faults = sum(not finding.ok for finding in findings)
+    if args.format == "json":
+        print(json.dumps({"ok": not faults, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        print_findings(findings, sys.stdout)
+        print(f"\n{len(findings)} checks, " + (f"{faults} to mend: see the fixes above" if faults else "all well"))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

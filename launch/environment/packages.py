@@ -1,0 +1,152 @@
+"""The doctor's checks of Python and its packages: against the lock, and against clashes met before.
+
+Nothing is imported to be checked: versions are read from the packages' metadata. The standard library alone, but
+for `packaging`, which evaluates the lock's conditions and is itself in the lock.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from dataclasses import dataclass
+from typing import Callable, Mapping
+
+from launch.environment.lock import REQUIREMENTS, Pin, read_lock
+from launch.preflight.report import Finding
+
+VENV = REQUIREMENTS.parent / ".venv"
+OLDEST, NEWEST = (3, 10), (3, 12)
+
+
+def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    found = f"{'.'.join(map(str, version))}, {sys.executable}"
+    if OLDEST <= version[:2] <= NEWEST:
+        return Finding(True, "Python", found)
+    return Finding(
+        False,
+        "Python",
+        f"{found}; needed is 3.10, 3.11 or 3.12 (tool-helpers has no wheels for others)",
+        "make setup, which looks for one; or name it: make setup PYTHON=/path/to/python3.11",
+    )
+
+
+def installed_packages() -> dict[str, str]:
+    """Normalised name (PEP 503) and version of every package that this interpreter sees."""
+    packages = {}
+    for distribution in importlib.metadata.distributions():
+        if distribution.metadata["Name"]:  # a folder that an interrupted installation left behind has none
+            packages.setdefault(re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(), distribution.version)
+    return packages
+
+
+def check_lock(installed: Mapping[str, str]) -> Finding:
+    """Whether every package of the lock that this machine needs is installed in the lock's version."""
+    name = "gpu.lock" if "paddlepaddle-gpu" in installed else "cpu.lock"
+    try:
+        from packaging.markers import Marker
+    except ImportError:
+        return Finding(False, "packages", f"those of requirements/{name} are not installed here", _cure())
+    needed = [pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()]
+    wrong = [_difference(pin, installed) for pin in needed if installed.get(pin.name) != pin.version]
+    if not wrong:
+        return Finding(True, "packages", f"all {len(needed)} as in requirements/{name}")
+    shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
+    return Finding(False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure())
+
+
+def _difference(pin: Pin, installed: Mapping[str, str]) -> str:
+    if pin.name not in installed:
+        return f"{pin.name} missing"
+    return f"{pin.name} {installed[pin.name]} (lock: {pin.version})"
+
+
+def _cure() -> str:
+    if sys.prefix == str(VENV):
+        return "rm -rf .venv && make setup"
+    if (VENV / "setup.json").exists():
+        return f"use the environment that is there: .venv/bin/python instead of {sys.executable}"
+    return "make setup"
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Versions that install together and do not work together.
+
+    occurs: from a function that gives a package's version as a tuple of numbers, () if it is not installed.
+    cure: packages to install in the lock's version; "" if only a fresh environment helps.
+    """
+
+    package: str
+    occurs: Callable[[Callable[[str], tuple[int, ...]]], bool]
+    consequence: str
+    cure: str = ""
+
+
+CLASHES = (
+    Clash(
+        "aistudio-sdk",
+        lambda version: version("aistudio-sdk") >= (0, 3),
+        "paddlenlp does not import: `download` has left aistudio_sdk.hub in 0.3.0",
+        cure="aistudio-sdk",
+    ),
+    Clash(
+        "protobuf",
+        lambda version: version("protobuf") >= (7,),
+        "visualdl fails in add_hparams (Expected an int, got a boolean) with protobuf 7",
+        cure="protobuf",
+    ),
+    Clash(
+        "numpy",
+        lambda version: version("numpy") >= (2,),
+        "paddlenlp, tool_helpers and fast_dataindex are made for numpy up to 1.26.4",
+        cure="numpy",
+    ),
+    Clash(
+        "scipy",
+        lambda version: version("scipy") >= (1, 14) and () < version("paddlepaddle") < (3,),
+        "zlib.error: inconsistent stream state: scipy 1.14 and newer meet the zlib of Paddle 2's library",
+        cure="paddlepaddle",
+    ),
+    Clash(
+        "paddlepaddle",
+        lambda version: (3, 0) <= version("paddlepaddle") < (3, 2),
+        "pipeline parallel times out over gloo with Paddle 3.0 and 3.1",
+        cure="paddlepaddle",
+    ),
+    Clash(
+        "paddlepaddle-gpu",
+        lambda version: bool(version("paddlepaddle") and version("paddlepaddle-gpu")),
+        "installed beside paddlepaddle: both write the folder paddle/, and one overwrites the other's files",
+    ),
+    Clash(
+        "pip",
+        lambda version: bool(version("paddlenlp") and not version("pip")),
+        "paddlenlp does `import pip`, and an environment made by uv has none",
+        cure="pip",
+    ),
+)
+
+
+def check_clashes(installed: Mapping[str, str]) -> list[Finding]:
+    """One finding for each clash that occurs; a single good one if none does."""
+
+    def version(name: str) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", installed.get(name, ""))[:3])
+
+    findings = []
+    for clash in CLASHES:
+        if clash.occurs(version):
+            found = f"{clash.consequence} (here: {installed.get(clash.package, 'none')})"
+            findings.append(Finding(False, clash.package, found, _reinstall(clash.cure)))
+    names = ", ".join(clash.package for clash in CLASHES)
+    return findings or [Finding(True, "clashes", f"none of those known: {names}")]
+
+
+def _reinstall(name: str) -> str:
+    if not name:
+        return _cure()
+    if name == "pip":
+        return f"{sys.executable} -m ensurepip"
+    locked = next(pin.version for pin in read_lock(REQUIREMENTS / "cpu.lock") if pin.name == name)
+    return f"{sys.executable} -m pip install {name}=={locked}"
