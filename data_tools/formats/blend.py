@@ -1,4 +1,4 @@
-"""From what a user names as --input_dir to the datasets of training: one corpus, a folder of them, or a weighted blend."""
+"""From --input_dir to the datasets of training: one corpus, a folder of them, or a weighted blend."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.formats.native import build_blend_index
-from data_tools.formats.samples import SampleDataset, count_samples, split_boundaries
+from data_tools.formats.samples import SampleDataset, Split, split_boundaries
 
 SPLITS = ("train", "valid", "test")
 
@@ -16,9 +16,9 @@ SPLITS = ("train", "valid", "test")
 def find_corpora(input_dir: str | Path) -> list[tuple[float | None, str]]:
     """(weight, prefix) of each corpus that `input_dir` names.
 
-        ./data                      a folder: each pair X.bin, X.idx in it; weight None: all of it, each sample once
+        ./data                      a folder: each pair X.bin, X.idx in it; weight None: each sample once
         ./data/corpus               one prefix (also ./data/corpus.bin); weight None
-        0.7 ./data/a 0.3 ./data/b   weights and prefixes, separated by spaces or commas; weights need no sum of 1
+        0.7 ./data/a 0.3 ./data/b   weights and prefixes, spaces or commas between; any sum of weights
 
     Raises DataError that names the path, what was looked for and the command that makes data.
     """
@@ -29,8 +29,8 @@ def find_corpora(input_dir: str | Path) -> list[tuple[float | None, str]]:
     weights, paths = words[0::2], words[1::2]
     if len(weights) != len(paths) or not all(_is_weight(weight) for weight in weights):
         raise DataError(
-            f"input_dir {named!r}: expected one folder, one prefix, or weights above 0 and prefixes in turn, such as "
-            "`0.7 data/a 0.3 data/b`."
+            f"input_dir {named!r}: expected one folder, one prefix, or weights above 0 and prefixes in turn, "
+            "such as `0.7 data/a 0.3 data/b`."
         )
     return [(float(weight), _one_prefix(path)) for weight, path in zip(weights, paths, strict=True)]
 
@@ -46,10 +46,11 @@ def open_splits(
 ) -> tuple:
     """The (train, valid, test) datasets of samples; None in place of one that is not `wanted`.
 
-    split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of every
-    corpus is checked against it, which reads each .bin once.
+    split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of
+    every corpus is checked against it, which reads each .bin once.
 
-    Raises DataError when data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is empty.
+    Raises DataError when data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is
+    empty.
     """
     weights, prefixes = zip(*find_corpora(input_dir), strict=True)
     corpora = [IndexedDataset(prefix) for prefix in prefixes]
@@ -57,12 +58,17 @@ def open_splits(
         for corpus in corpora:
             corpus.check_vocabulary(vocab_size)
 
+    boundaries = [split_boundaries(split, len(corpus)) for corpus in corpora]
+    weighted = weights[0] is not None
+
     def open_split(number: int):
-        ranges = [(corpus, *split_boundaries(split, len(corpus))[number : number + 2]) for corpus in corpora]
-        weighted = weights[0] is not None
+        parts = [
+            Split(corpus, SPLITS[number], *limits[number : number + 2])
+            for corpus, limits in zip(corpora, boundaries, strict=True)
+        ]
         if not weighted:  # "all there is" may be nothing in some corpora; in all of them it is an error
-            ranges = [one for one in ranges if count_samples(*one, sequence_length)] or ranges
-        datasets = [SampleDataset(*one, SPLITS[number], sequence_length, seed, cache_dir) for one in ranges]
+            parts = [part for part in parts if part.count_samples(sequence_length)] or parts
+        datasets = [SampleDataset(part, sequence_length, seed, cache_dir) for part in parts]
         return datasets[0] if len(datasets) == 1 else BlendedDataset(datasets, weights if weighted else None)
 
     return tuple(open_split(number) if name in wanted else None for number, name in enumerate(SPLITS))
@@ -71,19 +77,19 @@ def open_splits(
 class BlendedDataset:
     """Several datasets read as one, each position going to the dataset furthest behind its share.
 
-    weights: one number a dataset, their ratio counts. The length is that of the longest blend in which no sample
-    comes twice: it ends where the first dataset is used up, `samples_used` says how many samples of each are in it.
-    Without weights: each sample of every dataset exactly once, evenly mixed.
+    weights: one number a dataset, their ratio counts. The length is that of the longest blend in which no
+    sample comes twice: it ends where the first dataset is used up, `samples_used` says how many samples of
+    each are in it. Without weights: each sample of every dataset exactly once, evenly mixed.
 
-    At every length no dataset is a whole sample ahead of its share. With two datasets none is a whole sample behind
-    either; with more, a small one can be behind by up to about ln(datasets) samples.
+    At every length no dataset is a whole sample ahead of its share. With two datasets none is a whole sample
+    behind either; with more, a small one can be behind by up to about ln(datasets) samples.
     """
 
     def __init__(self, datasets: list, weights: list[float] | None = None):
         lengths = np.array([len(dataset) for dataset in datasets])
         shares = np.array(lengths if weights is None else weights, dtype=np.float64)
         shares /= shares.sum()
-        # A dataset is never behind by more samples than there are datasets: at this length one is surely used up.
+        # None is behind by more samples than there are datasets: at this length one is surely used up.
         enough = int(min((lengths + len(datasets)) / shares)) + 1
         component, sample = build_blend_index(shares, enough)
         length = int(np.argmax(sample >= lengths[component]))
@@ -105,11 +111,13 @@ def _prefixes(path: str) -> list[str]:
         prefix = re.sub(r"\.(bin|idx)$", "", path)
         if not (Path(f"{prefix}.idx").exists() or Path(f"{prefix}.bin").exists()):
             raise DataError(
-                f"no data at {path}: looked for a folder of that name with pairs X.bin, X.idx, and for {prefix}.bin, "
-                f"{prefix}.idx. {_how_to_make(path)}"
+                f"no data at {path}: looked for a folder of that name with pairs X.bin, X.idx, and for "
+                f"{prefix}.bin, {prefix}.idx. {_how_to_make(path)}"
             )
         return [prefix]
-    prefixes = sorted({str(file.with_suffix("")) for file in Path(path).iterdir() if file.suffix in (".bin", ".idx")})
+    prefixes = sorted(
+        {str(file.with_suffix("")) for file in Path(path).iterdir() if file.suffix in (".bin", ".idx")}
+    )
     if not prefixes:
         raise DataError(f"no data in {path}: looked for pairs X.bin and X.idx. {_how_to_make(path)}")
     return prefixes
@@ -118,12 +126,16 @@ def _prefixes(path: str) -> list[str]:
 def _one_prefix(path: str) -> str:
     prefixes = _prefixes(path)
     if len(prefixes) > 1:
-        raise DataError(f"{path} has {len(prefixes)} corpora, and one weight: give each its own, such as 0.5 {prefixes[0]}.")
+        raise DataError(
+            f"{path} has {len(prefixes)} corpora, and one weight: give each its own, such as 0.5 "
+            f"{prefixes[0]}."
+        )
     return prefixes[0]
 
 
 def _how_to_make(folder: str) -> str:
-    return f"Make them from text: python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
+    command = f"python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
+    return f"Make them from text: {command}"
 
 
 def _is_weight(word: str) -> bool:

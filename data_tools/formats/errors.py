@@ -2,7 +2,7 @@
 
 
 class DataError(ValueError):
-    """Data or options for it that cannot be used: shown as its message alone, without a traceback, exit code 2.
+    """Data, or options for them, that cannot be used: shown as the message alone, no traceback, exit code 2.
 
     The message names the file (and line), what was found, what was expected and the fix.
     """

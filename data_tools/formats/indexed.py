@@ -1,4 +1,4 @@
-"""Token files `PREFIX.bin` and `PREFIX.idx`, as Megatron-LM and PaddleNLP (MMapIndexedDataset) write and read them.
+"""Token files `PREFIX.bin` and `PREFIX.idx` as Megatron-LM and PaddleNLP (MMapIndexedDataset) have them.
 
     PREFIX.bin   the token ids of all documents, one after another, little endian, nothing else
     PREFIX.idx   9 bytes   magic "MMIDIDX\\0\\0"
@@ -10,8 +10,8 @@
                  int64[n]  where each sequence starts in the .bin, in bytes
                  int64[d]  first sequence of each document, and n
 
-We write one sequence a document, as all GPT-style corpora do. Where a file has more, a sequence is the unit that
-training shuffles and splits: Megatron-LM and PaddleNLP do the same.
+We write one sequence a document, as all GPT-style corpora do. Where a file has more, a sequence is the unit
+that training shuffles and splits: Megatron-LM and PaddleNLP do the same.
 """
 
 import hashlib
@@ -33,6 +33,8 @@ HEADER = struct.Struct("<9sQBQQ")
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
+HOW_TO_MAKE = "To make it from text: python -m data_tools.tokenize --help."
+
 BLOCK_TOKENS = 1 << 24
 KEY_WHOLE_BYTES = 64 << 20
 KEY_BLOCKS = 64
@@ -45,13 +47,13 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 class IndexedWriter:
-    """Writes a corpus document by document; it exists only when the `with` block has ended without an exception.
+    """Writes a corpus document by document; it exists once the `with` block has ended without an exception.
 
         with IndexedWriter("data/corpus", vocab_size=32000) as writer:
             writer.add_document([1, 2, 3])
 
-    The .idx takes its name last, and one from an earlier run is removed before the .bin is replaced: an interrupted
-    write never leaves a pair that looks finished. Memory: 4 bytes a document.
+    The .idx takes its name last, and one from an earlier run is removed before the .bin is replaced: an
+    interrupted write never leaves a pair that looks finished. Memory: 4 bytes a document.
     """
 
     def __init__(self, prefix: str | Path, vocab_size: int):
@@ -86,7 +88,8 @@ class IndexedWriter:
             wrong = ids[(ids < 0) | (ids >= self.vocab_size)][0]
             raise DataError(
                 f"document {len(self)} for {self.prefix}.bin: token id {wrong}, but a vocabulary of "
-                f"{self.vocab_size} has the ids 0 to {self.vocab_size - 1}. Use the tokenizer that made the ids."
+                f"{self.vocab_size} has the ids 0 to {self.vocab_size - 1}. Use the tokenizer that made the "
+                "ids."
             )
         self._bin.write(ids.astype(self.dtype).tobytes())
         self._sizes.append(ids.size)
@@ -101,10 +104,10 @@ class IndexedWriter:
 
 
 class IndexedDataset:
-    """A corpus `PREFIX.bin`, `PREFIX.idx`, memory-mapped; `dataset[i]` is a view of document i, nothing is copied.
+    """A corpus `PREFIX.bin`, `PREFIX.idx`, memory-mapped: `dataset[i]` is a view of document i, no copy.
 
     sizes             int32[len], tokens of each document
-    document_offsets  int64, the document boundaries as stored (0, 1, ... len in files with one sequence a document)
+    document_offsets  int64, the document boundaries as stored (0, 1, ... len, with one sequence a document)
     tokens            the ids of all documents, one after another
 
     Raises DataError when a file is missing, is no index, or when the two files do not belong together.
@@ -116,7 +119,9 @@ class IndexedDataset:
         self.tokens_path = f"{self.prefix}.bin"
         for path in (self.index_path, self.tokens_path):
             if not Path(path).is_file():
-                raise DataError(f"{path} is missing: a corpus is PREFIX.bin and PREFIX.idx, here PREFIX is {self.prefix}.")
+                raise DataError(
+                    f"{path} is missing: a corpus is PREFIX.bin and PREFIX.idx, here PREFIX is {self.prefix}."
+                )
         self.dtype, sequences, boundaries = self._read_header()
         sizes_end = HEADER.size + 4 * sequences
         pointers_end = sizes_end + 8 * sequences
@@ -127,16 +132,19 @@ class IndexedDataset:
         self.document_offsets = np.asarray(self._index[pointers_end:]).view(np.int64)
         # int32 sizes leave the pointers on an odd address: NumPy reads them all the same.
         pointers = np.asarray(self._index[sizes_end:pointers_end]).view(np.int64)
-        if not sequences or self.sizes.min() < 0 or not np.array_equal(pointers, _pointers(self.sizes, self.itemsize)):
+        consistent = np.array_equal(pointers, _pointers(self.sizes, self.itemsize))
+        if not consistent or np.any(self.sizes < 0):
             raise DataError(
-                f"{self.index_path} is damaged: expected the start of each of its {sequences} documents where the one "
-                "before ends. Make it again with `python -m data_tools.tokenize`."
+                f"{self.index_path} is damaged: expected the start of each of its {sequences} documents "
+                f"where the one before ends. {HOW_TO_MAKE}"
             )
         self._starts = pointers
         tokens = int(self.sizes.sum(dtype=np.int64))
-        self._check_size(self.tokens_path, tokens * self.itemsize, f"{tokens} tokens of {self.dtype} in {self.index_path}")
+        self._check_size(
+            self.tokens_path, tokens * self.itemsize, f"{tokens} tokens of {self.dtype} in {self.index_path}"
+        )
         if not tokens:
-            raise DataError(f"{self.tokens_path} is empty. Make it again from text with `python -m data_tools.tokenize`.")
+            raise DataError(f"{self.tokens_path} has no tokens, expected at least one. {HOW_TO_MAKE}")
         self._content_key = ""
         self.tokens = np.asarray(np.memmap(self.tokens_path, dtype=self.dtype, mode="r"))
 
@@ -154,9 +162,9 @@ class IndexedDataset:
     def content_key(self) -> str:
         """A SHA-256 that names this corpus in caches and records.
 
-        It covers the whole .idx (dtype, and the size of every document: all that a sample index depends on), and the
-        .bin: whole up to 64 MiB, beyond that its size and 64 blocks of 1 MiB at even distances, first and last
-        included. An edit between those blocks that keeps every document's size keeps the key.
+        It covers the whole .idx (dtype, and the size of every document: all that a sample index depends on),
+        and the .bin: whole up to 64 MiB, beyond that its size and 64 blocks of 1 MiB at even distances, first
+        and last included. An edit between those blocks that keeps every document's size keeps the key.
         """
         if self._content_key:
             return self._content_key
@@ -180,15 +188,16 @@ class IndexedDataset:
         return max(int(block.max()) for block in self.blocks())
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Raise DataError, naming id and document, when an id lies outside [0, vocab_size). Reads the .bin once."""
+        """Raise DataError, naming id and document, when an id is outside [0, vocab_size). Reads the .bin."""
         position = 0
         for block in self.blocks():
             if block.min() < 0 or block.max() >= vocab_size:
                 position += int(np.argmax((block < 0) | (block >= vocab_size)))
                 document = int(np.searchsorted(self._starts, position * self.itemsize, side="right")) - 1
                 raise DataError(
-                    f"{self.tokens_path}: token id {self.tokens[position]} in document {document}, but the vocabulary has "
-                    f"the ids 0 to {vocab_size - 1}. Use the tokenizer and model the corpus was made for, or make it again."
+                    f"{self.tokens_path}: token id {self.tokens[position]} in document {document}, but the "
+                    f"vocabulary has the ids 0 to {vocab_size - 1}. Use the tokenizer and model the corpus "
+                    "was made for, or make it again."
                 )
             position += block.size
 
@@ -197,18 +206,19 @@ class IndexedDataset:
             header = file.read(HEADER.size)
         if not header.startswith(MAGIC):
             raise DataError(
-                f"{self.index_path} is not an index: it begins with {header[: len(MAGIC)]!r}, expected {MAGIC!r}. "
-                "Make it with `python -m data_tools.tokenize`."
+                f"{self.index_path} is not an index: it begins with {header[: len(MAGIC)]!r}, expected "
+                f"{MAGIC!r}. {HOW_TO_MAKE}"
             )
         if len(header) < HEADER.size:
             raise DataError(
-                f"{self.index_path} is truncated: {len(header)} bytes, its header alone has {HEADER.size}. Copy it again."
+                f"{self.index_path} is truncated: {len(header)} bytes, expected {HEADER.size} for its header "
+                f"alone. Copy it again. {HOW_TO_MAKE}"
             )
         _, version, code, sequences, boundaries = HEADER.unpack(header)
         if version != VERSION or code not in DTYPES:
             raise DataError(
-                f"{self.index_path}: version {version}, dtype code {code}; this reader knows version {VERSION} and the "
-                f"codes {', '.join(map(str, DTYPES))}. Make it again with `python -m data_tools.tokenize`."
+                f"{self.index_path}: version {version}, dtype code {code}; this reader knows version "
+                f"{VERSION} and the codes {', '.join(map(str, DTYPES))}. {HOW_TO_MAKE}"
             )
         return np.dtype(DTYPES[code]), sequences, boundaries
 
@@ -217,8 +227,8 @@ class IndexedDataset:
         if found != expected:
             trouble = "truncated" if found < expected else "too long"
             raise DataError(
-                f"{path} is {trouble}, or is not of the same corpus as its neighbour: {found} bytes, expected {expected} "
-                f"for {reason}. Copy both files again, or make them again with `python -m data_tools.tokenize`."
+                f"{path} is {trouble}, or is not of the same corpus as its neighbour: {found} bytes, "
+                f"expected {expected} for {reason}. Copy both files again. {HOW_TO_MAKE}"
             )
 
 

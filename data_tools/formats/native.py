@@ -1,4 +1,4 @@
-"""The index builders of tool_helpers (Megatron-LM's C++ loops), with their arguments in words and without their prints."""
+"""The index builders of tool_helpers (Megatron-LM's C++ loops): arguments in words, and no prints."""
 
 import os
 import sys
@@ -10,11 +10,12 @@ from tool_helpers import helpers
 
 
 def build_sample_index(sizes: np.ndarray, sequence_length: int) -> np.ndarray:
-    """Cut documents, in the order given, into samples of `sequence_length` tokens and one more for the last label.
+    """Cut documents, in the order given, into samples of `sequence_length` tokens and one for the last label.
 
-    sizes: int32[documents], tokens of each. Returns int32[samples + 1, 2]: row k is (document, offset of its token)
-    where sample k begins; the last token of sample k is the first of sample k + 1, so each label counts once.
-    samples = (tokens - 1) // sequence_length; the few tokens behind the last whole sample are left out.
+    sizes: int32[documents], tokens of each. Returns int32[samples + 1, 2]: row k is (document, offset of its
+    token) where sample k begins; the last token of sample k is the first of sample k + 1, so each label
+    counts once. samples = (tokens - 1) // sequence_length; the few tokens behind the last whole sample are
+    left out.
     """
     order = np.arange(sizes.size, dtype=np.int32)
     epochs = 1
@@ -23,9 +24,10 @@ def build_sample_index(sizes: np.ndarray, sequence_length: int) -> np.ndarray:
 
 
 def build_blend_index(weights: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Deal `length` positions to the components so that each position goes to the one furthest behind its share.
+    """Deal `length` positions to the components: each goes to the one furthest behind its share.
 
-    weights: float64[components], their sum is 1. Returns (int16[length] component, int64[length] sample in it).
+    weights: float64[components], their sum is 1. Returns int16[length], the component of each position, and
+    int64[length], the sample in it.
     """
     component = np.zeros(length, dtype=np.int16)
     sample = np.zeros(length, dtype=np.int64)

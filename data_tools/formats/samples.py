@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,17 @@ DIGEST_BYTES = 32
 def split_boundaries(split: str, documents: int) -> list[int]:
     """[0, end of train, end of valid, documents] for shares such as "949,50,1" (or "949/50/1", or "1").
 
-    The same boundaries as get_train_valid_test_split_ of paddlenlp and Megatron-LM, rounding included, so that a
-    corpus is divided as it always was; only where theirs become negative (tiny corpora), 0 stands.
+    The same boundaries as get_train_valid_test_split_ of paddlenlp and Megatron-LM, rounding included, so
+    that a corpus is divided as it always was; only where theirs become negative (tiny corpora), 0 stands.
     """
     try:
         shares = [float(share) for share in split.replace("/", ",").split(",")]
     except ValueError:
         shares = []
     if not 1 <= len(shares) <= 3 or min(shares) < 0 or not 0 < sum(shares) < float("inf"):
-        raise DataError(f"split {split!r}: expected one to three shares for train, valid, test, such as 949,50,1.")
+        raise DataError(
+            f"split {split!r}: expected one to three shares for train, valid, test, such as 949,50,1."
+        )
     shares += [0.0] * (3 - len(shares))
     boundaries = [0]
     for share in shares:
@@ -36,70 +39,81 @@ def split_boundaries(split: str, documents: int) -> list[int]:
     return [0] + [max(0, boundary - excess) for boundary in boundaries[1:]]
 
 
-def count_samples(corpus: IndexedDataset, first: int, last: int, sequence_length: int) -> int:
-    """How many samples the documents [first, last) give; a sample has one token more, the last label."""
-    tokens = int(corpus.sizes[first:last].sum(dtype=np.int64))
-    return max(0, tokens - 1) // sequence_length
+@dataclass(frozen=True)
+class Split:
+    """The documents [first, last) of a corpus; `name` is train, valid or test."""
+
+    corpus: IndexedDataset
+    name: str
+    first: int
+    last: int
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return self.corpus.sizes[self.first : self.last]
+
+    def count_samples(self, sequence_length: int) -> int:
+        """Neighbours share a token, the last label of the one: only the first sample takes one more."""
+        return max(0, int(self.sizes.sum(dtype=np.int64)) - 1) // sequence_length
 
 
 class SampleIndex:
-    """Where each sample of documents [first, last) begins, for one pass over them in an order shuffled once by `seed`.
+    """Where each sample of a split begins, for one pass over its documents, shuffled once by `seed`.
 
     order   int32[documents], the shuffled document numbers
     starts  int32[samples + 1, 2], (position in `order`, offset in that document)
 
-    Kept in `cache_dir` under a key of everything it depends on, the corpus by content, behind a SHA-256 of itself: a
-    stale file is never found, a damaged one is built again. Processes may build the same index at once.
+    Kept in `cache_dir` under a key of everything it depends on, the corpus by content, and behind a SHA-256
+    of itself: a stale file is never found, a damaged one is built again. Processes may build it at once.
     """
 
-    def __init__(self, corpus: IndexedDataset, first: int, last: int, sequence_length: int, seed: int, cache_dir: str | Path):
-        self.documents = last - first
-        self.samples = count_samples(corpus, first, last, sequence_length)
-        key = json.dumps([INDEX_VERSION, corpus.content_key(), first, last, sequence_length, seed])
+    def __init__(self, split: Split, sequence_length: int, seed: int, cache_dir: str | Path):
+        first, last = split.first, split.last
+        documents = last - first
+        samples = split.count_samples(sequence_length)
+        key = json.dumps([INDEX_VERSION, split.corpus.content_key(), first, last, sequence_length, seed])
         path = Path(cache_dir) / f"samples-{hashlib.sha256(key.encode()).hexdigest()[:32]}.index"
-        if not self._is_whole(path):
+        if not _is_whole(path, DIGEST_BYTES + 4 * (documents + 2 * (samples + 1))):
             # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
             order = np.random.RandomState(seed).permutation(np.arange(first, last, dtype=np.int32))
-            starts = build_sample_index(corpus.sizes[order], sequence_length)
+            starts = build_sample_index(split.corpus.sizes[order], sequence_length)
             content = order.tobytes() + starts.tobytes()
             with written_aside(path) as file:
                 file.write(hashlib.sha256(content).digest() + content)
         stored = np.asarray(np.memmap(path, dtype=np.int32, mode="r", offset=DIGEST_BYTES))
-        self.order = stored[: self.documents]
-        self.starts = stored[self.documents :].reshape(-1, 2)
+        self.order = stored[:documents]
+        self.starts = stored[documents:].reshape(samples + 1, 2)
 
-    def _is_whole(self, path: Path) -> bool:
-        expected = DIGEST_BYTES + 4 * (self.documents + 2 * (self.samples + 1))
-        if not path.is_file() or path.stat().st_size != expected:
-            return False
-        stored = np.memmap(path, dtype=np.uint8, mode="r")
-        return hashlib.sha256(stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES].tobytes()
+
+def _is_whole(path: Path, expected_bytes: int) -> bool:
+    if not path.is_file() or path.stat().st_size != expected_bytes:
+        return False
+    stored = np.memmap(path, dtype=np.uint8, mode="r")
+    return hashlib.sha256(stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES].tobytes()
 
 
 class SampleDataset:
-    """Samples cut from the concatenation of the documents [first, last) of a corpus.
+    """Samples cut from the concatenation of the documents of one split.
 
-    `dataset[i]` is {"input_ids", "labels"}, int64[sequence_length] each, labels one token ahead. Over one pass every
-    token of the split is a label once, except the very first and the remainder behind the last whole sample. The
-    order of samples, and epochs, are the sampler's business.
+    `dataset[i]` is {"input_ids", "labels"}, int64[sequence_length] each, labels one token ahead. Over one
+    pass every token of the split is a label once, except the very first and the remainder behind the last
+    whole sample. The order of samples, and epochs, are the sampler's business.
 
-    Raises DataError when the documents do not fill one sample; `name` (train, valid, test) is for that message.
+    Raises DataError when the documents do not fill one sample.
     """
 
-    def __init__(self, corpus: IndexedDataset, first: int, last: int, name: str, sequence_length: int, seed: int,
-                 cache_dir: str | Path):
-        if not count_samples(corpus, first, last, sequence_length):
+    def __init__(self, split: Split, sequence_length: int, seed: int, cache_dir: str | Path):
+        if not split.count_samples(sequence_length):
             raise DataError(
-                f"{corpus.prefix}: the {name} split has {last - first} of {len(corpus)} documents with "
-                f"{corpus.sizes[first:last].sum()} tokens; one sample needs {sequence_length + 1}. Give {name} a larger share in split, use more text, or a shorter "
-                "max_seq_length."
+                f"{split.corpus.prefix}: the {split.name} split has {split.sizes.size} of "
+                f"{len(split.corpus)} documents with {split.sizes.sum()} tokens, one sample needs {sequence_length + 1}. Give "
+                f"{split.name} a larger share in split, use more text, or a shorter max_seq_length."
             )
-        self.corpus = corpus
-        self.sequence_length = sequence_length
-        self.index = SampleIndex(corpus, first, last, sequence_length, seed, cache_dir)
+        self.corpus = split.corpus
+        self.index = SampleIndex(split, sequence_length, seed, cache_dir)
 
     def __len__(self) -> int:
-        return self.index.samples
+        return len(self.index.starts) - 1
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         if not 0 <= i < len(self):
