@@ -1,0 +1,47 @@
+"""What is read from /proc/cpuinfo, with texts of machines that we do not have."""
+import pytest
+
+from launch.cpu import processor
+from launch.cpu.processor import parse
+from launch.cpu.settings import mkl_debug_cpu_type
+
+AVX512 = "avx2 avx512f avx512bw avx512dq avx512vl"
+
+
+def cpuinfo(vendor: str, flags: str) -> str:
+    """Two processors, as Linux on x86 writes them."""
+    one = f"processor\t: %d\nvendor_id\t: {vendor}\ncpu family\t: 25\nmodel name\t: A Name\nflags\t\t: fpu sse {flags}\n"
+    return one % 0 + "power management:\n\n" + one % 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "cpu_type"),
+    [
+        ("AuthenticAMD", AVX512, "7"),
+        ("AuthenticAMD", "avx2", "5"),
+        ("AuthenticAMD", "avx2 avx512f avx512bw avx512dq", "5"),  # one of the four missing
+        ("AuthenticAMD", "avx", None),
+        ("GenuineIntel", AVX512, None),
+        ("GenuineIntel", "avx2", None),
+        ("HygonGenuine", "avx2", None),
+    ],
+)
+def test_kernels_of_mkl_by_processor(vendor, flags, cpu_type):
+    assert mkl_debug_cpu_type(parse(cpuinfo(vendor, flags))) == cpu_type
+
+
+def test_fields_of_the_first_processor():
+    found = parse(cpuinfo("AuthenticAMD", "avx2"))
+    assert (found.vendor, found.name) == ("AuthenticAMD", "A Name")
+    assert found.flags == {"fpu", "sse", "avx2"}
+
+
+@pytest.mark.parametrize("text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"])
+def test_nothing_is_said_of_other_processors(text):
+    assert parse(text) is None
+    assert mkl_debug_cpu_type(None) is None
+
+
+def test_nothing_is_said_without_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+    assert processor.this_processor() is None
