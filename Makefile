@@ -38,7 +38,7 @@ test-long: setup ## the rest; installs torch and transformers to compare with
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
 	@$(RUN) -m pytest -m long $(ARGS)
 
-lock: setup ## requirements/*.in -> *.lock (needs uv; ARGS=--upgrade: newer ones)
+lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer ones)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    --output-file cpu.lock cpu.in dev.in $(ARGS)

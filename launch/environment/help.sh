@@ -8,9 +8,9 @@ echo
 awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $1, $2 }' "$root/Makefile"
 if [ $# -gt 0 ]; then
     echo
-    echo "Recipes X (rehearse-X: the same on a CPU with a tiny model; print-X: its command)"
-    awk -f "$root/launch/environment/list_recipes.awk" "$@" |
-        awk -F '\t' '{ printf "  %-18s %-8s %s\n", $1, $3 ? $3 " cards" : "CPU", $4 }'
+    echo "Recipes X (rehearse-X: on a CPU with a tiny model; print-X: the command)"
+    awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
+        { printf "  %-18s %-8s %s\n", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards", $4 }'
 fi
 cat <<'VARIABLES'
 

@@ -1,0 +1,66 @@
+"""The doctor as a command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from launch import doctor
+from launch.preflight.report import Finding
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_doctor(*arguments, python=sys.executable, folder=ROOT):
+    return subprocess.run([python, str(ROOT / "launch" / "doctor.py"), *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def test_lines_and_json_tell_the_same_from_any_folder(tmp_path):
+    text, listed = run_doctor(folder=tmp_path), json.loads(run_doctor("--format", "json").stdout)
+    subjects = [finding["subject"] for finding in listed["findings"]]
+    assert subjects[:2] == ["Python", "packages"]
+    assert {"CPU", "cards", "driver", "disk", "shared memory", "ports", "proxy", "ccache"} < set(subjects)
+    for number, finding in enumerate(listed["findings"], start=1):
+        mark = "✓" if finding["ok"] else "✗"
+        assert f"{number:3d} {mark} {finding['subject']} " in text.stdout
+    assert text.returncode == (0 if listed["ok"] else 1)
+
+
+def test_a_fault_is_exit_code_1_with_its_fix(monkeypatch, capsys):
+    findings = [Finding(True, "Python", "3.11.7"), Finding(False, "ports", "none", "allow them")]
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    monkeypatch.setattr(sys, "argv", ["doctor.py"])
+    assert doctor.main() == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "  1 ✓ Python  3.11.7",
+        "  2 ✗ ports   none",
+        "              fix: allow them",
+        "",
+        "2 checks, 1 to mend: see the fixes above",
+    ]
+    monkeypatch.setattr(sys, "argv", ["doctor.py", "--format", "json"])
+    assert doctor.main() == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+def test_a_bare_python_is_told_what_to_do(tmp_path):
+    """An environment with nothing in it, not even pip."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    result = run_doctor(python=str(tmp_path / "bare" / "bin" / "python"))
+    assert result.returncode == 1
+    assert "✗ packages" in result.stdout and "not installed here" in result.stdout
+    assert "nvidia-ml-py is not installed" in result.stdout
+
+
+def test_paddle_is_not_imported():
+    code = "import sys; sys.argv = ['doctor']; from launch import doctor; doctor.main(); print('paddle' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "False"
+
+
+def test_help():
+    assert "make doctor" in run_doctor("--help").stdout
+    assert shutil.which("make") is None or "doctor" in subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True
+    ).stdout

@@ -1,0 +1,62 @@
+"""The locks: complete, hashed, no index in them, and the one for GPUs made from the one for CPUs."""
+
+import re
+
+import pytest
+
+from launch.environment.lock import REQUIREMENTS, Pin, paddle_version, read_lock, without
+
+LOCK = """\
+# made by a tool
+numpy==1.26.4 \\
+    --hash=sha256:aa \\
+    --hash=sha256:bb
+    # via scipy
+paddlepaddle==3.3.1 \\
+    --hash=sha256:cc
+    # via -r cpu.in
+paddlepaddle-extra==1.0 ; python_full_version < '3.11' \\
+    --hash=sha256:dd
+"""
+
+
+def test_read_lock(tmp_path):
+    (tmp_path / "some.lock").write_text(LOCK)
+    assert read_lock(tmp_path / "some.lock") == [
+        Pin("numpy", "1.26.4", ""),
+        Pin("paddlepaddle", "3.3.1", ""),
+        Pin("paddlepaddle-extra", "1.0", "python_full_version < '3.11'"),
+    ]
+
+
+def test_without_removes_one_package_whole_and_no_other():
+    shorter = without(LOCK, "paddlepaddle")
+    assert "cc" not in shorter and "cpu.in" not in shorter
+    assert shorter.count("==") == 2 and "paddlepaddle-extra==1.0" in shorter
+
+
+def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
+    cpu_lock = (REQUIREMENTS / "cpu.lock").read_text()
+    assert (REQUIREMENTS / "gpu.lock").read_text() == without(cpu_lock, "paddlepaddle")
+    names = {pin.name for pin in read_lock(REQUIREMENTS / "cpu.lock")}
+    assert names - {pin.name for pin in read_lock(REQUIREMENTS / "gpu.lock")} == {"paddlepaddle"}
+
+
+@pytest.mark.parametrize("name", ["cpu.lock", "gpu.lock"])
+def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name):
+    text = (REQUIREMENTS / name).read_text()
+    assert "://" not in text and "--index" not in text and "--find-links" not in text
+    pins = [line for line in text.splitlines() if not line.startswith((" ", "#"))]
+    assert len(pins) == len(read_lock(REQUIREMENTS / name)) > 100
+    for block in re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]:
+        assert "    --hash=sha256:" in block, block
+
+
+def test_pins_of_the_in_files_are_those_of_the_lock():
+    locked = {pin.name: pin.version for pin in read_lock(REQUIREMENTS / "cpu.lock")}
+    chosen = "".join((REQUIREMENTS / name).read_text() for name in ("base.in", "cpu.in", "dev.in"))
+    for name in re.findall(r"^([A-Za-z][\w-]*)", chosen, re.MULTILINE):
+        assert name.replace("_", "-") in locked, f"{name}: run make lock"
+    for name, version in re.findall(r"^([\w-]+)==([\w.]+)", chosen, re.MULTILINE):
+        assert locked[name.replace("_", "-")] == version, f"{name}: run make lock"
+    assert paddle_version() == locked["paddlepaddle"] == "3.3.1"

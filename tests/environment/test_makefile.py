@@ -1,0 +1,84 @@
+"""The public face: make help, and the three forms of each recipe."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS"'
+
+
+@pytest.fixture
+def house(tmp_path):
+    """The Makefile with two recipes that only say how they were called, and a set-up that does nothing."""
+    shutil.copy(ROOT / "Makefile", tmp_path / "Makefile")
+    folder = tmp_path / "launch" / "environment"
+    shutil.copytree(ROOT / "launch" / "environment", folder)
+    (folder / "setup.py").write_text("")
+    write_recipe(tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80")
+    write_recipe(tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", "# Target  lora-1gpu")
+    write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small one.", "GPUS=0 PROCESSES=2")
+    return tmp_path
+
+
+def write_recipe(path, summary, needs, target="# Hardware  some"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/bin/env bash\n# {summary}\n{target}\n{ECHO}\nexit ${{CODE:-0}}\n{needs}\n")
+
+
+def make(folder, *arguments):
+    return subprocess.run(["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def test_plain_make_lists_targets_and_recipes(house):
+    lines = make(house).stdout.splitlines()
+    for target in ("setup", "setup-gpu", "lock", "doctor", "test", "test-long", "demo", "dashboard", "clean"):
+        assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
+    assert "  lora-1gpu          1 card   LoRA on one card" in lines
+    assert "  pretrain-llama7b   8 cards  LLaMA-7B pretraining" in lines
+    assert "  pretrain-tiny      CPU      A small one" in lines
+    assert make(house, "help").stdout.splitlines() == lines
+
+
+def test_help_is_no_wider_than_a_terminal():
+    assert [line for line in make(ROOT).stdout.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "output"),
+    [
+        ("pretrain-llama7b", "run pretrain.sh"),
+        ("rehearse-pretrain-llama7b", "rehearse pretrain.sh"),
+        ("print-pretrain-tiny", "print pretrain.sh"),
+        ("lora-1gpu", "run lora.sh"),
+        ("print-lora-1gpu", "print lora.sh"),
+    ],
+)
+def test_the_forms_of_a_recipe(house, target, output):
+    assert make(house, target).stdout == f"{output} GPUS= ARGS=\n"
+
+
+def test_variables_reach_the_recipe(house):
+    result = make(house, "print-pretrain-llama7b", "GPUS=4", "ARGS=--max_steps 10 --seed 1", "ACTION=run")
+    assert result.stdout == "print pretrain.sh GPUS=4 ARGS=--max_steps 10 --seed 1\n"
+
+
+def test_a_recipe_that_fails_fails_the_target(house):
+    assert make(house, "pretrain-tiny", "CODE=3").returncode == 2
+
+
+def test_unknown_targets_are_refused(house):
+    result = make(house, "pretrain-llama8b")
+    assert result.returncode == 2 and "pretrain-llama8b" in result.stderr
+
+
+def test_clean_keeps_what_people_made(house):
+    kept = ["build/demo/checkpoints/model", "checkpoints/model", "data/a.bin", ".venv/setup.json"]
+    removed = ["build/lib/x", "build/setup.log", "some.egg-info/x", "launch/__pycache__/x.pyc", ".pytest_cache/x"]
+    for name in kept + removed:
+        (house / name).parent.mkdir(parents=True, exist_ok=True)
+        (house / name).touch()
+    assert make(house, "clean").returncode == 0
+    assert [name for name in kept + removed if (house / name).exists()] == kept
