@@ -17,7 +17,7 @@ from launch.cpu.by_shape import ByShape
 def apply(model: paddle.nn.Layer) -> str:
     """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which went in.
 
-    LLaMA takes all of them; Qwen2, Mistral and Mixtral take those that they share with it; other families none.
+    LLaMA takes all of them; Qwen2 and Mistral take what they share with it; other families nothing.
     """
     replaced: dict[str, int] = {"RMSNorm": 0, "rotary embedding": 0, "causal attention": 0, "SwiGLU": 0}
     rotaries: dict[type, rotary.RotaryEmbedding] = {}
@@ -49,7 +49,7 @@ def _is_replaced(layer: paddle.nn.Layer) -> bool:
 
 
 def _line(model: str, replaced: dict[str, int]) -> str:
-    fast = [f"{count} {piece}" for piece, count in replaced.items() if count]
+    fast = [f"{count} x {piece}" for piece, count in replaced.items() if count]
     stock = [piece for piece, count in replaced.items() if not count]
     line = f"cpu_fast: {model}: " + (f"replaced {', '.join(fast)}" if fast else "nothing replaced")
     return line + (f"; stock: {', '.join(stock)}" if fast and stock else "")

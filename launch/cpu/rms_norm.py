@@ -11,7 +11,7 @@ import paddle
 from paddle.autograd import PyLayer
 
 # Layers with `weight` [hidden_size] and `variance_epsilon` that compute weight * x / sqrt(mean(x^2) + epsilon).
-CLASSES = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "MistralRMSNorm", "MixtralRMSNorm"})
+CLASSES = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "MistralRMSNorm"})
 
 
 def replace(layer: paddle.nn.Layer) -> None:

@@ -16,7 +16,7 @@ from paddle.autograd import PyLayer
 from launch.cpu.by_shape import ByShape
 
 # Attention whose module has the apply_rotary_pos_emb of LLaMA: q and k [b, s, heads, d], cos and sin [1, s, 1, d].
-CLASSES = frozenset({"LlamaAttention", "Qwen2Attention", "MixtralAttention"})
+CLASSES = frozenset({"LlamaAttention", "Qwen2Attention"})
 
 
 class RotaryEmbedding:

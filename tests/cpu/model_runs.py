@@ -1,0 +1,84 @@
+"""One training of a small model, written to a file; tests/cpu/test_kernels.py starts it with and without cpu_fast.
+
+    python tests/cpu/model_runs.py auto|off OUTPUT.npz
+
+Ten losses, the gradients of the first step and logits of an evaluation with another length, for several layouts.
+"""
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from launch.cpu.settings import prepare
+
+prepare(sys.argv[1], processes=1)
+
+import numpy as np  # noqa: E402
+import paddle  # noqa: E402
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+from launch.cpu.kernels import apply  # noqa: E402
+
+VOCABULARY, LENGTH = 256, 32
+
+# Name of the run -> configuration beyond the common one.
+LAYOUTS = {
+    "heads": {},
+    "gqa": {"num_key_value_heads": 2},
+    "full": {"recompute_granularity": "full"},
+    "full_attn": {"recompute_granularity": "full_attn"},
+    "core_attn": {"recompute_granularity": "core_attn"},
+    "hooks": {"recompute_granularity": "full", "recompute_use_reentrant": False},
+    "frozen_norms": {},
+}
+
+
+def model(seed: int = 0, **configuration) -> LlamaForCausalLM:
+    """Hidden size 64, 4 layers, with random weights (those of the norms, too: ones would hide a forgotten factor)."""
+    paddle.seed(seed)
+    common = dict(
+        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=4, max_position_embeddings=64, seq_length=LENGTH, use_fused_rms_norm=False,
+    )  # fmt: skip
+    made = LlamaForCausalLM(LlamaConfig(**{**common, **configuration}))
+    for name, weight in made.named_parameters():
+        if "norm" in name:
+            weight.set_value(paddle.normal(1.0, 0.1, weight.shape))
+    return made
+
+
+def batch(step: int, length: int = LENGTH) -> paddle.Tensor:
+    return paddle.to_tensor(np.random.RandomState(step).randint(0, VOCABULARY, (4, length + 1)))
+
+
+def train(layout: str, fast: bool) -> dict[str, np.ndarray]:
+    """Ten steps of AdamW with clipping. Returns arrays by name: losses, logits, one gradient a weight."""
+    made = model(**LAYOUTS[layout])
+    if fast:
+        apply(made)
+    if "recompute_granularity" in LAYOUTS[layout]:
+        made.recompute_enable()
+    for name, weight in made.named_parameters():
+        weight.stop_gradient = layout == "frozen_norms" and ("norm" in name or "embed" in name)
+    clip = paddle.nn.ClipGradByGlobalNorm(1.0)
+    optimizer = paddle.optimizer.AdamW(1e-3, parameters=made.parameters(), weight_decay=0.01, grad_clip=clip)
+    arrays, losses = {}, []
+    for step in range(10):
+        ids = batch(step, LENGTH // 2 if step == 5 else LENGTH)
+        loss = made(ids[:, :-1], labels=ids[:, 1:])[0]
+        loss.backward()
+        if step == 0:
+            found = {name: weight.grad for name, weight in made.named_parameters() if weight.grad is not None}
+            arrays = {f"gradient {name}": grad.numpy() for name, grad in found.items()}
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(loss.item())
+        if step == 4:
+            with paddle.no_grad():
+                arrays["logits"] = made(batch(99, 48)[:, :-1])[0].numpy()
+    return {**arrays, "losses": np.array(losses)}
+
+
+if __name__ == "__main__":
+    runs = {layout: train(layout, fast=sys.argv[1] != "off") for layout in LAYOUTS}
+    np.savez(sys.argv[2], **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()})
