@@ -66,7 +66,7 @@ def batches(documents: Iterable[Document], batch_bytes: int = 1 << 22) -> Iterat
 
 def _text_of(line: bytes, text_key: str, where: str) -> str:
     try:
-        record = json.loads(_decoded(line, where))
+        record = json.loads(_decoded(line.rstrip(), where))
     except json.JSONDecodeError as error:
         raise DataError(
             f"{where}: not JSON, {error.msg} at column {error.colno}. Mend or remove the line."

@@ -31,15 +31,17 @@ LEFT_OUT = {
 HELDOUT_PERCENT = 5
 
 
-def modules(root: str | Path) -> Iterator[tuple[str, str]]:
-    """(name, source) of each module under `root` that is UTF-8, in the order of the names' hashes."""
+def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
+    """(name, source) of the modules that are UTF-8 and held out, or not, in the order of their names' hashes."""
     found = {}
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name not in LEFT_OUT]
         for file in files:
             if file.endswith(".py") and not file.startswith("_sysconfigdata"):
                 path = Path(folder, file)
-                found[".".join(path.relative_to(root).with_suffix("").parts)] = path
+                name = ".".join(path.relative_to(root).with_suffix("").parts)
+                if is_heldout(name) == heldout:
+                    found[name] = path
     for name in sorted(found, key=name_hash):
         try:
             source = found[name].read_bytes().decode("utf-8")
@@ -60,29 +62,29 @@ def is_heldout(module: str) -> bool:
 
 def write_corpus(
     output: str | Path, root: str | Path, max_mb: float = float("inf")
-) -> dict[str, tuple[int, int]]:
-    """Write train.jsonl and heldout.jsonl to `output`; returns {file name: (modules, bytes of text)}.
+) -> dict[Path, tuple[int, int]]:
+    """Write train.jsonl and heldout.jsonl to `output`; returns (modules, bytes of text) of each file.
 
-    Modules are taken until train.jsonl holds `max_mb` MB (10^6 bytes) of text; those left are a random
-    sample.
+    Each takes modules until it has its part of `max_mb` MB (10^6 bytes); those it has are a random sample.
     """
-    written = {"train.jsonl": (0, 0), "heldout.jsonl": (0, 0)}
-    with (
-        written_aside(Path(output, "train.jsonl")) as train,
-        written_aside(Path(output, "heldout.jsonl")) as heldout,
-    ):
-        for name, source in modules(root):
-            file, key = (heldout, "heldout.jsonl") if is_heldout(name) else (train, "train.jsonl")
-            file.write(json.dumps({"text": source, "module": name}, ensure_ascii=False).encode() + b"\n")
-            count, size = written[key]
-            written[key] = (count + 1, size + len(source.encode()))
-            if written["train.jsonl"][1] >= max_mb * 1e6:
-                break
-        if not all(count for count, _ in written.values()):
-            counts = ", ".join(f"{count} modules for {name}" for name, (count, _) in written.items())
-            raise DataError(
-                f"{root}: {counts}. Use a Python with its whole standard library, or a larger --max_mb."
-            )
+    written = {}
+    for name, heldout, percent in (("train.jsonl", False, 100), ("heldout.jsonl", True, HELDOUT_PERCENT)):
+        count = size = 0
+        path = Path(output, name)
+        with written_aside(path) as file:
+            for module, source in modules(root, heldout):
+                if size >= max_mb * 1e6 * percent / 100:
+                    break
+                file.write(
+                    json.dumps({"text": source, "module": module}, ensure_ascii=False).encode() + b"\n"
+                )
+                count += 1
+                size += len(source.encode())
+            if not count:
+                raise DataError(
+                    f"{root}: no Python sources for {name}. Use a Python with its standard library."
+                )
+        written[path] = (count, size)
     return written
 
 
@@ -95,8 +97,8 @@ def main() -> None:
         "--max_mb", type=float, default=float("inf"), help="stop at this much training text (10^6 bytes)"
     )
     args = parser.parse_args()
-    for name, (count, size) in write_corpus(args.output, sysconfig.get_path("stdlib"), args.max_mb).items():
-        print(f"{Path(args.output, name)}: {count} modules, {size / 1e6:.2f} MB")
+    for path, (count, size) in write_corpus(args.output, sysconfig.get_path("stdlib"), args.max_mb).items():
+        print(f"{path}: {count} modules, {size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def _explain(message: str, vocab_size: int) -> str:
     """sentencepiece's message in the user's words."""
     too_high = re.search(r"Vocabulary size too high.*<= (\d+)", message)
     if too_high:
-        return f"--vocab_size {vocab_size} is too high for so little text: take {too_high[1]} or less, or more text."
+        return f"--vocab_size {vocab_size} is too high for so little text: take {too_high[1]} or less."
     too_small = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
         return f"--vocab_size {vocab_size} is too small: these texts need at least {int(too_small[1]) + 1}."

@@ -106,8 +106,9 @@ class SampleDataset:
         if not split.count_samples(sequence_length):
             raise DataError(
                 f"{split.corpus.prefix}: the {split.name} split has {split.sizes.size} of "
-                f"{len(split.corpus)} documents with {split.sizes.sum()} tokens, one sample needs {sequence_length + 1}. Give "
-                f"{split.name} a larger share in split, use more text, or a shorter max_seq_length."
+                f"{len(split.corpus)} documents with {split.sizes.sum()} tokens, one sample needs "
+                f"{sequence_length + 1}. Give {split.name} a larger share in split, use more text, or a "
+                "shorter max_seq_length."
             )
         self.corpus = split.corpus
         self.index = SampleIndex(split, sequence_length, seed, cache_dir)

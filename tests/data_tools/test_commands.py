@@ -1,0 +1,177 @@
+"""The commands as a user runs them: text to a verified corpus, and mistakes on the way."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from data_tools.formats.indexed import IndexedDataset
+from data_tools.stdlib_corpus import write_corpus
+from data_tools.tokenize import tokenize_files
+from data_tools.tokenizer import load_tokenizer
+from data_tools.verify import compare_with_source
+from tests.data_tools.conftest import ROOT
+
+COMMANDS = ("stdlib_corpus", "tokenizer", "tokenize", "verify")
+
+
+@pytest.fixture
+def corpus(text, tokenizer_dir, tmp_path):
+    prefix = tmp_path / "corpus"
+    tokenize_files([str(text / "train.jsonl")], tokenizer_dir, prefix)
+    return prefix
+
+
+def test_from_the_standard_library_to_a_verified_corpus(command, tmp_path):
+    text, tokenizer, prefix = tmp_path / "text", tmp_path / "tokenizer", tmp_path / "data" / "corpus"
+    steps = [
+        command("stdlib_corpus", "--output", text, "--max_mb", 1),
+        command("tokenizer", "--input", text / "train.jsonl", "--output", tokenizer, "--vocab_size", 800),
+        command("tokenize", "--input", text / "train.jsonl", "--tokenizer", tokenizer, "--output", prefix),
+        command("verify", prefix, "--tokenizer", tokenizer, "--against", text / "train.jsonl"),
+    ]
+    assert [(step.returncode, step.stderr) for step in steps if step is not steps[1]] == [(0, "")] * 3
+    assert steps[1].returncode == 0
+    documents = len((text / "train.jsonl").read_bytes().splitlines())
+    tokens = IndexedDataset(prefix).tokens.size
+    assert steps[3].stdout.splitlines() == [
+        f"✓ {prefix}: {documents} documents, {tokens} tokens, uint16",
+        f"✓ every id is below 800; the largest is {IndexedDataset(prefix).largest_id()}",
+        "✓ every document decodes to its source, 1 file(s)",
+    ]
+
+
+def test_the_standard_library_split(tmp_path):
+    root = os.path.dirname(json.__path__[0])
+    written = write_corpus(tmp_path / "all", root)
+    (_, train_bytes), (_, heldout_bytes) = written.values()
+    assert train_bytes >= 5e6
+    assert 0.2e6 < heldout_bytes < 0.1 * train_bytes
+    write_corpus(tmp_path / "again", root)
+    write_corpus(tmp_path / "small", root, max_mb=0.5)
+    modules = {}
+    for name in ("train.jsonl", "heldout.jsonl"):
+        content = (tmp_path / "all" / name).read_bytes()
+        assert content == (tmp_path / "again" / name).read_bytes()
+        assert content.startswith((tmp_path / "small" / name).read_bytes())
+        modules[name] = {json.loads(line)["module"] for line in content.splitlines()}
+    assert not modules["train.jsonl"] & modules["heldout.jsonl"]
+    everything = modules["train.jsonl"] | modules["heldout.jsonl"]
+    assert {"json.decoder", "argparse", "email.message"} <= everything
+    assert not any(name.startswith(("test.", "encodings.", "site-packages")) for name in everything)
+
+
+def test_eos_follows_each_document_and_empty_ones_are_left_out(tokenizer_dir, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": ""}\n{"body": "two"}\n')
+    tokenizer = load_tokenizer(tokenizer_dir)
+    for eos, end in ((True, [2]), (False, [])):
+        done = tokenize_files([str(tmp_path / "a.jsonl")], tokenizer_dir, tmp_path / "a", "body", eos)
+        dataset = IndexedDataset(tmp_path / "a")
+        assert [ids.tolist() for ids in dataset] == [
+            tokenizer.encode("one") + end,
+            tokenizer.encode("two") + end,
+        ]
+        assert (done.documents, done.empty, done.tokens) == (2, 1, dataset.tokens.size)
+        compare_with_source(dataset, tokenizer_dir, [str(tmp_path / "a.jsonl")], "body")
+
+
+def test_a_broken_line_leaves_the_earlier_corpus(command, corpus, tokenizer_dir):
+    before = {path.name: path.read_bytes() for path in corpus.parent.iterdir()}
+    broken = corpus.parent / "broken.jsonl"
+    broken.write_text('{"text": "fine"}\n{"text": \n')
+    failed = command("tokenize", "--input", broken, "--tokenizer", tokenizer_dir, "--output", corpus)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.startswith(f"error: {broken}:2: not JSON, ") and failed.stderr.count("\n") == 1
+    broken.unlink()
+    assert {path.name: path.read_bytes() for path in corpus.parent.iterdir()} == before
+
+
+def test_only_empty_texts_make_no_corpus(tokenizer_dir, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
+    with pytest.raises(DataError, match="a.jsonl: no text in them, 1 empty documents"):
+        tokenize_files([str(tmp_path / "a.jsonl")], tokenizer_dir, tmp_path / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_verify_finds_ids_beyond_the_vocabulary(command, corpus):
+    failed = command("verify", corpus, "--vocab_size", 500)
+    assert failed.returncode == 2
+    assert failed.stderr.startswith(f"error: {corpus}.bin: token id ") and "the ids 0 to 499" in failed.stderr
+
+
+def test_verify_finds_another_text(corpus, tokenizer_dir, text, tmp_path):
+    lines = (text / "train.jsonl").read_bytes().splitlines(keepends=True)
+    dataset = IndexedDataset(corpus)
+
+    def compare(changed):
+        (tmp_path / "other.jsonl").write_bytes(b"".join(changed))
+        compare_with_source(dataset, tokenizer_dir, [str(tmp_path / "other.jsonl")])
+
+    compare(lines)
+    changed = json.loads(lines[3])
+    changed["text"] = changed["text"][:100] + "X" + changed["text"][101:]
+    with pytest.raises(
+        DataError, match=r"document 3: decodes to .* at character 100, but .*other.jsonl:4 has 'X"
+    ):
+        compare([*lines[:3], json.dumps(changed).encode() + b"\n", *lines[4:]])
+    with pytest.raises(DataError, match=rf"has {len(lines)} documents, its source only {len(lines) - 1}"):
+        compare(lines[:-1])
+    with pytest.raises(DataError, match=rf"its source has more: .*other.jsonl:{len(lines) + 1} is not in it"):
+        compare([*lines, lines[0]])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help(command, name):
+    shown = command(name, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert f"python -m data_tools.{name}" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "name, arguments, message",
+    [
+        ("verify", ["x", "--vocab_siz", "3"], "unknown argument --vocab_siz, did you mean --vocab_size?"),
+        ("verify", ["x"], "x.idx is missing"),
+        ("verify", ["x", "--against", "y"], "--against needs --tokenizer"),
+        ("tokenize", ["--input", "x.jsonl"], "the following arguments are required: --tokenizer, --output"),
+        ("tokenizer", ["--input", "x.txt", "--output", "y", "--vocab_size", "9"], "x.txt is not a file"),
+        (
+            "stdlib_corpus",
+            ["--output", "/dev/null/x"],
+            "cannot write /dev/null/x/train.jsonl: Not a directory",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(command, name, arguments, message):
+    failed = command(name, *arguments)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.startswith(f"error: {message}") and failed.stderr.count("\n") == 1
+
+
+def test_a_bar_on_a_terminal(text, tokenizer_dir, tmp_path):
+    main, terminal = pty.openpty()
+    arguments = ["--input", text / "train.jsonl", "--tokenizer", tokenizer_dir, "--output", tmp_path / "a"]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "data_tools.tokenize", *map(str, arguments)],
+        cwd=ROOT, stderr=terminal, stdout=subprocess.DEVNULL, env=environment, check=True, timeout=60,
+    )  # fmt: skip
+    os.close(terminal)
+    shown = os.read(main, 1 << 16).decode()
+    os.close(main)
+    assert "tokenizing" in shown and "━" in shown
+
+
+def test_nothing_here_imports_paddle(command):
+    names = [f"data_tools.{name}" for name in (*COMMANDS, "statistics", "formats.blend")]
+    program = (
+        f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,216 @@
+"""Token files: bytes, checks at opening, and what an interrupted write leaves."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from data_tools.formats import indexed
+from data_tools.formats.errors import DataError
+from data_tools.formats.indexed import IndexedDataset, IndexedWriter, token_dtype
+from tests.data_tools.conftest import ROOT
+
+
+def test_the_bytes_are_those_of_the_format(write):
+    prefix = write("a", [[1, 2, 3], [], [299, 0]])
+    header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 3, 4)
+    assert open(f"{prefix}.bin", "rb").read() == struct.pack("<5H", 1, 2, 3, 299, 0)
+    assert open(f"{prefix}.idx", "rb").read() == header + struct.pack("<3i3q4q", 3, 0, 2, 0, 6, 6, 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("vocab_size, dtype", [(65499, np.uint16), (65500, np.int32), (250_000, np.int32)])
+def test_round_trip_in_the_narrowest_dtype(write, vocab_size, dtype):
+    documents = [[0, vocab_size - 1], [], [7] * 1000]
+    dataset = IndexedDataset(write("a", documents, vocab_size))
+    assert dataset.dtype == dtype == token_dtype(vocab_size)
+    assert [dataset[i].tolist() for i in range(len(dataset))] == documents
+    assert dataset.sizes.tolist() == [2, 0, 1000]
+    assert dataset.document_offsets.tolist() == [0, 1, 2, 3]
+    assert dataset.largest_id() == vocab_size - 1
+
+
+def test_a_document_is_a_view_of_the_file(write):
+    dataset = IndexedDataset(write("a", [[1, 2], [3, 4, 5]]))
+    assert np.shares_memory(dataset[1], dataset.tokens)
+    assert not dataset[1].flags.writeable
+
+
+@pytest.mark.parametrize("wrong", [-1, 300, 70_000])
+def test_an_id_beyond_the_vocabulary_is_not_written(tmp_path, wrong):
+    with pytest.raises(DataError, match=rf"document 1 for .*/a.bin: token id {wrong}, .* ids 0 to 299"):
+        with IndexedWriter(tmp_path / "a", 300) as writer:
+            writer.add_document([1, 2])
+            writer.add_document([3, wrong, 4])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stored_id_beyond_the_vocabulary_is_named_with_its_document(write, monkeypatch):
+    monkeypatch.setattr(indexed, "BLOCK_TOKENS", 4)  # the id lies in the second block
+    dataset = IndexedDataset(write("a", [[1, 2, 3], [], [4, 250], [251]]))
+    dataset.check_vocabulary(252)
+    with pytest.raises(DataError, match=r"a\.bin: token id 250 in document 2, .* ids 0 to 249"):
+        dataset.check_vocabulary(250)
+
+
+def test_a_negative_stored_id_is_beyond_the_vocabulary(write):
+    prefix = write("a", [[1, 2], [3, 4]], vocab_size=100_000)
+    stored = np.memmap(f"{prefix}.bin", dtype=np.int32, mode="r+")
+    stored[3] = -5
+    stored.flush()
+    with pytest.raises(DataError, match="token id -5 in document 1"):
+        IndexedDataset(prefix).check_vocabulary(100_000)
+
+
+def damage_truncated_bin(prefix):
+    os.truncate(f"{prefix}.bin", 8)
+
+
+def damage_index_of_another_corpus(prefix):
+    with IndexedWriter(prefix + "other", 300) as writer:
+        writer.add_document([1] * 7)
+    os.replace(f"{prefix}other.idx", f"{prefix}.idx")
+
+
+def damage_longer_bin(prefix):
+    with open(f"{prefix}.bin", "ab") as file:
+        file.write(b"\0\0")
+
+
+def damage_not_an_index(prefix):
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(b"TNTIDX\0\0" + bytes(100))
+
+
+def damage_truncated_header(prefix):
+    os.truncate(f"{prefix}.idx", 20)
+
+
+def damage_truncated_index(prefix):
+    os.truncate(f"{prefix}.idx", 50)
+
+
+def damage_version(prefix):
+    patch(f"{prefix}.idx", 9, struct.pack("<Q", 2))
+
+
+def damage_dtype(prefix):
+    patch(f"{prefix}.idx", 17, bytes([7]))
+
+
+def damage_pointers(prefix):
+    patch(f"{prefix}.idx", 34 + 2 * 4 + 8, struct.pack("<q", 4))
+
+
+def damage_missing_bin(prefix):
+    os.remove(f"{prefix}.bin")
+
+
+def damage_missing_idx(prefix):
+    os.remove(f"{prefix}.idx")
+
+
+def patch(path, offset, content):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (damage_truncated_bin, r"a\.bin is truncated.*: 8 bytes, expected 10 for 5 tokens of uint16"),
+        (damage_index_of_another_corpus, r"a\.bin is truncated, or is not of the same corpus.*expected 14"),
+        (damage_longer_bin, r"a\.bin is too long.*: 12 bytes, expected 10"),
+        (damage_not_an_index, r"a\.idx is not an index: it begins with b'TNTIDX.*expected b'MMIDIDX"),
+        (damage_truncated_header, r"a\.idx is truncated: 20 bytes, expected 34"),
+        (damage_truncated_index, r"a\.idx is truncated.*: 50 bytes, expected 82 for 2 documents"),
+        (damage_version, r"a\.idx: version 2, dtype code 8; this reader knows version 1"),
+        (damage_dtype, r"a\.idx: version 1, dtype code 7; .*codes 1, 2, 3, 4, 5, 8"),
+        (damage_pointers, r"a\.idx is damaged: expected the start of each of its 2 documents"),
+        (damage_missing_bin, r"a\.bin is missing: a corpus is PREFIX.bin and PREFIX.idx"),
+        (damage_missing_idx, r"a\.idx is missing"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(write, damage, message):
+    prefix = write("a", [[1, 2, 3], [4, 5]])
+    damage(prefix)
+    with pytest.raises(DataError, match=message):
+        IndexedDataset(prefix)
+
+
+def test_a_corpus_without_tokens_is_refused(write):
+    with pytest.raises(DataError, match=r"a\.bin has no tokens"):
+        IndexedDataset(write("a", []))
+
+
+def test_content_key_follows_every_byte(write):
+    keys = [
+        IndexedDataset(write("a", [[1, 2, 3], [4]])).content_key(),
+        IndexedDataset(write("b", [[1, 2, 4], [4]])).content_key(),  # same sizes, another .bin
+        IndexedDataset(write("c", [[1, 2], [3, 4]])).content_key(),  # same .bin, other documents
+        IndexedDataset(write("d", [[1, 2, 3], [4]], vocab_size=100_000)).content_key(),
+    ]
+    assert len(set(keys)) == 4
+    assert IndexedDataset(write("e", [[1, 2, 3], [4]])).content_key() == keys[0]
+
+
+def test_content_key_of_a_large_file_samples_both_ends(write, monkeypatch):
+    monkeypatch.setattr(indexed, "KEY_WHOLE_BYTES", 100)
+    monkeypatch.setattr(indexed, "KEY_BLOCKS", 4)
+    monkeypatch.setattr(indexed, "KEY_BLOCK_BYTES", 10)
+    ids = np.zeros(1000, dtype=int)
+    keys = set()
+    for changed in (None, 0, 999, 332):  # 332: bytes 664, 665 lie in the block from byte 663
+        document = ids.copy()
+        if changed is not None:
+            document[changed] = 1
+        keys.add(IndexedDataset(write("a", [document])).content_key())
+    assert len(keys) == 4
+
+
+def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_path):
+    program = """
+        import os, signal, sys
+        from data_tools.formats.indexed import IndexedWriter
+        with IndexedWriter(sys.argv[1], 300) as writer:
+            writer.add_document(range(200))
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    prefix = tmp_path / "a"
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(prefix)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.suffix.split("-")[0] for path in tmp_path.iterdir()] == [".partial"]
+
+
+def test_an_exception_in_the_middle_leaves_the_earlier_corpus(write):
+    prefix = write("a", [[1, 2, 3]])
+    with pytest.raises(KeyboardInterrupt):
+        with IndexedWriter(prefix, 300) as writer:
+            writer.add_document([9])
+            raise KeyboardInterrupt
+    assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3]
+
+
+def test_the_index_takes_its_name_last(write, monkeypatch):
+    """A disk that fills up while the index is written: the new .bin must not meet the old .idx."""
+    prefix = write("a", [[1, 2, 3]])
+
+    def fail(self, file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexedWriter, "_write_index", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write("a", [[4, 5, 6]])
+    assert os.path.exists(f"{prefix}.bin") and not os.path.exists(f"{prefix}.idx")
+
+
+def test_an_unwritable_place_is_a_data_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot write .*/file/a.bin: .* Name a folder you may write to"):
+        with IndexedWriter(tmp_path / "file" / "a", 300):
+            pass

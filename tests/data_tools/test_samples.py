@@ -1,0 +1,152 @@
+"""Splits, the sample index against a plain one, and its cache."""
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+from data_tools.formats import samples
+from data_tools.formats.errors import DataError
+from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.native import build_sample_index
+from data_tools.formats.samples import SampleDataset, SampleIndex, Split, split_boundaries
+
+
+@pytest.mark.parametrize(
+    "split, documents, boundaries",
+    [
+        ("949,50,1", 1000, [0, 949, 999, 1000]),
+        ("949,50,1", 100, [0, 95, 100, 100]),
+        ("949/50/1", 452, [0, 429, 452, 452]),
+        ("1", 7, [0, 7, 7, 7]),
+        ("90,10", 15, [0, 13, 15, 15]),
+        ("1,1,1", 5, [0, 1, 3, 5]),  # rounds up to 6: the surplus comes off train
+        ("0,1,1", 3, [0, 0, 1, 3]),
+    ],
+)
+def test_split_boundaries(split, documents, boundaries):
+    assert split_boundaries(split, documents) == boundaries
+
+
+@pytest.mark.parametrize("split", ["", "a,b", "1,2,3,4", "0,0,0", "5,-1,0", "nan", "inf,1"])
+def test_a_split_that_is_none(split):
+    with pytest.raises(DataError, match="expected one to three shares for train, valid, test"):
+        split_boundaries(split, 10)
+
+
+def plain_sample_index(sizes, sequence_length):
+    """Token k * sequence_length of the concatenation begins sample k."""
+    owners = [(document, offset) for document, size in enumerate(sizes) for offset in range(size)]
+    return owners[::sequence_length][: (len(owners) - 1) // sequence_length + 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sample_index_equals_the_plain_one(seed):
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, random.integers(2, 60), 50).astype(np.int32)
+    sequence_length = int(random.integers(1, 40))
+    index = build_sample_index(sizes, sequence_length)
+    assert index.dtype == np.int32
+    assert [tuple(row) for row in index.tolist()] == plain_sample_index(sizes, sequence_length)
+
+
+def test_sample_index_prints_nothing(capfd):
+    build_sample_index(np.array([5, 6], dtype=np.int32), 4)
+    print("kept")
+    assert capfd.readouterr().out == "kept\n"
+
+
+def test_every_token_is_a_label_once(write, documents, tmp_path):
+    corpus = IndexedDataset(write("a", documents))
+    dataset = SampleDataset(Split(corpus, "train", 20, 180), 16, seed=3, cache_dir=tmp_path / "cache")
+    order = np.random.RandomState(3).permutation(np.arange(20, 180))
+    stream = np.concatenate([documents[i] for i in order])
+    assert len(dataset) == (stream.size - 1) // 16
+    assert all(part.dtype == np.int64 and part.shape == (16,) for part in dataset[0].values())
+    inputs = np.concatenate([sample["input_ids"] for sample in dataset])
+    labels = np.concatenate([sample["labels"] for sample in dataset])
+    assert inputs.tolist() == stream[: inputs.size].tolist()
+    assert labels.tolist() == stream[1 : labels.size + 1].tolist()
+    with pytest.raises(IndexError):
+        dataset[-1]
+
+
+def test_a_split_without_a_sample_says_what_it_has(write, documents, tmp_path):
+    corpus = IndexedDataset(write("a", documents))
+    tokens = sum(len(document) for document in documents[198:])
+    with pytest.raises(
+        DataError,
+        match=rf"a: the test split has 2 of 200 documents with {tokens} tokens, one sample needs 65",
+    ):
+        SampleDataset(Split(corpus, "test", 198, 200), 64, seed=0, cache_dir=tmp_path)
+
+
+def index_of(prefix, cache, sequence_length=16, seed=0, first=0, last=200):
+    return SampleIndex(Split(IndexedDataset(prefix), "train", first, last), sequence_length, seed, cache)
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """The list of builds that were not answered by the cache."""
+    calls = []
+
+    def build(sizes, sequence_length):
+        calls.append(sequence_length)
+        return build_sample_index(sizes, sequence_length)
+
+    monkeypatch.setattr(samples, "build_sample_index", build)
+    return calls
+
+
+def test_an_index_is_built_once_for_each_key(write, documents, tmp_path, builds):
+    prefix = write("a", documents)
+    for options in ({}, {"seed": 1}, {"sequence_length": 15}, {"first": 1}, {"last": 199}):
+        for _ in range(2):
+            index_of(prefix, tmp_path / "cache", **options)
+    assert len(builds) == 5
+
+
+def test_a_stale_index_is_not_used(write, documents, tmp_path, builds):
+    """The same prefix written anew: other documents, or other ids in documents of the same sizes."""
+    cache = tmp_path / "cache"
+    index_of(write("a", documents), cache)
+    reordered = documents[::-1]
+    index = index_of(write("a", reordered), cache)
+    sizes = [len(reordered[i]) for i in index.order]
+    assert [tuple(row) for row in index.starts.tolist()] == plain_sample_index(sizes, 16)
+    index_of(write("a", [299 - document for document in documents]), cache)
+    assert len(builds) == 3
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty"])
+def test_a_damaged_index_is_built_again(write, documents, tmp_path, builds, damage):
+    prefix = write("a", documents)
+    before = index_of(prefix, tmp_path / "cache").starts.tolist()
+    [path] = (tmp_path / "cache").iterdir()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    os.remove(path)
+    path.write_bytes({"flip": content, "truncate": content[:-4], "empty": b""}[damage])
+    assert index_of(prefix, tmp_path / "cache").starts.tolist() == before
+    assert len(builds) == 2
+
+
+def build_and_report(prefix, cache, queue):
+    queue.put(index_of(prefix, cache).starts.tolist())
+
+
+def test_processes_that_build_at_once_agree(write, documents, tmp_path):
+    prefix = write("a", documents)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    processes = [
+        context.Process(target=build_and_report, args=(prefix, tmp_path / "cache", queue)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    results = [queue.get(timeout=30) for _ in processes]
+    for process in processes:
+        process.join()
+    assert results == [results[0]] * 4
+    assert len(list((tmp_path / "cache").iterdir())) == 1

@@ -1,0 +1,77 @@
+"""Training a tokenizer: special tokens, nothing lost, the same file twice."""
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from data_tools.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+
+AWKWARD = [
+    " ",
+    "   leading and trailing   ",
+    "\n\n\tx\r\n",
+    "def f(x):\n        return  x\n",
+    "中文字符，和标点。",
+    "😀 é ñ \u2028 \x00 \x7f \ufeff",
+    "</s> <s> <unk> <0x0A>",
+    "1234567890",
+]
+
+
+@pytest.fixture(params=["bpe", "unigram"], scope="module")
+def trained(request, sources):
+    return request.param, train_tokenizer(sources[:20], 600, request.param)
+
+
+@pytest.fixture
+def tokenizer(trained, tmp_path):
+    save_tokenizer(tmp_path, trained[1])
+    return load_tokenizer(tmp_path)
+
+
+def test_llama_special_tokens(tokenizer):
+    assert tokenizer.get_piece_size() == 600
+    assert [tokenizer.id_to_piece(i) for i in range(5)] == ["<unk>", "<s>", "</s>", "\n", "<0x00>"]
+    assert (tokenizer.unk_id(), tokenizer.bos_id(), tokenizer.eos_id(), tokenizer.pad_id()) == (0, 1, 2, -1)
+
+
+def test_any_text_comes_back(tokenizer, sources):
+    for text in sources + AWKWARD:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert min(ids) > 2  # text that spells a special token is text
+
+
+def test_no_piece_crosses_a_word_or_a_line(tokenizer):
+    pieces = [tokenizer.id_to_piece(i) for i in range(600)]
+    assert all("▁" not in piece.lstrip("▁") for piece in pieces)
+    assert [piece for piece in pieces if "\n" in piece] == ["\n"]
+    assert any(len(piece) >= 4 and set(piece) == {"▁"} for piece in pieces)  # indentation is one token
+
+
+def test_the_same_input_gives_the_same_bytes(trained, sources):
+    model_type, model = trained
+    assert train_tokenizer(sources[:20], 600, model_type) == model
+
+
+def test_a_vocabulary_that_does_not_fit_the_text():
+    with pytest.raises(
+        DataError, match="--vocab_size 5000 is too high for so little text: take [0-9]+ or less"
+    ):
+        train_tokenizer(["a few words", "and a few more"], 5000)
+    with pytest.raises(DataError, match="--vocab_size 100 is too small: these texts need at least [0-9]+"):
+        train_tokenizer(["a few words", "and a few more"], 100)
+
+
+def test_the_smallest_vocabulary_named_works():
+    with pytest.raises(DataError) as error:
+        train_tokenizer(["a few words", "and a few more"], 100)
+    smallest = int(str(error.value).split("at least ")[1].rstrip("."))
+    assert train_tokenizer(["a few words", "and a few more"], smallest)
+
+
+def test_a_directory_without_a_tokenizer(tmp_path):
+    with pytest.raises(DataError, match="looked for sentencepiece.bpe.model and tokenizer.model"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="tokenizer.model is not a sentencepiece model"):
+        load_tokenizer(tmp_path)
