@@ -32,7 +32,10 @@ HELDOUT_PERCENT = 5
 
 
 def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
-    """(name, source) of the modules that are UTF-8 and held out, or not, in the order of their names' hashes."""
+    """(name, source) of the modules that are held out, or that are not, in the order of their names' hashes.
+
+    What is not UTF-8 is skipped.
+    """
     found = {}
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name not in LEFT_OUT]
@@ -75,9 +78,8 @@ def write_corpus(
             for module, source in modules(root, heldout):
                 if size >= max_mb * 1e6 * percent / 100:
                     break
-                file.write(
-                    json.dumps({"text": source, "module": module}, ensure_ascii=False).encode() + b"\n"
-                )
+                line = json.dumps({"text": source, "module": module}, ensure_ascii=False)
+                file.write(f"{line}\n".encode())
                 count += 1
                 size += len(source.encode())
             if not count:

@@ -65,6 +65,15 @@ def test_the_standard_library_split(tmp_path):
     assert not any(name.startswith(("test.", "encodings.", "site-packages")) for name in everything)
 
 
+def test_sources_that_are_not_utf8_or_empty_are_skipped(tmp_path):
+    (tmp_path / "root" / "tests").mkdir(parents=True)
+    for name, content in {"a.py": b"x = 1\n", "b.py": b"\xff", "c.py": b"", "tests/d.py": b"y = 2\n"}.items():
+        (tmp_path / "root" / name).write_bytes(content)
+    with pytest.raises(DataError, match="root: no Python sources for heldout.jsonl"):
+        write_corpus(tmp_path, tmp_path / "root")
+    assert (tmp_path / "train.jsonl").read_text() == '{"text": "x = 1\\n", "module": "a"}\n'
+
+
 def test_eos_follows_each_document_and_empty_ones_are_left_out(tokenizer_dir, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": ""}\n{"body": "two"}\n')
     tokenizer = load_tokenizer(tokenizer_dir)
