@@ -18,6 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from launch.entry import guarded
 from launch.errors import UserError
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
@@ -58,12 +59,12 @@ class Run:
     notes: tuple[str, ...]
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> None:
     recipe = parse_recipe(argv)
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
-    return ACTIONS[action](recipe, apply_wishes(recipe, os.environ))
+    sys.exit(ACTIONS[action](recipe, apply_wishes(recipe, os.environ)))
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
@@ -171,8 +172,8 @@ def run(recipe: Recipe, run: Run) -> int:
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
         raise UserError(
-            f"{recipe.target} cannot start: {len(faults)} of {len(findings)} checks failed. On this machine's CPU, with "
-            f"the same flags and a tiny model: make rehearse-{recipe.target}"
+            f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed, fixes are above.\n"
+            f"The same on this machine's CPU, with a tiny model and text of its own: make rehearse-{recipe.target}"
         )
     from launch.processes.supervise import supervise
 
@@ -196,8 +197,4 @@ ACTIONS = {"run": run, "print": show, "rehearse": rehearse}
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))

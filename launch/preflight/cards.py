@@ -12,11 +12,11 @@ GIB = 2**30
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     """devices: the numbers, as in CUDA_VISIBLE_DEVICES, of the cards wanted; memory_gb: needed on each, 0: unknown."""
-    cards = {str(card.index): card for card in list_cards()} | {card.uuid: card for card in list_cards()}
-    here = sorted({card.index: card for card in cards.values()}.values(), key=lambda card: card.index)
-    needed = f"{len(devices)} needed" + (f" of {memory_gb} GB" if memory_gb else "")
+    here = list_cards()
+    cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
+    needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"
     if len(here) < len(devices):
-        return [Finding(False, "cards", f"{describe(here)} here, {needed}", _fewer(len(here)))]
+        return [Finding(False, "cards", f"{needed}, here: {describe(here)}", _fewer(len(here)))]
     absent = [device for device in devices if device not in cards or not _visible(device)]
     if absent:
         found = f"no card {', '.join(absent)} among {', '.join(str(card.index) for card in here)}"
@@ -25,8 +25,8 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     small = [card for card in chosen if card.memory_bytes < NAMED_MEMORY_SHARE * memory_gb * GIB]
     if small:
         fix = f"GPU_MEMORY_GB={round(small[0].memory_bytes / GIB)} to try all the same"
-        return [Finding(False, "cards", f"{describe(small)} among those chosen, {needed}", fix)]
-    return [Finding(True, "cards", f"{describe(chosen)}")]
+        return [Finding(False, "cards", f"{needed}, chosen: {describe(chosen)}", fix)]
+    return [Finding(True, "cards", describe(chosen))]
 
 
 def describe(cards: list[Card]) -> str:

@@ -111,6 +111,9 @@ def _be_rank(n: int, function: Callable[[int], None], rank: int, log: Path) -> i
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    # The parent's streams may be buffered, or not be files at all; a log is read while it grows.
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)
     try:
         _enter_world(n)
         function(rank)

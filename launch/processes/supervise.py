@@ -23,8 +23,7 @@ SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
 
 # What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
 FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log ")
-# What Paddle writes into a rank's log when the launcher stops it.
-STOPPED_MARK = "*** SIGTERM (@"
+PYTHON_ERROR = "Traceback (most recent call last)"
 
 
 def supervise(command: list[str], log_dir: str | Path, ranks: int, grace: float = 15.0) -> int:
@@ -97,8 +96,8 @@ def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: 
     codes.add(_as_shell_code(int(told[2])))
     codes.discard(128 + signal.SIGTERM)  # a rank that the launcher stopped because another had failed
     exit_code = max(codes, default=128 + signal.SIGTERM)
-    failed = [rank for rank in range(ranks) if STOPPED_MARK not in last_lines(log_path(log_dir, rank))]
-    print_failure(first_to_fail(log_dir, failed or [int(told[1])]), exit_code, log_dir)
+    failed = [rank for rank in range(ranks) if PYTHON_ERROR in last_lines(log_path(log_dir, rank), 200)]
+    print_failure(first_to_fail(log_dir, [int(told[1]), *failed]), exit_code, log_dir)
     return exit_code
 
 

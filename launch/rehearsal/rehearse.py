@@ -1,0 +1,74 @@
+"""Run a recipe on this machine's CPU: the same flags and as many processes, with a tiny model of the same family."""
+
+import importlib
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from launch.models.families import family_of
+from launch.models.named_configs import load_config
+from launch.processes.command import LaunchCommand
+from launch.processes.flags import flag_words
+from launch.rehearsal.scale_down import describe, scale_down
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
+
+
+def rehearse(target: str, command: LaunchCommand) -> int:
+    """Rehearse a recipe's command; the exit code. Must be called before Paddle is imported."""
+    family = family_of(load_config(command.flags["model_name_or_path"][0])["model_type"])
+    materials_directory = DIRECTORY / "materials" / family.rehearsal_config
+    directory = DIRECTORY / target
+    flags, changes = scale_down(
+        command.flags,
+        model=materials_directory / "model",
+        data=materials_directory / "data",
+        output=directory / "output",
+    )
+    print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except\n{describe(changes)}")
+    print(_import_paddle(flags, command.processes), flush=True)
+
+    # After the import, because they fork a process that needs it, too.
+    from launch.processes.fork import run_ranks
+    from launch.processes.logs import print_failure
+    from launch.rehearsal.materials import make_materials
+
+    make_materials(materials_directory, family.rehearsal_config)
+    argv = flag_words(flags)
+    log_dir = directory / "log"
+    outcome = run_ranks(
+        command.processes, lambda rank: _train(command.script.stem, argv, command.processes), log_dir, tee=True
+    )
+    if outcome.failed_rank:  # rank 0's output is on the terminal already
+        print_failure(outcome.failed_rank, outcome.exit_code, log_dir)
+    if outcome.exit_code == 0:
+        print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: make {target}")
+    return outcome.exit_code
+
+
+def _import_paddle(flags: dict, processes: int) -> str:
+    """Import what every rank needs, once, after the settings that count only before; the line about them."""
+    from launch.cpu.settings import prepare
+
+    line = prepare(flags.get("cpu_fast", ["auto"])[0], processes)
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("GLOG_minloglevel", "2")
+    import paddle  # noqa: F401
+    import paddlenlp.trainer  # noqa: F401
+    import paddlenlp.transformers  # noqa: F401
+
+    return line
+
+
+def _train(module: str, argv: list[str], processes: int) -> None:
+    """What each rank does: the shared module's main, as the launcher would start it."""
+    from launch.entry import guarded
+
+    exit_code = guarded(importlib.import_module(f"launch.{module}").main, argv)
+    if exit_code:
+        sys.exit(exit_code)
+    import paddle.distributed as dist
+
+    if not dist.is_initialized() or dist.get_world_size() != processes:
+        raise RuntimeError(f"expected {processes} ranks that train together, found {dist.get_world_size()}")

@@ -1,0 +1,88 @@
+"""From a recipe's flags to those of its rehearsal: a table of what changes, and why.
+
+What is not in the table stays as the recipe has it, above all the layout: sharding, parallel degrees, micro batch,
+accumulation, recompute, schedule. A flag is changed only where the recipe asks for more than the table's value.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.processes.flags import Flags
+
+STEPS = 20
+SEQUENCE = 128
+
+# flag -> (value in a rehearsal, why). Applied where the recipe states the flag with another value.
+REPLACED = {
+    "fp16": ("0", "fp32: the CPU has no kernels in half precision"),
+    "bf16": ("0", "fp32: the CPU has no kernels in half precision"),
+    "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),
+}
+# flag -> (largest value in a rehearsal, why). Applied where the recipe states a larger value.
+LIMITED = {
+    "max_seq_length": (SEQUENCE, "short samples"),
+    "max_steps": (STEPS, "enough to see the loss move"),
+    "decay_steps": (STEPS, "as max_steps"),
+    "warmup_steps": (STEPS // 10, "as max_steps"),
+    "save_steps": (STEPS // 2, "a checkpoint on the way"),
+    "eval_steps": (STEPS // 2, "an evaluation on the way"),
+    "logging_steps": (1, "every step is seen"),
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One flag of the recipe that a rehearsal changes. before: None where the recipe does not state it."""
+
+    flag: str
+    before: str | None
+    after: str
+    reason: str
+
+
+def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Flags, list[Change]]:
+    """The flags of the rehearsal, and what was changed.
+
+    model, data: what stands in for the recipe's own; output: where the rehearsal writes.
+    """
+    changes = [
+        _always(flags, "device", "cpu", "no card is used"),
+        _always(flags, "model_name_or_path", str(model), "a tiny model of the same family"),
+        _always(flags, "tokenizer_name_or_path", str(model), "its tokenizer"),
+        _always(flags, "input_dir", str(data), "text that every machine has"),
+        _always(flags, "output_dir", str(output), "apart from the real run's"),
+        _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
+        _always(flags, "max_eval_samples", "32", "a short evaluation"),
+    ]
+    changes += [
+        Change(flag, flags[flag][0], value, reason)
+        for flag, (value, reason) in REPLACED.items()
+        if flags.get(flag, [value])[0] != value
+    ]
+    changes += [
+        Change(flag, flags[flag][0], str(limit), reason)
+        for flag, (limit, reason) in LIMITED.items()
+        if int(flags.get(flag, [str(limit)])[0]) > limit
+    ]
+    return flags | {change.flag: [change.after] for change in changes}, changes
+
+
+def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:
+    words = flags.get(flag)
+    return Change(flag, words[0] if words else None, value, reason)
+
+
+def describe(changes: list[Change]) -> str:
+    """One line a change: the flag, the recipe's value and the rehearsal's, the reason."""
+    return "\n".join(
+        f"  --{change.flag} {_short(change.before)}{' -> ' if change.before else ''}{_short(change.after)}"
+        f"  ({change.reason})"
+        for change in changes
+    )
+
+
+def _short(value: str | None) -> str:
+    """Paths relative to the current folder."""
+    if value and Path(value).is_absolute() and Path(value).is_relative_to(Path.cwd()):
+        return str(Path(value).relative_to(Path.cwd()))
+    return value or ""

@@ -1,0 +1,146 @@
+"""supervise: what the terminal shows, exit codes, signals, and that no process is left behind.
+
+With a launcher that behaves as Paddle's; tests/processes/test_real_launcher.py holds Paddle's own to it.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.processes.waiting import gone, wait_for
+
+FAKE = [sys.executable, str(Path(__file__).with_name("fake_launcher.py"))]
+ROOT = Path(__file__).resolve().parents[2]
+
+SUPERVISE = """
+    import json, sys
+    from launch.processes.supervise import supervise
+    sys.exit(supervise(json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), grace=float(sys.argv[4])))
+"""
+
+
+def start(tmp_path, worker: str, *, n=3, grace=20, launcher=FAKE) -> subprocess.Popen:
+    """A process that supervises a launcher of n ranks; worker: source of the training script."""
+    script = tmp_path / "worker.py"
+    script.write_text("import os, signal, sys, time\nrank = int(os.environ['PADDLE_TRAINER_ID'])\n" + textwrap.dedent(worker))
+    command = [*launcher, "--nproc_per_node", str(n), "--log_dir", str(tmp_path / "log"), str(script)]
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SUPERVISE), json.dumps(command), str(tmp_path / "log"), str(n), str(grace)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+WRITE_PID_AND_SLEEP = """
+    open(f"{os.path.dirname(__file__)}/pid.{rank}", "w").write(f"{os.getpid()} {os.getppid()}")
+    time.sleep(600)
+"""
+
+
+def pids(tmp_path, n=3) -> tuple[list[int], int]:
+    """The ranks' and the launcher's, once all ranks have told them."""
+    files = [tmp_path / f"pid.{rank}" for rank in range(n)]
+    wait_for(lambda: all(file.exists() and file.read_text() for file in files))
+    told = [[int(word) for word in file.read_text().split()] for file in files]
+    return [pid for pid, _ in told], told[0][1]
+
+
+def test_shows_rank_zero_alone(tmp_path):
+    process = start(tmp_path, "print('I am rank', rank)")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "I am rank 0\n", "")
+    assert "fake launcher" in (tmp_path / "log" / "launcher.log").read_text()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_every_process(tmp_path, number, code):
+    process = start(tmp_path, WRITE_PID_AND_SLEEP)
+    ranks, launcher = pids(tmp_path)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    assert all(gone(pid) for pid in [*ranks, launcher])
+
+
+def test_ranks_that_ignore_signals_are_killed(tmp_path):
+    process = start(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + textwrap.dedent(WRITE_PID_AND_SLEEP), grace=0.2)
+    ranks, launcher = pids(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert all(gone(pid) for pid in [*ranks, launcher])
+
+
+def test_killed_launcher_leaves_no_rank(tmp_path):
+    process = start(tmp_path, WRITE_PID_AND_SLEEP)
+    ranks, launcher = pids(tmp_path)
+    subprocess.run(["kill", "-9", str(launcher)], check=True)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert "the launcher failed" in err
+    assert all(gone(pid) for pid in ranks)
+
+
+def test_killed_supervisor_leaves_no_process(tmp_path):
+    process = start(tmp_path, WRITE_PID_AND_SLEEP)
+    ranks, launcher = pids(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for(lambda: all(gone(pid) for pid in [*ranks, launcher]))
+
+
+def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
+    process = start(
+        tmp_path,
+        """
+        print("all is well")
+        if rank == 1:
+            print("CUDA out of memory")
+            sys.exit(7)
+        time.sleep(600)
+        """,
+    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 7
+    assert err == (
+        f"\nrank 1 failed with exit code 7; the end of {tmp_path}/log/workerlog.1:\nall is well\nCUDA out of memory\n"
+    )
+
+
+def test_cause_is_told_from_its_consequences(tmp_path):
+    """Rank 2 fails, then rank 0 on the lost connection, which the launcher reports; rank 1 is stopped."""
+    process = start(
+        tmp_path,
+        """
+        if rank == 1:
+            time.sleep(600)
+        cause = os.path.dirname(__file__) + "/log/workerlog.2"
+        while rank == 0 and not (os.path.exists(cause) and "MemoryError" in open(cause).read()):
+            time.sleep(0.01)
+        time.sleep(0.05)  # more than the resolution of a file's time
+        raise MemoryError if rank == 2 else ConnectionError
+        """,
+    )
+    _, err = process.communicate(timeout=60)
+    assert "rank 2 failed" in err and err.endswith("\nMemoryError\n")
+
+
+def test_launcher_that_cannot_start_is_quoted(tmp_path):
+    process = start(tmp_path, "", launcher=[sys.executable, "-c", "import no_such_module"])
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the launcher failed" in err and "No module named 'no_such_module'" in err
+
+
+def test_logs_of_an_earlier_run_are_kept(tmp_path):
+    for number in (1, 2, 3):
+        start(tmp_path, f"print('run {number}')").communicate(timeout=60)
+    read = [(tmp_path / name / "workerlog.0").read_text() for name in ("log.1", "log.2", "log")]
+    assert read == ["run 1\n", "run 2\n", "run 3\n"]
