@@ -1,12 +1,19 @@
-"""What every entry point that trains shares: quiet imports, settings before Paddle, errors without tracebacks."""
+"""What every entry point that trains shares: checks and settings before Paddle, errors without tracebacks."""
 
+import contextlib
+import io
 import logging
 import os
 import sys
 import warnings
 from typing import Callable
 
+from data_tools.formats.errors import DataError
+from launch import preflight
+from launch.cpu.settings import prepare
 from launch.errors import UserError
+from launch.preflight.report import print_findings
+from launch.processes.flags import parse_flags
 from launch.processes.orphans import die_with_parent
 
 
@@ -14,8 +21,8 @@ def guarded(main: Callable[[list[str]], None], argv: list[str]) -> int:
     """Run main(argv); the exit code. A mistake of the user is its message on stderr and exit code 2."""
     try:
         main(argv)
-    except UserError as error:
-        if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":  # every rank found it; one says it
+    except (UserError, DataError) as error:
+        if _is_first_rank():  # every rank found it; one says it
             print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
     except KeyboardInterrupt:
@@ -23,32 +30,21 @@ def guarded(main: Callable[[list[str]], None], argv: list[str]) -> int:
     return 0
 
 
-def flag_value(argv: list[str], name: str, default: str) -> str:
-    """The value of --name in argv (the last one wins), for what must be known before the flags can be parsed."""
-    value = default
-    for position, word in enumerate(argv):
-        if word == f"--{name}" and position + 1 < len(argv):
-            value = argv[position + 1]
-        elif word.startswith(f"--{name}="):
-            value = word.partition("=")[2]
-    return value
+def prepare_process(script: str, argv: list[str]) -> list[str]:
+    """Check the flags, then make this process ready to import Paddle and to train; the lines to tell the user.
 
-
-def prepare_process(argv: list[str]) -> list[str]:
-    """Make this process ready to import Paddle and to train; the lines to tell the user.
-
-    Called again in a process that has Paddle already (a forked rank), it leaves the settings alone, which that
-    process has inherited.
+    Called in a process that has Paddle already (a forked rank), it leaves the settings alone: they are inherited.
+    Raises UserError when a check fails.
     """
     die_with_parent()
-    _quieten_libraries()
-    lines = []
-    on_cpu = flag_value(argv, "device", "gpu") == "cpu"
+    _check(script, argv)
+    flags = parse_flags(argv)
+    on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
     processes = int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
+    lines = []
     if on_cpu and "paddle" not in sys.modules:
-        from launch.cpu.settings import prepare
-
-        lines.append(prepare(flag_value(argv, "cpu_fast", "auto"), processes))
+        lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], processes))
+    _import_paddle_quietly()
     if on_cpu and processes > 1:
         from launch.rehearsal.collectives import install
 
@@ -56,8 +52,23 @@ def prepare_process(argv: list[str]) -> list[str]:
     return lines
 
 
-def _quieten_libraries() -> None:
-    """Keep what libraries say about themselves off the terminal: warnings at import, paddlenlp's INFO log."""
+def _check(script: str, argv: list[str]) -> None:
+    """The checks of launch.preflight, silent when all is well: a recipe has shown them before it started us."""
+    faults = [finding for finding in preflight.run(script, argv) if not finding.ok]
+    if faults and _is_first_rank():
+        print_findings(faults, sys.stderr)
+    if faults:
+        raise UserError(f"{script} cannot start: see the ✗ above")
+
+
+def _import_paddle_quietly() -> None:
+    """Import Paddle without its advice on OMP_NUM_THREADS, its warnings at import and paddlenlp's INFO log."""
     warnings.filterwarnings("ignore")
     os.environ.setdefault("GLOG_minloglevel", "2")
     logging.disable(logging.INFO)
+    with contextlib.redirect_stderr(io.StringIO()):
+        import paddle  # noqa: F401
+
+
+def _is_first_rank() -> bool:
+    return os.environ.get("PADDLE_TRAINER_ID", "0") == "0"

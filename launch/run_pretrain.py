@@ -20,14 +20,14 @@ from launch.entry import guarded, prepare_process
 
 def main(argv: list[str]) -> None:
     started = time.time()
-    process_lines = prepare_process(argv)  # before Paddle is imported
+    process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
     from launch.training.announce import announce
     from launch.training.arguments import parse_pretrain
     from launch.training.data import open_data
     from launch.training.decisions import decide
     from launch.training.device import set_device
-    from launch.training.model import build_config, build_model, load_tokenizer
+    from launch.training.model import build_config, build_model, load_tokenizer, speed_up
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
 
@@ -40,6 +40,7 @@ def main(argv: list[str]) -> None:
     tokenizer = load_tokenizer(model_args)
     data = open_data(data_args, training_args, config.vocab_size)
     model = build_model(config, model_args, training_args)
+    process_lines += speed_up(model, training_args)
     trainer = build_trainer(model, tokenizer, data, data_args, training_args)
     announce(process_lines, decisions, trainer)
 

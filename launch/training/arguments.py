@@ -5,6 +5,7 @@ whatever must be in place before that (launch/rehearsal) first.
 """
 
 from dataclasses import dataclass, field
+from typing import List
 
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
@@ -47,7 +48,7 @@ class ModelArguments:
 
 @dataclass(frozen=True)
 class DataArguments:
-    input_dir: str = field(
+    input_dir: List[str] = field(
         metadata={"help": "Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."}
     )
     split: str = field(default="949,50,1", metadata={"help": "Shares of train, valid and test documents."})
@@ -72,7 +73,7 @@ class PretrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self):
-        if self.do_eval and self.evaluation_strategy == IntervalStrategy.NO:
+        if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
         super().__post_init__()
 

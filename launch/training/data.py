@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.blend import find_corpora, open_splits
-from launch.training.ranks import first_on_rank_zero
+from launch.training.ranks import first_on_rank_zero, rank
 
 
 @dataclass(frozen=True)
@@ -19,28 +19,31 @@ class Splits:
 def open_data(data_args, training_args, vocab_size: int) -> Splits:
     """Open the corpora and build (or find cached) their sample indices, on rank 0 first.
 
-    Raises UserError when files are missing, damaged or hold ids beyond the vocabulary.
+    Rank 0 also reads every token id once, to check it against the vocabulary.
+    Raises UserError when files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
     """
+    needed = {"train": training_args.do_train, "valid": training_args.do_eval}
     train, valid, _ = first_on_rank_zero(
         lambda: open_splits(
-            data_args.input_dir,
+            " ".join(data_args.input_dir),
             data_args.split,
             data_args.max_seq_length,
             training_args.seed,
             cache_directory(data_args),
-            vocab_size,
+            vocab_size if rank() == 0 else None,
+            wanted=tuple(name for name, wanted in needed.items() if wanted),
         )
     )
-    if training_args.do_eval and 0 < data_args.max_eval_samples < len(valid):
+    if valid is not None and 0 < data_args.max_eval_samples < len(valid):
         valid = Head(valid, data_args.max_eval_samples)
-    return Splits(train if training_args.do_train else None, valid if training_args.do_eval else None)
+    return Splits(train, valid)
 
 
 def cache_directory(data_args) -> Path:
     """Where sample indices are kept: --data_cache, or index_cache beside the first corpus."""
     if data_args.data_cache:
         return Path(data_args.data_cache)
-    _, prefix = find_corpora(data_args.input_dir)[0]
+    _, prefix = find_corpora(" ".join(data_args.input_dir))[0]
     return Path(os.path.dirname(prefix)) / "index_cache"
 
 

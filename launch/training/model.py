@@ -6,6 +6,7 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddlenlp.transformers import AutoTokenizer
 
+from launch.cpu import kernels
 from launch.models.families import family_of
 from launch.models.named_configs import load_config
 
@@ -46,6 +47,13 @@ def build_model(config, model_args, training_args):
     return model_class.from_pretrained(model_args.model_name_or_path, config=config, dtype=dtype)
 
 
+def speed_up(model, training_args) -> list[str]:
+    """On a CPU, put the faster operators of launch/cpu into the model; the lines to tell the user."""
+    if training_args.device != "cpu" or training_args.cpu_fast == "off":
+        return []
+    return [kernels.apply(model)]
+
+
 def compute_dtype(training_args) -> str:
     """The dtype weights are kept in: half precision under O2, else float32."""
     if training_args.fp16_opt_level == "O2":
@@ -57,15 +65,16 @@ def compute_dtype(training_args) -> str:
 
 
 def load_tokenizer(model_args):
-    """The tokenizer that is saved beside the weights, or None for random weights without a tokenizer flag.
+    """The tokenizer that is saved beside the weights; None where no flag names one and the model comes without.
 
     Pretraining reads token ids: the tokenizer is not needed to train, only to use the model afterwards.
     """
     name = model_args.tokenizer_name_or_path
-    if name is None and model_args.continue_training:
-        name = model_args.model_name_or_path
     if name is None:
-        return None
+        model = Path(model_args.model_name_or_path)
+        if not model_args.continue_training or (model.is_dir() and not (model / "tokenizer_config.json").exists()):
+            return None
+        name = str(model)
     return AutoTokenizer.from_pretrained(name)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from paddlenlp.trainer import TrainerCallback
 
+from launch.training.ranks import rank
 from launch.training.records import TRAIN_LOG
 
 
@@ -52,7 +53,7 @@ class TerminalReport(TrainerCallback):
     """Prints one line per record on rank 0, flushed, so that a log file grows as the run does."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if not state.is_world_process_zero:
+        if rank() != 0:
             return
         line = format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs)
         print(line, flush=True)
@@ -61,11 +62,7 @@ class TerminalReport(TrainerCallback):
 class JsonLinesReport(TrainerCallback):
     """Appends every record to train_log.jsonl in the output directory, floats with all their digits."""
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            self.path = Path(args.output_dir) / TRAIN_LOG
-
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero:
-            with open(self.path, "a", encoding="utf-8") as file:
+        if rank() == 0:
+            with open(Path(args.output_dir) / TRAIN_LOG, "a", encoding="utf-8") as file:
                 file.write(json.dumps(logs) + "\n")

@@ -49,6 +49,7 @@ class PretrainTrainer(Trainer):
         self.grad_norm.record()
         super().__init__(data_collator=collate, callbacks=reports, **kwargs)
         self.throughput = throughput
+        self.clock = TrainingClock()
         self.first_record, self.last_record = {}, {}
         for upstream_printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(upstream_printer)
@@ -102,7 +103,7 @@ class PretrainTrainer(Trainer):
     # ---- what a logging step reports
 
     def train(self, *args, **kwargs):
-        self.clock = TrainingClock()
+        self.clock.lap()
         return super().train(*args, **kwargs)
 
     def _get_item_from_loss(self, loss) -> float:

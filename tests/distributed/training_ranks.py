@@ -1,0 +1,68 @@
+"""What the ranks of the parity tests run: run_pretrain's own main, on a model and data made here."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+SEQUENCE_LENGTH = 32
+VOCABULARY = 256
+
+
+def make_material(directory: str) -> None:
+    """A hidden-64, 4-layer LLaMA with random weights, and random token ids that any vocabulary of 256 allows."""
+    import json
+
+    from data_tools.formats.indexed import IndexedWriter
+    from launch.models.named_configs import load_config
+    from launch.training.model import save_random_model
+
+    root = Path(directory)
+    config = load_config("llama-rehearsal") | {"vocab_size": VOCABULARY, "intermediate_size": 128}
+    (root / "config.json").write_text(json.dumps(config))
+    save_random_model(str(root / "config.json"), root / "model")
+    ids = np.random.default_rng(0)
+    with IndexedWriter(root / "corpus", VOCABULARY) as corpus:
+        for _ in range(40):
+            corpus.add_document(ids.integers(0, VOCABULARY, size=100))
+
+
+def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "adamw") -> int:
+    """Train by run_pretrain; the world size this rank saw. optimizer "sgd": plain, so that no factor is hidden."""
+    from launch.run_pretrain import main
+
+    if optimizer == "sgd":
+        _train_with_plain_sgd()
+    flags = {
+        "model_name_or_path": f"{directory}/model",
+        "input_dir": f"{directory}/corpus",
+        "split": "8,2,0",
+        "output_dir": output,
+        "max_seq_length": SEQUENCE_LENGTH,
+        "max_steps": 10,
+        "logging_steps": 1,
+        "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 1.0,
+        "weight_decay": 0.1,
+        "do_train": 1,
+        "device": "cpu",
+        "cpu_fast": "off",
+        "report_to": "none",
+        "unified_checkpoint": 1,
+        "save_steps": 1000,
+    }
+    main([word for name, value in flags.items() for word in (f"--{name}", str(value))] + argv)
+    return int(os.environ["PADDLE_TRAINERS_NUM"])
+
+
+def _train_with_plain_sgd() -> None:
+    """Adam divides by the gradient's own size, which hides constant factors in it; plain SGD hides nothing."""
+    import paddle
+    from paddlenlp.trainer import Trainer
+
+    class PlainSGD(paddle.optimizer.SGD):
+        def __init__(self, apply_decay_param_fun=None, **kwargs):
+            super().__init__(**kwargs)
+
+    Trainer.get_optimizer_cls_and_kwargs = staticmethod(lambda args: (PlainSGD, {}))
