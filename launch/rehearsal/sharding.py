@@ -1,0 +1,64 @@
+"""Sharding stages 1 to 3: checks for a GPU, and a copy that is none on a CPU."""
+
+from paddle.distributed.fleet.meta_parallel.sharding import (
+    group_sharded_optimizer_stage2,
+    group_sharded_stage3,
+    group_sharded_storage,
+    group_sharded_utils,
+)
+from paddle.distributed.sharding import group_sharded
+
+from launch.rehearsal.custom_device import with_cpu_as_custom_device
+from launch.upstream.module_view import ModuleView
+
+
+def install() -> None:
+    _accept_the_cpu()
+    _copy_parameters_before_clearing_them()
+
+
+def _accept_the_cpu() -> None:
+    """Upstream: group_sharded_parallel asserts a GPU, XPU or custom device, the optimizer of stage 2 and the
+    layer of stage 3 assert a build for one, the optimizer reads the number behind the colon of get_device(),
+    and the clipping of gradients moves the norm to the device with Tensor.cuda().
+
+    Without: AssertionError "... only support gpu, xpu and custom_device now", "Only GPU and XPU and CustomDevice
+    is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; OSError from Tensor.cuda().
+    Here: the CPU is a custom device. The two assertions about the build (nothing else in these modules asks for
+    it) would, if answered that way, look for the alignment of a custom device: they hear of a GPU build, and the
+    alignment is upstream's for "cpu".
+    """
+    for module in (group_sharded, group_sharded_utils, group_sharded_optimizer_stage2, group_sharded_stage3):
+        module.paddle = with_cpu_as_custom_device(module.paddle)
+    for module in (group_sharded_optimizer_stage2, group_sharded_stage3):
+        module.core = ModuleView(module.core, is_compiled_with_cuda=lambda: True)
+
+
+def _copy_parameters_before_clearing_them() -> None:
+    """Upstream: stage 2 moves the parameters into one buffer by param.cpu(), param._clear_data(), and a copy
+    from the former. On a CPU the former is an alias of the parameter, and gone with it.
+
+    Without: "Tensor not initialized yet" in the constructor of stage 2.
+    Here: the way that upstream takes when the parameters stay on the CPU (offload): copy, clear nothing.
+    """
+    storage = group_sharded_storage.ParamStorage
+    upstream = storage.add_rank_params
+
+    def add_rank_params(self, trainable_params, param2align, convert_gpu=True):
+        upstream(self, trainable_params, param2align, convert_gpu=False)
+
+    storage.add_rank_params = add_rank_params
+
+
+def set_stage3_segment_size(numel: int) -> None:
+    """Slice parameters of more than `numel` elements in stage 3.
+
+    Upstream slices those above 2**20 and has no flag for it: the parameters of a tiny model would stay whole
+    on every rank, and a rehearsal of stage 3 would rehearse nothing.
+    """
+
+    class FinelySlicedStage3(group_sharded_stage3.GroupShardedStage3):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs | {"segment_size": numel})
+
+    group_sharded.GroupShardedStage3 = FinelySlicedStage3
