@@ -121,6 +121,14 @@ def tables_kept() -> int:
     return len(embedding._tables._made)
 
 
+def table_longer_than_the_query() -> float:
+    """One new token beside cached keys, its position given as 0: cos and sin are then longer than the query."""
+    q, cos, sin = paddle.randn([2, 1, 4, 16]), paddle.randn([1, 9, 1, 16]), paddle.randn([1, 9, 1, 16])
+    call = (q, q, cos, sin, paddle.zeros([2, 1], dtype="int64"))
+    embedding = rotary.RotaryEmbedding(modeling.apply_rotary_pos_emb)
+    return difference(embedding(*call)[0], modeling.apply_rotary_pos_emb(*call)[0])
+
+
 def family(name: str, **configuration) -> dict:
     """The line, and loss and gradients against stock, for a small model of another family."""
     common = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4)
@@ -151,6 +159,7 @@ if __name__ == "__main__":
         "other_model_changed": other_model_changed(),
         "generated_equal": generated_equal(),
         "sequence_parallel": sequence_parallel_rows(),
+        "longer_table": table_longer_than_the_query(),
         "tables_kept": tables_kept(),
         "qwen2": family("Qwen2", num_key_value_heads=2),
         "mistral": family("Mistral", num_key_value_heads=2),

@@ -112,6 +112,10 @@ def test_generation_with_cached_keys_gives_the_same_tokens(answers):
     assert answers["generated_equal"] is True
 
 
+def test_positions_beside_cached_keys_go_to_stock(answers):
+    assert answers["longer_table"] == 0.0
+
+
 def test_rows_of_sequence_parallel(answers):
     assert answers["sequence_parallel"]["shape"] == [16, 64]
     assert answers["sequence_parallel"]["difference"] < 1e-6

@@ -1,0 +1,273 @@
+"""Training speed on a CPU: Paddle as it comes, Paddle with cpu_fast, and Hugging Face transformers on torch.
+
+    python benchmarks/cpu_training.py [--threads 2] [--shapes 256x6 512x8] [--rounds 5] [--output FILE]
+
+The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row. First the
+rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's speed meets all of
+them. The tokens/s shown are medians over all timed steps; "ours is" is the median over the rounds of ours / theirs.
+Takes about fifteen minutes, most of them for stock Paddle. torch and transformers: requirements/compare.txt.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not benchmarks/
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from launch.cpu.processor import this_processor
+from launch.cpu.settings import available_cores
+from launch.errors import UserError
+
+WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"
+BATCH, LENGTH, VOCABULARY, HEAD_DIM = 8, 256, 8000, 64
+CHECKED_STEPS, TOLERANCE = 3, 5e-5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `steps`: timed steps in one turn; `warm_up`: untimed ones before them."""
+
+    name: str
+    framework: str
+    cpu_fast: str = "off"
+    fused: bool = False
+    keep_freed_memory: bool = False
+    warm_up: int = 1
+    steps: int = 3
+
+
+STOCK = Row("Paddle as it comes", "paddle", warm_up=0, steps=1)  # up to 30 s a step
+OURS = Row("Paddle with cpu_fast", "paddle", cpu_fast="auto")
+ROWS = (
+    OURS,
+    Row("torch, default", "torch"),
+    Row("torch, fused AdamW, same malloc setting", "torch", fused=True, keep_freed_memory=True),
+    STOCK,
+)
+
+
+class Worker:
+    """One row's process, waiting for its turns."""
+
+    def __init__(self, row: Row, python: str, model: dict, weights: Path, cores: set[int]):
+        self.row = row
+        job = {
+            **asdict(row), "model": model, "weights": str(weights), "threads": len(cores),
+            "batch": BATCH, "length": LENGTH, "checked_steps": CHECKED_STEPS,
+        }  # fmt: skip
+        self._log = tempfile.TemporaryFile("w+")
+        environment = {**os.environ, "OMP_NUM_THREADS": str(len(cores)), "TOKENIZERS_PARALLELISM": "false"}
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", str(WORKER), json.dumps(job)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )  # fmt: skip
+
+    def answer(self):
+        """The next JSON line. Raises UserError with the end of the worker's log when it has died."""
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise UserError(f"{self.row.name}: {self._process.args[0]} failed:\n{self._log.read()[-2000:]}")
+        return json.loads(line)
+
+    def turn(self) -> list[float]:
+        """Train a turn; the seconds of its timed steps."""
+        self._process.stdin.write(f"{self.row.warm_up + self.row.steps}\n")
+        self._process.stdin.flush()
+        return self.answer()[self.row.warm_up :]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def model_of(shape: str) -> dict:
+    """The configuration of "HIDDENxLAYERS", in words that both frameworks know."""
+    hidden_size, layers = (int(number) for number in shape.split("x"))
+    return {
+        "vocab_size": VOCABULARY,
+        "hidden_size": hidden_size,
+        "intermediate_size": -(-hidden_size * 8 // 3 // 16) * 16,  # LLaMA's 8/3, in whole 16s
+        "num_hidden_layers": layers,
+        "num_attention_heads": hidden_size // HEAD_DIM,
+        "num_key_value_heads": hidden_size // HEAD_DIM,
+        "max_position_embeddings": LENGTH,
+        "rms_norm_eps": 1e-6,
+    }
+
+
+def random_weights(model: dict) -> dict[str, np.ndarray]:
+    """Weights by Hugging Face's names, [out, in], normal with standard deviation 0.02; norms are ones."""
+    hidden, inner, vocabulary = model["hidden_size"], model["intermediate_size"], model["vocab_size"]
+    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "lm_head.weight": (vocabulary, hidden)}
+    for number in range(model["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        shapes |= {f"{layer}.self_attn.{name}_proj.weight": (hidden, hidden) for name in "qkvo"}
+        shapes |= {f"{layer}.mlp.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"{layer}.mlp.down_proj.weight"] = (hidden, inner)
+    random = np.random.RandomState(0)
+    weights = {name: random.normal(0, 0.02, shape).astype("float32") for name, shape in shapes.items()}
+    norms = ["model.norm.weight"]
+    for number in range(model["num_hidden_layers"]):
+        norms += [f"model.layers.{number}.{name}_layernorm.weight" for name in ("input", "post_attention")]
+    return weights | {name: np.ones(hidden, "float32") for name in norms}
+
+
+def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, console: Console) -> dict:
+    """All rows of one shape: {"losses", "difference", "versions", "seconds": {row name: [[of a round] ...]}}."""
+    model = model_of(shape)
+    workers: list[Worker] = []
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "weights.npz"
+        np.savez(weights, **random_weights(model))
+        try:
+            ready = {}
+            for row in ROWS:
+                console.print(f"{shape}: {row.name}: first {CHECKED_STEPS} losses")
+                workers.append(Worker(row, pythons[row.framework], model, weights, cores))
+                ready[row.name] = workers[-1].answer()
+            seconds: dict[str, list[list[float]]] = {row.name: [] for row in ROWS}
+            for number in range(rounds):
+                console.print(f"{shape}: round {number + 1} of {rounds}")
+                for worker in workers:
+                    seconds[worker.row.name].append(worker.turn())
+        finally:
+            for worker in workers:
+                worker.close()
+    losses = {name: answer["losses"] for name, answer in ready.items()}
+    return {
+        "model": model,
+        "losses": losses,
+        "difference": float(np.ptp(np.array(list(losses.values())), axis=0).max()),
+        "versions": {name: answer["versions"] for name, answer in ready.items()},
+        "seconds": seconds,
+    }
+
+
+def tokens_per_second(result: dict, row: Row) -> float:
+    return BATCH * LENGTH / median(second for turn in result["seconds"][row.name] for second in turn)
+
+
+def ours_is(result: dict, row: Row) -> float:
+    """How many times as fast ours is: the median over the rounds, since both ran one after the other in each."""
+    rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name])
+    return median(median(theirs) / median(ours) for theirs, ours in rounds)
+
+
+def table(results: dict[str, dict]) -> Table:
+    shown = Table(title=f"Tokens/s, float32, micro batch {BATCH} x {LENGTH}, vocabulary {VOCABULARY}")
+    shown.add_column("")
+    for shape in results:
+        shown.add_column("hidden {} x {}".format(*shape.split("x")), justify="right")
+        shown.add_column("ours is", justify="right")
+    for row in ROWS:
+        cells = []
+        for result in results.values():
+            ratio = "" if row is OURS else f"{ours_is(result, row):.2f} x"
+            cells += [f"{tokens_per_second(result, row):.0f}", ratio]
+        shown.add_row(row.name, *cells)
+    return shown
+
+
+def notes(report: dict) -> list[str]:
+    machine, versions = report["machine"], report["versions"]
+    difference = max(result["difference"] for result in report["results"].values())
+    lines = [
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, {machine['system']}, "
+        + ", ".join(f"{name} {version}" for name, version in versions.items()),
+        f"Largest difference between the rows' first {CHECKED_STEPS} losses: {difference:.1e} "
+        f"(allowed {TOLERANCE:.0e})",
+        report["command"],
+    ]
+    if machine["vendor"] == "AuthenticAMD":
+        lines.append(
+            "On AMD processors torch's MKL does not use its fastest kernels either: these rows say what the two give "
+            "as installed, on this machine, not that one framework is faster than the other."
+        )
+    return lines
+
+
+def machine_facts(threads: int) -> dict:
+    processor = this_processor()
+    return {
+        "processor": processor.name if processor else platform.processor(),
+        "vendor": processor.vendor if processor else "",
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "system": platform.platform(),
+    }
+
+
+def default_torch_python() -> str:
+    own = ROOT / ".venv-compare" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of each row, and cores it is pinned to")
+    parser.add_argument("--shapes", nargs="+", default=["256x6", "512x8"], metavar="HIDDENxLAYERS")
+    parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
+    parser.add_argument(
+        "--torch-python", default=default_torch_python(), help="interpreter with torch (default: .venv-compare, or this)"
+    )
+    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> None:
+    args = parse(argv)
+    if available_cores() < args.threads:
+        raise UserError(f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer")
+    if subprocess.run([args.torch_python, "-c", "import torch, transformers"], capture_output=True).returncode:
+        raise UserError(
+            f"--torch-python {args.torch_python}: has no torch with transformers; install requirements/compare.txt"
+        )
+    cores = set(sorted(os.sched_getaffinity(0))[: args.threads])
+    pythons = {"paddle": sys.executable, "torch": args.torch_python}
+    progress = Console(stderr=True)
+    results = {shape: measure(shape, pythons, cores, args.rounds, progress) for shape in args.shapes}
+    versions = {name: version for row in results[args.shapes[0]]["versions"].values() for name, version in row.items()}
+    versions.pop("says")
+    report = {
+        "command": shlex.join(["python", "benchmarks/cpu_training.py", *argv]),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine_facts(args.threads),
+        "versions": {"Python": platform.python_version(), **versions},
+        "results": results,
+    }
+    if args.output:
+        args.output.write_text(json.dumps(report, indent=1) + "\n")
+    console = Console(soft_wrap=True)
+    console.print(table(results))
+    for line in notes(report):
+        console.print(line, highlight=False)
+    for shape, result in results.items():
+        if result["difference"] > TOLERANCE:
+            raise UserError(f"{shape}: the losses differ by {result['difference']:.1e}: not the same training")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,52 @@
+"""The benchmark's arithmetic and its refusals; nothing is trained or timed here."""
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import cpu_training
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def seconds(ours: list[float], theirs: list[float]) -> dict:
+    """A result in which each round's turn has one step."""
+    row = cpu_training.ROWS[1]
+    return {"seconds": {cpu_training.OURS.name: [[s] for s in ours], row.name: [[s] for s in theirs]}}
+
+
+def test_speed_is_the_median_step():
+    result = seconds([1.0, 2.0, 16.0], [1.0, 1.0, 1.0])
+    assert cpu_training.tokens_per_second(result, cpu_training.OURS) == 8 * 256 / 2.0
+
+
+def test_ratio_is_taken_round_by_round():
+    """The machine runs at half speed in the second round, for both: the ratio does not move."""
+    assert cpu_training.ours_is(seconds([1.0, 2.0, 1.0], [3.0, 6.0, 2.0]), cpu_training.ROWS[1]) == 3.0
+
+
+def test_model_of_a_shape():
+    model = cpu_training.model_of("512x8")
+    assert (model["hidden_size"], model["num_hidden_layers"], model["num_attention_heads"]) == (512, 8, 8)
+    assert model["intermediate_size"] == 1376
+    weights = cpu_training.random_weights(model)
+    assert len(weights) == 3 + 8 * 9
+    assert sum(weight.size for weight in weights.values()) == 2 * 8000 * 512 + 8 * (4 * 512**2 + 3 * 512 * 1376) + 17 * 512
+
+
+def test_without_torch(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    command = [sys.executable, "benchmarks/cpu_training.py", "--threads", "1", "--torch-python", str(python)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: --torch-python {python}: has no torch with transformers; install requirements/compare.txt\n"
+    )
+
+
+def test_too_many_threads():
+    command = [sys.executable, "benchmarks/cpu_training.py", "--threads", "100000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --threads 100000: this process may use ")
