@@ -30,9 +30,11 @@ def main(argv: list[str]) -> None:
     from launch.training.model import build_config, build_model, load_tokenizer, speed_up
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
+    from launch.training.ranks import check_world
 
     # Build
     model_args, data_args, training_args = parse_pretrain(argv)
+    check_world()
     set_device(training_args.device)
     open_output(training_args)
     decisions = decide(model_args, training_args)
@@ -50,7 +52,7 @@ def main(argv: list[str]) -> None:
         trainer.save_model()
 
     # Evaluate
-    evaluation = trainer.evaluate() if training_args.do_eval else None
+    evaluation = trainer.final_evaluation() if training_args.do_eval else None
     finish([model_args, data_args, training_args], trainer, evaluation, started)
 
 

@@ -4,6 +4,8 @@ Names are PaddleNLP's. `TrainingArguments` is upstream's and starts process grou
 whatever must be in place before that (launch/rehearsal) first.
 """
 
+import contextlib
+import io
 from dataclasses import dataclass, field
 from typing import List
 
@@ -95,7 +97,8 @@ def pretrain_parser() -> ArgumentParser:
 def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, PretrainingArguments]:
     """Parse the flags of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
     try:
-        model, data, training = pretrain_parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
+        with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
+            model, data, training = pretrain_parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
     except (ValueError, AssertionError) as error:
         raise UserError(str(error)) from error
     if training.do_train and training.max_steps <= 0:

@@ -5,10 +5,12 @@ import time
 import paddle
 from paddle.base import core
 
-from launch.errors import UserError
 from launch.devices.peak import peak_flops
+from launch.errors import UserError
+from launch.training.ranks import barrier
 
 MATMUL_SIZE = 1024
+MATMULS = 5
 
 
 def set_device(name: str) -> None:
@@ -34,25 +36,26 @@ def peak_memory_bytes() -> int:
     return core.host_memory_stat_peak_value("Allocated", 0)
 
 
-def device_peak_flops(dtype: str) -> tuple[float, str]:
-    """Peak FLOP/s of this process's device in the dtype of training, and where the number comes from.
+def device_peak_flops(dtype: str) -> float:
+    """Peak FLOP/s of this process's device in the dtype of training.
 
     A card we know: its datasheet. Otherwise (a CPU, an unknown card) the rate of a large matrix product, measured
-    now: utilisation then means "of what this device's own matrix product reaches".
+    now on all ranks at once, who may share a CPU's cores: utilisation then means "of what this machine's own matrix
+    product reaches".
     """
     if on_gpu():
         known = peak_flops(paddle.device.cuda.get_device_name())
         if known and dtype != "float32":
-            return known, "datasheet"
-    return _measured_matmul_flops(dtype), "measured matrix product"
+            return known
+    barrier()
+    return _measured_matmul_flops(dtype)
 
 
 def _measured_matmul_flops(dtype: str) -> float:
-    """FLOP/s of a matrix product, the best of five (the first ones warm up)."""
+    """FLOP/s of a matrix product, over several after one that warms up."""
     a = paddle.ones([MATMUL_SIZE, MATMUL_SIZE], dtype=dtype)
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        float(paddle.matmul(a, a)[0, 0])  # reading a value waits for the device
-        best = min(best, time.perf_counter() - start)
-    return 2 * MATMUL_SIZE**3 / best
+    float(paddle.matmul(a, a)[0, 0])  # reading a value waits for the device
+    start = time.perf_counter()
+    for _ in range(MATMULS):
+        float(paddle.matmul(a, a)[0, 0])
+    return MATMULS * 2 * MATMUL_SIZE**3 / (time.perf_counter() - start)

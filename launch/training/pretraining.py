@@ -5,7 +5,7 @@ import time
 from launch.models.arithmetic import LlamaShape
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
-from launch.training.ranks import barrier, broadcast, rank
+from launch.training.ranks import barrier, rank, total
 from launch.training.report import JsonLinesReport, LogLastStep, TerminalReport
 from launch.training.summary import command_line, git_revision, package_versions, topology, write_summary
 from launch.training.throughput import Throughput
@@ -14,18 +14,16 @@ from launch.training.trainer import PretrainTrainer
 
 def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
     """The Trainer of a pretraining run with its reports."""
-    processes = max(training_args.world_size, 1)
     global_batch = (
         training_args.per_device_train_batch_size
         * training_args.gradient_accumulation_steps
         * training_args.dataset_world_size
     )
-    peak, _ = device_peak_flops(compute_dtype(training_args))
     throughput = Throughput(
         shape=LlamaShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
         tokens_per_step=global_batch * data_args.max_seq_length,
-        peak_flops=broadcast(peak) * processes,  # one number for all: a CPU's is measured
+        peak_flops=total(device_peak_flops(compute_dtype(training_args))),
     )
     return PretrainTrainer(
         throughput=throughput,

@@ -1,5 +1,6 @@
 """Decisions taken on rank 0 and told to all, so that no rank decides from its own disk or clock."""
 
+import os
 from typing import Callable
 
 import paddle
@@ -13,6 +14,13 @@ def world_size() -> int:
 
 def rank() -> int:
     return paddle.distributed.get_rank()
+
+
+def check_world() -> None:
+    """Fail where this process believes to be alone though a launcher started several: it would train, and exit 0."""
+    started = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+    if world_size() != started:
+        raise RuntimeError(f"started as one of {started} processes, but Paddle sees a world of {world_size()}")
 
 
 def first_on_rank_zero(work: Callable):
@@ -41,6 +49,15 @@ def broadcast(value):
     values = [value]
     paddle.distributed.broadcast_object_list(values, src=0)
     return values[0]
+
+
+def total(value: float) -> float:
+    """The sum of a number over all ranks."""
+    if world_size() == 1:
+        return value
+    summed = paddle.to_tensor([value], dtype="float64")
+    paddle.distributed.all_reduce(summed)
+    return float(summed)
 
 
 def barrier() -> None:

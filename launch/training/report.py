@@ -24,13 +24,18 @@ def format_duration(seconds: float) -> str:
     return f"{second}s"
 
 
+def format_bytes(count: int) -> str:
+    """12.3 MiB or 4.56 GiB."""
+    return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
+
+
 def format_step(record: dict, max_steps: int) -> str:
     """One logging step in one line of at most 110 characters."""
     return (
         f"step {record['global_step']:>{len(str(max_steps))}}/{max_steps} {record['progress']:4.0%}"
         f"  loss {record['loss']:.4f}  lr {record['learning_rate']:.2e}  |g| {record['grad_norm']:.2f}"
         f"  {record['tokens_per_second']:,.0f} tok/s  MFU {record['mfu']:.1%}/{record['mfu_with_attention']:.1%}"
-        f"  {record['peak_memory_bytes'] / 2**30:.2f} GiB  ETA {format_duration(record['eta_seconds'])}"
+        f"  {format_bytes(record['peak_memory_bytes'])}  ETA {format_duration(record['eta_seconds'])}"
     )
 
 

@@ -50,7 +50,7 @@ class PretrainTrainer(Trainer):
         super().__init__(data_collator=collate, callbacks=reports, **kwargs)
         self.throughput = throughput
         self.clock = TrainingClock()
-        self.first_record, self.last_record = {}, {}
+        self.first_record, self.last_record, self.last_evaluation = {}, {}, None
         for upstream_printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(upstream_printer)
 
@@ -175,9 +175,16 @@ class PretrainTrainer(Trainer):
             f"{metric_key_prefix}_tokens": tokens,
             "global_step": self.state.global_step,
         }
+        self.last_evaluation = metrics
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def final_evaluation(self) -> dict:
+        """The evaluation of the weights as they are now: the last one, where no step was made since."""
+        if self.last_evaluation and self.last_evaluation["global_step"] == self.state.global_step:
+            return self.last_evaluation
+        return self.evaluate()
 
     def _token_loss(self, dataset) -> tuple[float, int]:
         """(mean loss in nats, number of tokens) over all data ranks."""
