@@ -40,7 +40,7 @@ test-long: setup ## the rest; installs torch and transformers to compare with
 
 lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer ones)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --overrides overrides.txt \
 	    --output-file cpu.lock cpu.in dev.in $(ARGS)
 	$(RUN) launch/environment/lock.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 

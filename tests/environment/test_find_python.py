@@ -9,7 +9,8 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "environment" / "find_python.sh"
 SUITABLE = f'exec {sys.executable} "$@"'
-TOO_NEW = 'case "$1" in --version) echo "Python 3.13.0";; *) exit 1;; esac'
+PRETEND = "import sys; sys.version_info = (3, 13, 0, 'final', 0); exec(sys.argv[1])"
+TOO_NEW = f'[ "$1" = --version ] && echo "Python 3.13.0" && exit; exec {sys.executable} -c "{PRETEND}" "$2"'
 SHIM = 'echo "pyenv: command not found" >&2; exit 127'  # exists and refuses to start
 
 

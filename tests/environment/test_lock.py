@@ -60,3 +60,9 @@ def test_pins_of_the_in_files_are_those_of_the_lock():
     for name, version in re.findall(r"^([\w-]+)==([\w.]+)", chosen, re.MULTILINE):
         assert locked[name.replace("_", "-")] == version, f"{name}: run make lock"
     assert paddle_version() == locked["paddlepaddle"] == "3.3.1"
+
+
+def test_no_compiler_is_needed_on_python_3_12():
+    """onnxoptimizer has no wheel there, and would be compiled for many minutes (requirements/overrides.txt)."""
+    pins = read_lock(REQUIREMENTS / "cpu.lock")
+    assert [pin.marker for pin in pins if pin.name == "onnxoptimizer"] == ["python_full_version < '3.12'"]

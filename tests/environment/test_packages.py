@@ -96,4 +96,4 @@ def test_several_clashes_have_a_line_each(sound):
 
 def test_installed_packages_have_normalised_names():
     installed = packages.installed_packages()
-    assert installed["aistudio-sdk"] == "0.2.6" and installed["pytest-timeout"]
+    assert installed["typing-extensions"] and installed["jinja2"]  # Name: typing_extensions, Jinja2

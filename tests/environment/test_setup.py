@@ -76,7 +76,9 @@ def test_makes_the_environment_once(repository):
     assert venv == f"venv --quiet --python {base_python()} {repository.root}/.venv"
     assert lock.endswith(f"--no-deps --require-hashes -r {repository.root}/requirements/cpu.lock")
     assert editable.endswith(f"--no-build-isolation --no-deps --editable {repository.root}")
+    shutil.rmtree(repository.root / "build")
     assert repository.setup() == (0, "", "") and repository.calls() == []
+    assert not (repository.root / "build").exists()  # nothing is written: good for a checkout that is read-only
 
 
 def test_makes_it_anew_when_the_lock_changes(repository):
