@@ -1,8 +1,8 @@
 """What a recipe file does: run, print or rehearse its command. Started by launch/recipe.sh, not by hand.
 
-    ACTION=run       (default) check everything that can be checked beforehand, then start the ranks and watch them
+    ACTION=run       (default) check all that can be checked beforehand, then start the ranks and watch them
     ACTION=print     print the whole command, to read or to paste into a shell
-    ACTION=rehearse  the same flags on as many processes, on this machine's CPU, with a tiny model of the family
+    ACTION=rehearse  the same on as many processes, on this machine's CPU, with a tiny model of the family
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, MASTER, ARGS.
 """
@@ -22,6 +22,7 @@ from launch.entry import guarded
 from launch.errors import UserError
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
+from launch.processes.threads import threads_per_rank
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,14 +46,14 @@ class Recipe:
 
     @property
     def target(self) -> str:
-        """Its name in the Makefile: recipes/llama-7b/pretrain.sh is pretrain-llama7b, unless a Target line says else."""
+        """Its name in the Makefile: pretrain-llama7b for llama-7b/pretrain.sh, or as `# Target NAME` says."""
         named = re.search(r"^# Target\s+(\S+)", self.path.read_text(encoding="utf-8"), re.MULTILINE)
         return named[1] if named else f"{self.path.stem}-{self.path.parent.name.replace('-', '')}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe with the user's wishes applied: its command, the memory expected of each card, lines to tell."""
+    """A recipe with the user's wishes applied. gpu_memory_gb: wanted of each card; notes: lines to tell."""
 
     command: LaunchCommand
     gpu_memory_gb: int
@@ -103,29 +104,29 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str]) -> Run:
     command = LaunchCommand(
         script=ROOT / recipe.script,
         flags=flags,
-        log_dir=os.path.join(flags["output_dir"][0], "log"),
+        log_dir=os.path.join(*(flags.get("output_dir") or ["."])[:1], "log"),
         devices=devices,
         processes=len(devices) or recipe.processes,
         master=wishes.get("MASTER") or None,
     )
-    return Run(command, _number(wishes, "GPU_MEMORY_GB") or recipe.gpu_memory_gb, tuple(notes))
+    gpu_memory_gb = _number("GPU_MEMORY_GB", wishes.get("GPU_MEMORY_GB")) or recipe.gpu_memory_gb
+    return Run(command, gpu_memory_gb, tuple(notes))
 
 
 def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
     """The cards to use: DEVICES as given, else the first GPUS (or `needed`) of those that are visible."""
-    count = _number(wishes, "GPUS")
-    listed = tuple(device.strip() for device in wishes.get("DEVICES", "").split(",") if device.strip())
+    count = _number("GPUS", wishes.get("GPUS"))
+    listed, visible = (_listed(wishes.get(variable)) for variable in ("DEVICES", "CUDA_VISIBLE_DEVICES"))
     if not needed:
         if count or listed:
             raise UserError("GPUS, DEVICES: this recipe runs on the CPU. Leave them out.")
         return ()
     if listed:
         if count and count != len(listed):
-            raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one of them out.")
+            raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one out.")
         return listed
     count = count or needed
-    visible = [device.strip() for device in wishes.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
-    return tuple(visible[:count]) if len(visible) >= count else tuple(str(number) for number in range(count))
+    return visible[:count] if len(visible) >= count else tuple(str(number) for number in range(count))
 
 
 def keep_global_batch(flags: Flags, needed: int, gpus: int) -> tuple[Flags, str]:
@@ -134,20 +135,26 @@ def keep_global_batch(flags: Flags, needed: int, gpus: int) -> tuple[Flags, str]
     Raises UserError where the samples of a step cannot be dealt to that many cards.
     """
     name = "gradient_accumulation_steps"
-    steps = int(flags.get(name, ["1"])[-1])
-    if (steps * needed) % gpus:
-        possible = [str(count) for count in range(1, steps * needed + 1) if (steps * needed) % count == 0]
+    steps = _number(f"--{name}", (flags.get(name) or ["1"])[0])
+    micro_batches = needed * steps
+    if micro_batches % gpus:
+        possible = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
         raise UserError(
-            f"GPUS: found {gpus}, but {needed} cards x --{name} {steps} = {steps * needed} micro batches a step cannot be "
-            f"dealt to {gpus} cards. Possible: {', '.join(possible)}; or change the batch with ARGS=\"--{name} N\"."
+            f"GPUS: found {gpus}, but the {micro_batches} micro batches of a step ({needed} cards x "
+            f"--{name} {steps}) cannot be dealt to {gpus} cards. Possible: {', '.join(possible)}; or another "
+            f'batch: ARGS="--{name} N".'
         )
-    changed = steps * needed // gpus
-    note = f"GPUS: {gpus} instead of {needed}, --{name} {changed} instead of {steps}: as many samples a step as before"
+    changed = micro_batches // gpus
+    note = f"GPUS: {gpus} instead of {needed}, --{name} {changed} instead of {steps}: as many samples a step"
     return flags | {name: [str(changed)]}, note
 
 
-def _number(wishes: dict[str, str], name: str) -> int | None:
-    value = wishes.get(name)
+def _listed(value: str | None) -> tuple[str, ...]:
+    """("0", "1") for "0, 1"."""
+    return tuple(word.strip() for word in (value or "").split(",") if word.strip())
+
+
+def _number(name: str, value: str | None) -> int | None:
     if not value:
         return None
     if not value.isdecimal() or int(value) == 0:
@@ -172,9 +179,12 @@ def run(recipe: Recipe, run: Run) -> int:
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
         raise UserError(
-            f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed, fixes are above.\n"
-            f"The same on this machine's CPU, with a tiny model and text of its own: make rehearse-{recipe.target}"
+            f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed.\n"
+            f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
         )
+    if not run.command.devices:
+        # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
+        os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
     from launch.processes.supervise import supervise
 
     return supervise(run.command.words(), run.command.log_dir, run.command.processes)
@@ -188,8 +198,16 @@ def show(recipe: Recipe, run: Run) -> int:
 
 
 def rehearse(recipe: Recipe, run: Run) -> int:
+    """Run the same on the CPU; the exit code."""
+    from launch.preflight.flags import check_flags
+    from launch.preflight.report import print_findings
     from launch.rehearsal.rehearse import rehearse
 
+    faults = [finding for finding in check_flags(recipe.script, run.command.flags) if not finding.ok]
+    if faults:
+        print_findings(faults, sys.stderr)
+        raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")
+    print("\n".join(run.notes), end="\n" if run.notes else "")
     return rehearse(recipe.target, run.command)
 
 

@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from launch.processes.fork import TIMED_OUT, run_ranks
@@ -105,7 +106,7 @@ def serve() -> None:
         job = json.loads(line)
         outcome = run_ranks(
             job["n"],
-            lambda rank: _run_job(job, rank),
+            partial(_run_job, job),
             job["directory"],
             environment=job["environment"],
             time_limit=job["time_limit"],

@@ -11,7 +11,8 @@ GIB = 2**30
 
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
-    """devices: the numbers, as in CUDA_VISIBLE_DEVICES, of the cards wanted; memory_gb: needed on each, 0: unknown."""
+    """devices: the numbers, as in CUDA_VISIBLE_DEVICES, of the cards wanted; memory_gb: needed on each, 0:
+    unknown."""
     here = list_cards()
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
     needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"

@@ -7,7 +7,8 @@ from launch.preflight.report import Finding
 
 
 def check_port(master: str) -> list[Finding]:
-    """master: "host:port". Only this machine's own ports can be tried; another host is left to the launcher."""
+    """master: "host:port". Only this machine's own ports can be tried; another host is left to the
+    launcher."""
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         return [Finding(False, "port", f"MASTER={master}", "MASTER=HOST:PORT, such as 10.0.0.1:8090")]

@@ -1,7 +1,8 @@
-"""The command that starts all ranks: `python -m paddle.distributed.launch ... launch/run_pretrain.py FLAGS`."""
+"""The command that starts all ranks: `python -m paddle.distributed.launch ... SCRIPT.py FLAGS`."""
 
 import os
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +41,16 @@ class LaunchCommand:
         return " \\\n    ".join(shlex.join(line) for line in lines)
 
     def _head(self) -> list[str]:
-        where = ["--gpus", ",".join(self.devices)] if self.devices else ["--nproc_per_node", str(self.processes)]
+        where = ["--nproc_per_node", str(self.processes)]
+        if self.devices:
+            where = ["--gpus", ",".join(self.devices)]
         master = ["--master", self.master] if self.master else []
-        return [_short(sys.executable), "-m", LAUNCHER, *where, *master, "--log_dir", self.log_dir]
+        return [_python(), "-m", LAUNCHER, *where, *master, "--log_dir", self.log_dir]
+
+
+def _python() -> str:
+    """This interpreter: by name where that finds it, else by path."""
+    return "python" if shutil.which("python") == sys.executable else _short(sys.executable)
 
 
 def _short(path: str | Path) -> str:

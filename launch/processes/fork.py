@@ -22,12 +22,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from launch.errors import UserError
 from launch.processes.logs import Follower, first_to_fail, log_path
 from launch.processes.orphans import die_with_parent
 from launch.processes.signals import recorded_signals
+from launch.processes.threads import threads_per_rank
 
 POLL_SECONDS = 0.02
 TIMED_OUT = 124  # exit code, as of timeout(1)
@@ -38,8 +40,8 @@ class Outcome:
     """How a run of several ranks ended.
 
     exit_codes:  one per rank, as a shell shows them (128 + N for a rank ended by signal N)
-    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N when the run
-                 was ended by signal N, 124 when it met its time limit
+    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N
+                 when the run was ended by signal N, 124 when it met its time limit
     failed_rank: the rank that failed first, None when none did
     """
 
@@ -76,9 +78,9 @@ def run_ranks(
     ranks = _Ranks(grace)
     with recorded_signals() as signals:
         try:
-            for rank, endpoint in enumerate(endpoints):
+            for rank in range(n):
                 place = rank_environment(rank, endpoints) | dict(environment or {})
-                ranks.fork(place, lambda: _be_rank(n, function, rank, log_path(log_dir, rank)))
+                ranks.fork(place, partial(_be_rank, n, function, rank, log_path(log_dir, rank)))
             return _wait(ranks, log_dir, signals, follower, time_limit)
         except BaseException:
             ranks.send(signal.SIGKILL)
@@ -102,7 +104,7 @@ def rank_environment(rank: int, endpoints: list[str]) -> dict[str, str]:
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_DISTRI_BACKEND": "gloo",
         "FLAGS_selected_cpus": str(rank),
-        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // n)),
+        "OMP_NUM_THREADS": threads_per_rank(n),
     }
 
 
@@ -175,7 +177,7 @@ class _Ranks:
             os._exit(exit_code)  # not sys.exit: what the parent does at its exit is not ours to do
 
     def running(self) -> list[int]:
-        return [pid for pid, code in zip(self.pids, self.codes) if code is None]
+        return [pid for pid, code in zip(self.pids, self.codes, strict=True) if code is None]
 
     def failed(self) -> list[int]:
         return [rank for rank, code in enumerate(self.codes) if code]

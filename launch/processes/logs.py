@@ -54,8 +54,8 @@ class Follower:
             self.stream.flush()
 
 
-def print_failure(rank: int, exit_code: int, log_dir: Path) -> None:
-    """Say which rank failed and how, and show the end of its log, on stderr."""
+def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False) -> None:
+    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it."""
     path = log_path(log_dir, rank)
-    print(f"\nrank {rank} failed with exit code {exit_code}; the end of {path}:", file=sys.stderr)
-    print(last_lines(path), file=sys.stderr)
+    quoted = f"its log is {path}" if shown else f"the end of {path}:\n{last_lines(path)}"
+    print(f"\nrank {rank} failed with exit code {exit_code}; {quoted}", file=sys.stderr)

@@ -1,9 +1,9 @@
 """No process outlives the one that started it, however that one ended.
 
-`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed. Two calls
-of the kernel mend that: a process asks to be ended with its parent, and whoever supervises a launcher becomes the
-new parent of every orphan below it, so that it can find and end them. Elsewhere than on Linux neither exists, and
-the functions do nothing.
+`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed. Two
+calls of the kernel mend that: a process asks to be ended with its parent, and whoever supervises a launcher
+becomes the new parent of every orphan below it, so that it can find and end them. Elsewhere than on Linux
+neither exists, and the functions do nothing.
 """
 
 import ctypes

@@ -1,8 +1,9 @@
 """Run `paddle.distributed.launch`, show rank 0, leave no process behind, and end with the cause of a failure.
 
-The launcher by itself leaves its workers running when it is killed; when a rank fails, it often ends with 241 (the
-signal it sent to the other ranks), shows rank 0's lost connection where rank 5 ran out of memory, and mixes its own log
-with the training's. So its output goes to LOG_DIR/launcher.log, and what the user sees comes from here.
+The launcher by itself leaves its workers running when it is killed; when a rank fails, it often ends with 241
+(the signal it sent to the other ranks), shows rank 0's lost connection where rank 5 ran out of memory, and
+mixes its own log with the training's. So its output goes to LOG_DIR/launcher.log, and what the user sees
+comes from here.
 """
 
 import re
@@ -27,12 +28,13 @@ PYTHON_ERROR = "Traceback (most recent call last)"
 
 
 def supervise(command: list[str], log_dir: str | Path, ranks: int, grace: float = 15.0) -> int:
-    """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process of its own.
+    """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
+    of its own.
 
-    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the launcher, which stops its ranks; what is left after
-    `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept under another name.
-    Exit code: 0; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with
-    the end of the log of the rank that failed first on stderr.
+    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the launcher, which stops its ranks; what is
+    left after `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept
+    under another name. Exit code: 0; 128 + N when signal N ended the run; else the worst of the failed ranks
+    that the launcher tells, with the end of the log of the rank that failed first on stderr.
     """
     log_dir = Path(log_dir)
     _put_aside(log_dir)
@@ -91,18 +93,21 @@ def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: 
     told = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
     codes = {_as_shell_code(returncode)}
     if told is None:
-        print(f"\nthe launcher failed; the end of {launcher_log}:\n{last_lines(launcher_log)}", file=sys.stderr)
+        print(f"\nthe launcher failed; the end of {launcher_log}:", file=sys.stderr)
+        print(last_lines(launcher_log), file=sys.stderr)
         return codes.pop()
     codes.add(_as_shell_code(int(told[2])))
     codes.discard(128 + signal.SIGTERM)  # a rank that the launcher stopped because another had failed
     exit_code = max(codes, default=128 + signal.SIGTERM)
     failed = [rank for rank in range(ranks) if PYTHON_ERROR in last_lines(log_path(log_dir, rank), 200)]
-    print_failure(first_to_fail(log_dir, [int(told[1]), *failed]), exit_code, log_dir)
+    first = first_to_fail(log_dir, [int(told[1]), *failed])
+    print_failure(first, exit_code, log_dir, shown=first == 0)
     return exit_code
 
 
 def _as_shell_code(code: int) -> int:
-    """128 + N for an end by signal N, which Popen gives as -N and the launcher's sys.exit(-N) turns into 256 - N."""
+    """128 + N for an end by signal N, which Popen gives as -N and the launcher's sys.exit(-N) turns into 256
+    - N."""
     if code < 0:
         return 128 - code
     return 128 + 256 - code if code > 192 else code

@@ -1,7 +1,7 @@
-"""What a rehearsal needs and a bare machine lacks: a tiny model directory with its tokenizer, and token files.
+"""What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, and token files.
 
-Made once under build/rehearsal/materials/<configuration>, with the tools a user has, and the same every time with one
-Python version: the text is its standard library.
+Made once under build/rehearsal/materials/<configuration>, with the tools a user has, and the same every time
+with one Python version: the text is its standard library.
 """
 
 import shutil

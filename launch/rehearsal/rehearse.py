@@ -1,4 +1,5 @@
-"""Run a recipe on this machine's CPU: the same flags and as many processes, with a tiny model of the same family."""
+"""Run a recipe on this machine's CPU: the same flags and as many processes, with a tiny model of the same
+family."""
 
 import importlib
 import os
@@ -26,7 +27,8 @@ def rehearse(target: str, command: LaunchCommand) -> int:
         data=materials_directory / "data",
         output=directory / "output",
     )
-    print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except\n{describe(changes)}")
+    print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except")
+    print(describe(changes))
     print(_import_paddle(flags, command.processes), flush=True)
 
     # After the import, because they fork a process that needs it, too.
@@ -38,10 +40,13 @@ def rehearse(target: str, command: LaunchCommand) -> int:
     argv = flag_words(flags)
     log_dir = directory / "log"
     outcome = run_ranks(
-        command.processes, lambda rank: _train(command.script.stem, argv, command.processes), log_dir, tee=True
+        command.processes,
+        lambda rank: _train(command.script.stem, argv, command.processes),
+        log_dir,
+        tee=True,
     )
-    if outcome.failed_rank:  # rank 0's output is on the terminal already
-        print_failure(outcome.failed_rank, outcome.exit_code, log_dir)
+    if outcome.failed_rank is not None:
+        print_failure(outcome.failed_rank, outcome.exit_code, log_dir, shown=outcome.failed_rank == 0)
     if outcome.exit_code == 0:
         print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: make {target}")
     return outcome.exit_code

@@ -1,7 +1,8 @@
 """From a recipe's flags to those of its rehearsal: a table of what changes, and why.
 
-What is not in the table stays as the recipe has it, above all the layout: sharding, parallel degrees, micro batch,
-accumulation, recompute, schedule. A flag is changed only where the recipe asks for more than the table's value.
+What is not in the table stays as the recipe has it, above all the layout: sharding, parallel degrees, micro
+batch, accumulation, recompute, schedule. A flag is changed only where the recipe asks for more than the
+table's value.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ REPLACED = {
 # flag -> (largest value in a rehearsal, why). Applied where the recipe states a larger value.
 LIMITED = {
     "max_seq_length": (SEQUENCE, "short samples"),
-    "max_steps": (STEPS, "enough to see the loss move"),
+    "max_steps": (STEPS, "a minute or so"),
     "decay_steps": (STEPS, "as max_steps"),
     "warmup_steps": (STEPS // 10, "as max_steps"),
     "save_steps": (STEPS // 2, "a checkpoint on the way"),
@@ -55,21 +56,25 @@ def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Fla
         _always(flags, "max_eval_samples", "32", "a short evaluation"),
     ]
     changes += [
-        Change(flag, flags[flag][0], value, reason)
+        _always(flags, flag, value, reason)
         for flag, (value, reason) in REPLACED.items()
-        if flags.get(flag, [value])[0] != value
+        if flag in flags and _stated(flags, flag) != value
     ]
     changes += [
-        Change(flag, flags[flag][0], str(limit), reason)
+        _always(flags, flag, str(limit), reason)
         for flag, (limit, reason) in LIMITED.items()
-        if int(flags.get(flag, [str(limit)])[0]) > limit
+        if flag in flags and int(_stated(flags, flag)) > limit
     ]
     return flags | {change.flag: [change.after] for change in changes}, changes
 
 
 def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:
-    words = flags.get(flag)
-    return Change(flag, words[0] if words else None, value, reason)
+    return Change(flag, _stated(flags, flag), value, reason)
+
+
+def _stated(flags: Flags, flag: str) -> str | None:
+    """The value a flag has, None where it is not stated; `--fp16` alone means 1."""
+    return " ".join(flags[flag]) or "1" if flag in flags else None
 
 
 def describe(changes: list[Change]) -> str:

@@ -1,10 +1,10 @@
 """Behaves as `python -m paddle.distributed.launch` of Paddle 3.3 does, without Paddle.
 
-    fake_launcher.py --nproc_per_node N --log_dir DIR SCRIPT.py ARGS
+    fake_launcher.py --nproc_per_node N|--gpus 0,1,.. --log_dir DIR SCRIPT.py ARGS
 
-Each rank has a session and a workerlog.N of its own. When one fails, the others get SIGTERM, the failed rank with the
-lowest number is reported, and the exit code is that of the first rank whose own is not 0. Signals stop every rank.
-Killed by SIGKILL it leaves its ranks running.
+Each rank has a session and a workerlog.N of its own. When one fails, the others get SIGTERM, the failed rank
+with the lowest number is reported, and the exit code is that of the first rank whose own is not 0. Signals
+stop every rank. Killed by SIGKILL it leaves its ranks running.
 """
 
 import os
@@ -23,7 +23,8 @@ def main() -> None:
             break
         options[word] = next(arguments)
     command = [sys.executable, "-u", script, *arguments]
-    n, log_dir = int(options["--nproc_per_node"]), options["--log_dir"]
+    n = int(options.get("--nproc_per_node") or len(options["--gpus"].split(",")))
+    log_dir = options["--log_dir"]
     print("LAUNCH INFO fake launcher", file=sys.stderr)
     ranks = []
     for rank in range(n):

@@ -27,7 +27,8 @@ def test_ranks_get_the_launchers_environment_and_ours(tmp_path):
 
     outcome = run_ranks(3, show, tmp_path, environment={"COLOUR": "blue"})
     assert (outcome.exit_codes, outcome.exit_code, outcome.failed_rank) == ((0, 0, 0), 0, None)
-    assert [last_lines(log_path(tmp_path, rank)) for rank in range(3)] == [f"{rank} 3 gloo blue 3" for rank in range(3)]
+    logs = [last_lines(log_path(tmp_path, rank)) for rank in range(3)]
+    assert logs == ["0 3 gloo blue 3", "1 3 gloo blue 3", "2 3 gloo blue 3"]
     assert "PADDLE_TRAINER_ID" not in os.environ
 
 

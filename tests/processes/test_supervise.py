@@ -17,6 +17,11 @@ from tests.processes.waiting import gone, wait_for
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_launcher.py"))]
 ROOT = Path(__file__).resolve().parents[2]
 
+WORKER = """\
+import os, signal, sys, time
+rank = int(os.environ["PADDLE_TRAINER_ID"])
+"""
+
 SUPERVISE = """
     import json, sys
     from launch.processes.supervise import supervise
@@ -27,10 +32,11 @@ SUPERVISE = """
 def start(tmp_path, worker: str, *, n=3, grace=20, launcher=FAKE) -> subprocess.Popen:
     """A process that supervises a launcher of n ranks; worker: source of the training script."""
     script = tmp_path / "worker.py"
-    script.write_text("import os, signal, sys, time\nrank = int(os.environ['PADDLE_TRAINER_ID'])\n" + textwrap.dedent(worker))
-    command = [*launcher, "--nproc_per_node", str(n), "--log_dir", str(tmp_path / "log"), str(script)]
+    script.write_text(WORKER + textwrap.dedent(worker))
+    log_dir = str(tmp_path / "log")
+    command = [*launcher, "--nproc_per_node", str(n), "--log_dir", log_dir, str(script)]
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SUPERVISE), json.dumps(command), str(tmp_path / "log"), str(n), str(grace)],
+        [sys.executable, "-c", textwrap.dedent(SUPERVISE), json.dumps(command), log_dir, str(n), str(grace)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -70,7 +76,9 @@ def test_signal_ends_every_process(tmp_path, number, code):
 
 
 def test_ranks_that_ignore_signals_are_killed(tmp_path):
-    process = start(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + textwrap.dedent(WRITE_PID_AND_SLEEP), grace=0.2)
+    process = start(
+        tmp_path, "    signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WRITE_PID_AND_SLEEP, grace=0.2
+    )
     ranks, launcher = pids(tmp_path)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
@@ -109,9 +117,9 @@ def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
     )
     _, err = process.communicate(timeout=60)
     assert process.returncode == 7
-    assert err == (
-        f"\nrank 1 failed with exit code 7; the end of {tmp_path}/log/workerlog.1:\nall is well\nCUDA out of memory\n"
-    )
+    first, *quoted = err.strip().splitlines()
+    assert first == f"rank 1 failed with exit code 7; the end of {tmp_path}/log/workerlog.1:"
+    assert quoted == ["all is well", "CUDA out of memory"]
 
 
 def test_cause_is_told_from_its_consequences(tmp_path):

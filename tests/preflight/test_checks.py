@@ -1,0 +1,197 @@
+"""Each check of the preflight: what is right passes, each fault is named with its fix."""
+
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from data_tools.formats.indexed import IndexedWriter
+from launch import preflight
+from launch.devices.cards import Card
+from launch.preflight import cards
+from launch.preflight.cards import check_cards
+from launch.preflight.data import check_data
+from launch.preflight.flags import check_flags
+from launch.preflight.output import check_output
+from launch.preflight.port import check_port
+from launch.preflight.report import Finding
+
+SCRIPT = "launch/run_pretrain.py"
+
+
+def told(findings: list[Finding]) -> tuple[bool, str, str]:
+    """The only finding: whether ok, what was found, the fix."""
+    (finding,) = findings
+    return finding.ok, finding.found, finding.fix
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("max_steps", ["10"]),
+        ("learning_rate", ["1e-5"]),
+        ("fp16", ["1"]),
+        ("do_train", []),
+        ("no_continue_training", []),
+        ("use_flash_attention", ["auto"]),
+        ("recompute_granularity", ["full_attn"]),
+        ("sharding", ["stage2"]),
+    ],
+)
+def test_flag_that_is_right(flag, words):
+    assert told(check_flags(SCRIPT, {flag: words})) == (True, "1, all known", "")
+
+
+@pytest.mark.parametrize(
+    ("flag", "words", "found", "fix"),
+    [
+        ("max_step", ["10"], "unknown flag", "did you mean --max_steps?"),
+        ("learnig_rate", ["1"], "unknown flag", "did you mean --learning_rate?"),
+        ("qqqq", [], "unknown flag", "leave it out; --help lists all flags"),
+        ("no_fp16", [], "unknown flag", "did you mean --fp16?"),
+        ("max_steps", ["1e4"], "found '1e4'", "allowed: a whole number"),
+        ("learning_rate", ["small"], "found 'small'", "allowed: a number"),
+        ("fp16", ["maybe"], "found 'maybe'", "allowed: 1 or 0 (true, false)"),
+        ("use_flash_attention", ["sometimes"], "found 'sometimes'", "allowed: auto, on, off, required"),
+        ("recompute_granularity", ["half"], "found 'half'", "allowed: full, full_attn, core_attn"),
+        ("max_steps", [], "found no value", "--max_steps VALUE (int)"),
+    ],
+)
+def test_flag_at_fault(flag, words, found, fix):
+    (finding,) = check_flags(SCRIPT, {"seed": ["1"], flag: words})
+    assert (finding.ok, finding.subject, finding.found, finding.fix) == (False, f"--{flag}", found, fix)
+
+
+def card(index: int, memory_gib: float = 80) -> Card:
+    return Card(index, f"A100-{memory_gib:.0f}G", int(memory_gib * 2**30), 0, (8, 0), f"GPU-{index}")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """machine(cards...): those cards are here, all visible."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return lambda *here: monkeypatch.setattr(cards, "list_cards", lambda: list(here))
+
+
+def test_cards_that_suffice(machine):
+    machine(*[card(index, 79.2) for index in range(4)])
+    assert told(check_cards(("0", "3"), 80)) == (True, "2 x A100-79G (79 GB)", "")
+
+
+def test_too_few_cards(machine):
+    machine(card(0), card(1))
+    ok, found, fix = told(check_cards(tuple("01234567"), 80))
+    assert (ok, found) == (False, "8 of 80 GB needed, here: 2 x A100-80G (80 GB)")
+    assert fix.startswith("GPUS=2 ")
+
+
+def test_too_little_memory(machine):
+    machine(card(0), card(1, 40))
+    ok, found, fix = told(check_cards(("0", "1"), 80))
+    assert (ok, found) == (False, "2 of 80 GB needed, chosen: 1 x A100-80G (80 GB), 1 x A100-40G (40 GB)")
+    assert fix == "GPU_MEMORY_GB=40 to try all the same"
+
+
+def test_card_of_another_number(machine):
+    machine(card(0), card(1))
+    assert told(check_cards(("0", "5")))[:2] == (False, "no card 5 among 0, 1")
+
+
+def test_hidden_card(machine, monkeypatch):
+    machine(card(0), card(1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert told(check_cards(("0",)))[:2] == (False, "no card 0 among 0, 1")
+    assert told(check_cards(("1",)))[0]
+
+
+def test_card_by_uuid(machine, monkeypatch):
+    machine(card(0), card(1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert told(check_cards(("GPU-1",))) == (True, "1 x A100-80G (80 GB)", "")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with two corpora of 30 and 12 tokens."""
+    for name, tokens in [("a", 30), ("b", 12)]:
+        with IndexedWriter(tmp_path / name, vocab_size=100) as writer:
+            writer.add_document(np.arange(tokens))
+    return tmp_path
+
+
+def test_data_that_are_whole(data):
+    assert told(check_data({"input_dir": [str(data)]})) == (True, "2 corpora, 42 tokens", "")
+    assert (
+        told(check_data({"input_dir": ["0.7", f"{data}/a", "0.3", f"{data}/b"]}))[1] == "2 corpora, 42 tokens"
+    )
+
+
+def test_missing_data(tmp_path):
+    ok, found, _ = told(check_data({"input_dir": [str(tmp_path / "nowhere")]}))
+    assert not ok and f"no data at {tmp_path}/nowhere" in found
+    assert told(check_data({})) == (
+        False,
+        "no --input_dir",
+        "--input_dir FOLDER or DATA=FOLDER, with pairs X.bin, X.idx",
+    )
+
+
+def test_truncated_bin(data):
+    os.truncate(data / "a.bin", 30)
+    ok, found, _ = told(check_data({"input_dir": [str(data)]}))
+    assert not ok and "a.bin" in found and "30" in found
+
+
+def test_every_damaged_corpus_is_told(data):
+    (data / "a.idx").write_bytes((data / "b.idx").read_bytes())
+    os.truncate(data / "b.bin", 2)
+    findings = check_data({"input_dir": [str(data)]})
+    assert ["a.bin" in findings[0].found, "b.bin" in findings[1].found] == [True, True]
+
+
+def test_output_that_can_be_written_is_not_made(tmp_path):
+    ok, found, _ = told(check_output({"output_dir": [str(tmp_path / "a" / "b")]}))
+    assert ok and found.startswith(f"{tmp_path}/a/b, ") and found.endswith(" GB free")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    ok, found, fix = told(check_output({"output_dir": [str(tmp_path / "file" / "run")]}))
+    assert not ok and found == f"{tmp_path}/file/run cannot be written: {tmp_path}/file: Not a directory"
+    assert fix == "OUTPUT=FOLDER or --output_dir names another"
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_output_on_a_file_system_that_cannot_be_written():
+    assert told(check_output({"output_dir": ["/proc/run"]}))[0] is False
+
+
+def test_used_port():
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        ok, found, fix = told(check_port(f"127.0.0.1:{port}"))
+    assert (ok, found) == (False, f"{port} on 127.0.0.1 is used by another process")
+    assert fix.startswith("another port: MASTER=127.0.0.1:")
+    assert told(check_port(f"127.0.0.1:{port}")) == (True, f"{port} on 127.0.0.1 is free", "")
+
+
+@pytest.mark.parametrize("master", ["8090", "host", "127.0.0.1:http", "127.0.0.1:99999"])
+def test_master_that_is_none(master):
+    assert told(check_port(master))[:2] == (False, f"MASTER={master}")
+
+
+def test_port_of_another_machine_is_not_tried():
+    assert told(check_port("192.0.2.1:8090"))[:2] == (True, "192.0.2.1 is another machine")
+
+
+def test_all_checks_are_made(data):
+    findings = preflight.run(SCRIPT, ["--input_dir", "nowhere", "--max_step", "3", "--output_dir=/proc/run"])
+    assert [finding.subject for finding in findings if not finding.ok] == ["--max_step", "data", "output"]
+
+
+def test_word_that_belongs_to_no_flag():
+    assert told(preflight.run(SCRIPT, ["train", "--seed", "1"]))[0] is False

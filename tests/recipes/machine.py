@@ -1,0 +1,87 @@
+"""A pretended machine: so many cards by a stand-in for NVML, and a Paddle that cannot be imported or only
+launches.
+
+    machine = Machine(tmp_path, cards=8)
+    done = machine.run("llama-7b/pretrain", "--max_steps", "10", GPUS="4")
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from data_tools.formats.indexed import IndexedWriter
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_LAUNCHER = ROOT / "tests" / "processes" / "fake_launcher.py"
+
+NVML = """
+from types import SimpleNamespace
+class NVMLError(Exception):
+    pass
+def nvmlInit():
+    if {cards} == 0:
+        raise NVMLError("Driver Not Loaded")
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return {cards}
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(handle): return "NVIDIA A100-SXM4-{memory_gb}GB"
+def nvmlDeviceGetMemoryInfo(handle):
+    return SimpleNamespace(total={memory_gb} * 2**30, free={memory_gb} * 2**30, used=0)
+def nvmlDeviceGetCudaComputeCapability(handle): return [8, 0]
+def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
+"""
+
+# `import paddle` is an error; `python -m paddle.distributed.launch` needs it and so is allowed to.
+PADDLE = """
+import sys
+if sys.orig_argv[1:3] != ["-m", "paddle.distributed.launch"]:
+    raise AssertionError("Paddle was imported")
+"""
+
+# What may be set where the tests run (`make test ARGS=...`) and must not reach the recipes.
+WISHES = """
+    ACTION MODEL DATA OUTPUT ADAPTER GPUS DEVICES GPU_MEMORY_GB MASTER ARGS CUDA_VISIBLE_DEVICES
+""".split()
+
+
+class Machine:
+    """cards: how many, of memory_gb each. `folder` is where recipes run; it holds a corpus, data/corpus."""
+
+    def __init__(self, tmp_path: Path, cards: int = 0, memory_gb: int = 80):
+        self.folder = tmp_path / "work"
+        self.stubs = tmp_path / "stubs"
+        (self.stubs / "paddle" / "distributed").mkdir(parents=True)
+        (self.stubs / "pynvml.py").write_text(NVML.format(cards=cards, memory_gb=memory_gb))
+        (self.stubs / "paddle" / "__init__.py").write_text(PADDLE)
+        (self.stubs / "paddle" / "distributed" / "__init__.py").touch()
+        (self.stubs / "paddle" / "distributed" / "launch.py").write_text(FAKE_LAUNCHER.read_text())
+        (self.folder / "data").mkdir(parents=True)
+        with IndexedWriter(self.folder / "data" / "corpus", vocab_size=100) as writer:
+            writer.add_document(np.arange(50))
+
+    def command(self, recipe: str, *flags: str) -> list[str]:
+        return ["bash", str(ROOT / "recipes" / f"{recipe}.sh"), *flags]
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        clean = {name: value for name, value in os.environ.items() if name not in WISHES}
+        path = f"{Path(sys.executable).parent}:{clean['PATH']}"
+        return clean | {"PATH": path, "PYTHONPATH": str(self.stubs)} | variables
+
+    def run(self, recipe: str, *flags: str, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(recipe, *flags),
+            cwd=self.folder,
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def print(self, recipe: str, *flags: str, **variables: str) -> list[str]:
+        """The words of the printed command."""
+        done = self.run(recipe, *flags, ACTION="print", **variables)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.replace("\\\n", " ").split()

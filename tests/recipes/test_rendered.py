@@ -1,0 +1,87 @@
+"""Every recipe: its printed command against its own lines, and that it is valid shell."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch.preflight.flags import check_flags
+from launch.processes.flags import parse_flags
+from tests.recipes.machine import ROOT, Machine
+
+RECIPES = sorted((ROOT / "recipes").glob("*/*.sh"))
+
+
+def name(recipe: Path) -> str:
+    return f"{recipe.parent.name}/{recipe.stem}"
+
+
+def stated_flags(recipe: Path) -> dict[str, list[str]]:
+    """The flags as its lines have them; a line begins with --flag, ends with ` \\` and may hold several
+    flags."""
+    flags = {}
+    for line in recipe.read_text().splitlines():
+        if line.startswith("    --"):
+            assert line.endswith(" \\"), f"no space and backslash at the end of: {line}"
+            flags |= parse_flags(shlex.split(line[:-1]))
+    return flags
+
+
+def printed_flags(words: list[str]) -> dict[str, list[str]]:
+    script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+    return parse_flags(words[script + 1 :])
+
+
+@pytest.fixture(params=RECIPES, ids=name)
+def recipe(request) -> Path:
+    return request.param
+
+
+def test_command_has_each_line_of_the_recipe_and_nothing_else(recipe, tmp_path):
+    assert printed_flags(Machine(tmp_path).print(name(recipe))) == stated_flags(recipe)
+
+
+def test_flags_are_known_and_their_values_allowed(recipe):
+    findings = check_flags("launch/run_pretrain.py", stated_flags(recipe))
+    assert [finding for finding in findings if not finding.ok] == []
+
+
+def test_is_valid_and_executable_shell(recipe):
+    assert subprocess.run(["bash", "-n", recipe], capture_output=True).stderr == b""
+    assert os.access(recipe, os.X_OK)
+
+
+def test_header_tells_the_tokens_of_a_step(recipe):
+    """cards or processes x micro batch x accumulation x sequence length."""
+    text = recipe.read_text()
+    flags = stated_flags(recipe)
+    need = dict(re.findall(r"\b(GPUS|PROCESSES)=(\d+)", text))
+    tokens = int(need["GPUS"]) or int(need["PROCESSES"])
+    for flag in ("per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length"):
+        tokens *= int(flags[flag][0])
+    header = re.search(r"^# Tokens .* = ([\d,]+) a step, ([\d.]+) M in ([\d,]+) steps", text, re.MULTILINE)
+    step, total, steps = (word.replace(",", "") for word in header.groups())
+    assert (int(step), steps) == (tokens, flags["max_steps"][0])
+    assert total == f"{tokens * int(steps) / 1e6:.3g}"
+
+
+def test_llama_7b_command_can_be_pasted(tmp_path):
+    done = Machine(tmp_path).run("llama-7b/pretrain", ACTION="print")
+    first, script, *flags = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"\S*python -m paddle.distributed.launch --gpus 0,1,2,3,4,5,6,7 "
+        r"--log_dir ./checkpoints/llama-7b-pretrain/log \\",
+        first,
+    )
+    assert script == f"    {ROOT}/launch/run_pretrain.py \\"
+    assert flags[0] == "    --model_name_or_path facebook/llama-7b \\"
+    assert flags[-1] == "    --device gpu"
+    assert done.stderr == ""
+
+
+def test_tiny_command_starts_two_processes(tmp_path):
+    words = Machine(tmp_path).print("tiny/pretrain")
+    assert words[1:5] == ["-m", "paddle.distributed.launch", "--nproc_per_node", "2"]

@@ -1,0 +1,84 @@
+"""The user's variables and flags: which win, what they change, what is refused."""
+
+import pytest
+
+from tests.recipes.machine import Machine
+from tests.recipes.test_rendered import printed_flags
+
+
+@pytest.fixture
+def machine(tmp_path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_later_flags_win(machine):
+    flags = printed_flags(machine.print("llama-7b/pretrain", "--max_steps", "10", "--bf16=1"))
+    assert (flags["max_steps"], flags["bf16"]) == (["10"], ["1"])
+
+
+def test_variables_are_flags_and_args_win_over_them(machine):
+    flags = printed_flags(
+        machine.print("llama-7b/pretrain", MODEL="m", DATA="d", OUTPUT="o", ARGS="--output_dir p --seed 7")
+    )
+    changed = [flags[name] for name in ("model_name_or_path", "input_dir", "output_dir", "seed")]
+    assert changed == [["m"], ["d"], ["p"], ["7"]]
+
+
+def test_logs_go_below_the_output(machine):
+    words = machine.print("llama-7b/pretrain", OUTPUT="/runs/one")
+    assert words[words.index("--log_dir") + 1] == "/runs/one/log"
+
+
+@pytest.mark.parametrize(("gpus", "accumulation"), [("1", "8"), ("2", "4"), ("4", "2"), ("8", "1")])
+def test_fewer_cards_keep_the_global_batch(machine, gpus, accumulation):
+    done = machine.run("llama-7b/pretrain", ACTION="print", GPUS=gpus)
+    assert f"--gradient_accumulation_steps {accumulation} \\" in done.stdout
+    assert f"--gpus {','.join(str(n) for n in range(int(gpus)))} " in done.stdout
+    told = (
+        f"GPUS: {gpus} instead of 8, --gradient_accumulation_steps {accumulation} instead of 1: "
+        "as many samples a step\n"
+    )
+    assert done.stderr == ("" if gpus == "8" else told)
+
+
+def test_more_cards_take_from_the_accumulation(machine):
+    flags = printed_flags(machine.print("llama-7b/pretrain", "--gradient_accumulation_steps", "4", GPUS="16"))
+    assert flags["gradient_accumulation_steps"] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"GPUS": "3"}, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8;"),
+        ({"GPUS": "16"}, "cannot be dealt to 16 cards. Possible: 1, 2, 4, 8;"),
+        ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
+        ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
+        ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
+        ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse."),
+    ],
+)
+def test_wish_that_cannot_be_met(machine, variables, message):
+    done = machine.run("llama-7b/pretrain", **({"ACTION": "print"} | variables))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and message in done.stderr
+
+
+def test_cards_of_ones_choice(machine):
+    done = machine.run("llama-7b/pretrain", ACTION="print", DEVICES="4,5,6,7")
+    assert "--gpus 4,5,6,7 " in done.stdout and "--gradient_accumulation_steps 2 \\" in done.stdout
+
+
+def test_visible_cards_are_used(machine):
+    done = machine.run("llama-7b/pretrain", ACTION="print", GPUS="2", CUDA_VISIBLE_DEVICES="6,7")
+    assert "--gpus 6,7 " in done.stdout
+
+
+def test_cards_for_a_recipe_of_the_cpu(machine):
+    done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
+    assert done.returncode == 2
+    assert done.stderr == "error: GPUS, DEVICES: this recipe runs on the CPU. Leave them out.\n"
+
+
+def test_meeting_point_of_several_machines(machine):
+    words = machine.print("llama-7b/pretrain", MASTER="10.0.0.1:8090")
+    assert words[words.index("--master") + 1] == "10.0.0.1:8090"
