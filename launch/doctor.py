@@ -3,8 +3,8 @@
     make doctor
     python launch/doctor.py [--format json]
 
-Exit code 0 if all is well, 1 if something is to be mended. Answers within a second: Paddle is not imported. Works
-with any Python from 3.8 on, also where nothing is installed.
+Exit code 0 if all is well, 1 if something is to be mended. Answers within a second: Paddle is not imported.
+Works with any Python from 3.8 on, also where nothing is installed.
 """
 
 import argparse
@@ -14,11 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not launch/
 
-from launch.devices.cards import driver, list_cards  # noqa: E402
-from launch.environment import machine, packages  # noqa: E402
-from launch.preflight.report import print_findings  # noqa: E402
+from launch.devices.cards import driver, list_cards
+from launch.environment import machine, packages
+from launch.preflight.report import print_findings
 
 
 def examine():
@@ -39,7 +40,9 @@ def examine():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     args = parser.parse_args()
     findings = examine()
@@ -48,7 +51,10 @@ def main():
         print(json.dumps({"ok": not faults, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         print_findings(findings, sys.stdout)
-        print(f"\n{len(findings)} checks, " + (f"{faults} to mend: see the fixes above" if faults else "all well"))
+        print(
+            f"\n{len(findings)} checks, "
+            + (f"{faults} to mend: see the fixes above" if faults else "all well")
+        )
     return 1 if faults else 0
 
 

@@ -1,1 +1,1 @@
-"""The Python environment: making it (setup.py), its lock, its known clashes, the machine beneath it. No Paddle."""
+"""The Python environment: making it, its lock and known clashes, the machine beneath. No Paddle."""

@@ -1,9 +1,10 @@
-"""Which GPU build of Paddle fits the driver and the cards. Not installed on our test machines: no cards there.
+"""Which GPU build of Paddle fits the driver and the cards (not installed on our test machines: no cards).
 
-Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libraries along; what must fit is the
-driver (CUDA 12.x runs on any driver from 525 on, CUDA 13.x from 580 on:
-https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html) and the cards: CUDA 13 has
-dropped all before Turing, and Blackwell needs 12.8 or newer (CUDA release notes).
+Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libraries along. What must fit is
+- the driver: CUDA 12.x runs on any driver from 525 on, CUDA 13.x from 580 on
+  (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html);
+- the cards: CUDA 13 has dropped all before Turing, Blackwell needs 12.8 or newer
+  (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes).
 The standard library alone: this decides what is installed, so NVML is asked through ctypes.
 """
 
@@ -17,7 +18,7 @@ from launch.errors import UserError
 
 @dataclass(frozen=True)
 class Wheel:
-    """One GPU build. driver: lowest CUDA version of the driver; cards: lowest and highest compute capability."""
+    """A GPU build. driver: its lowest CUDA version; cards: lowest and highest compute capability."""
 
     cuda: str
     driver: tuple[int, int]
@@ -36,8 +37,8 @@ class Wheel:
         return f"https://www.paddlepaddle.org.cn/packages/stable/{self.tag}/"
 
 
-# Newest first. Compute capability 6.1 is Pascal, 7.0 Volta (V100), 7.5 Turing (T4), 9.0 Hopper, 12.x Blackwell.
-# Volta is left to the 12.6 build, the last whose libraries all support it.
+# Newest first. Compute capability 6.1 is Pascal, 7.0 Volta (V100), 7.5 Turing (T4), 9.0 Hopper, 10.0 and up
+# Blackwell. Volta is left to the oldest build: CUDA 12.9 deprecates it.
 WHEELS = (
     Wheel("13.0", driver=(13, 0), cards=((7, 5), (12, 1))),
     Wheel("12.9", driver=(12, 8), cards=((7, 5), (12, 1))),
@@ -81,7 +82,9 @@ def wheel_named(cuda: str) -> Wheel:
     for wheel in WHEELS:
         if wheel.cuda == cuda:
             return wheel
-    raise UserError(f"CUDA={cuda}: Paddle's GPU builds are for CUDA {', '.join(wheel.cuda for wheel in WHEELS)}")
+    raise UserError(
+        f"CUDA={cuda}: Paddle's GPU builds are for CUDA {', '.join(wheel.cuda for wheel in WHEELS)}"
+    )
 
 
 def choose_wheel(machine: Machine) -> Wheel:
@@ -91,7 +94,7 @@ def choose_wheel(machine: Machine) -> Wheel:
             return wheel
     cards = ", ".join(sorted({f"{major}.{minor}" for major, minor in machine.capabilities}))
     raise UserError(
-        f"no GPU build of Paddle fits this machine: driver for CUDA {machine.cuda[0]}.{machine.cuda[1]}, cards of "
-        f"compute capability {cards}. Update the driver (CUDA 12.0 or newer; 12.8 for Blackwell), or name a build "
-        "with make setup-gpu CUDA=12.6, or install for the CPU with make setup DEVICE=cpu."
+        f"no GPU build of Paddle fits this machine: driver for CUDA {machine.cuda[0]}.{machine.cuda[1]}, "
+        f"cards of compute capability {cards}. Update the driver (CUDA 12.0 or newer; Blackwell: 12.8), "
+        "or name a build with make setup-gpu CUDA=12.6, or install for the CPU with make setup DEVICE=cpu."
     )

@@ -1,4 +1,4 @@
-"""The doctor's checks of the machine: processor, cards and driver, disk, shared memory, ports, tools. No Paddle."""
+"""The doctor's checks of the machine: processor, cards, driver, disk, shared memory, ports. No Paddle."""
 
 from __future__ import annotations
 
@@ -26,17 +26,24 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
         return Finding(True, "CPU", f"{platform.processor() or platform.machine()}, {cores} cores")
     fields = dict(re.findall(r"^(model name|flags)\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE))
     flags = fields.get("flags", "").split()
-    widest = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "AVX" if "avx" in flags else ""
+    widest = (
+        "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "AVX" if "avx" in flags else ""
+    )
     found = f"{fields.get('model name', platform.machine())}, {cores} cores, {widest or 'no AVX'}"
     if widest or platform.machine() not in ("x86_64", "AMD64"):
         return Finding(True, "CPU", found)
     return Finding(
-        False, "CPU", found, "Paddle's CPU build needs AVX; a virtual machine must pass the host's processor through"
+        False,
+        "CPU",
+        found,
+        "Paddle's CPU build needs AVX; a virtual machine must pass the host's processor through",
     )
 
 
-def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool) -> list[Finding]:
-    """Cards and driver; without nvidia-ml-py nothing is known of either. build: as paddle_build() gives it."""
+def check_gpus(
+    cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool
+) -> list[Finding]:
+    """Cards and driver, of which nothing is known without nvidia-ml-py. build: as paddle_build() gives it."""
     if not nvml_installed:
         return [Finding(True, "cards", "not looked for: nvidia-ml-py is not installed")]
     return [check_cards(cards), check_driver(driver, cards, build)]
@@ -44,7 +51,9 @@ def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml
 
 def check_cards(cards: list[Card]) -> Finding:
     if not cards:
-        return Finding(True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run")
+        return Finding(
+            True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run"
+        )
     kinds = Counter((card.name, card.memory_bytes, card.compute_capability) for card in cards)
     found = "; ".join(
         f"{count} x {name}, {memory / GIB:.1f} GiB, compute capability {major}.{minor}"
@@ -54,7 +63,7 @@ def check_cards(cards: list[Card]) -> Finding:
 
 
 def paddle_build() -> str | None:
-    """CUDA version of the installed Paddle, "12.6"; "cpu" for the CPU build; None if there is none. Not imported."""
+    """The installed Paddle's CUDA version, "12.6", or "cpu"; None without Paddle, which is not imported."""
     spec = importlib.util.find_spec("paddle")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -89,7 +98,10 @@ def check_disk(folder: Path) -> Finding:
     if free >= 5:
         return Finding(True, "disk", found)
     return Finding(
-        False, "disk", f"{found}; .venv takes 1.8 and the demo 1", "free some, or move the repository to a larger disk"
+        False,
+        "disk",
+        f"{found}; .venv takes 1.8 and the demo 1",
+        "free some, or move the repository to a larger disk",
     )
 
 
@@ -115,7 +127,7 @@ def check_ports() -> Finding:
             port = server.getsockname()[1]
             socket.create_connection(("127.0.0.1", port), timeout=0.5).close()
     except OSError as error:
-        fix = "allow connections on the loopback interface (firewall, sandbox, network namespace: ip link set lo up)"
+        fix = "allow connections on the loopback interface (firewall, sandbox; ip link set lo up)"
         return Finding(False, "ports", f"no connection within 127.0.0.1: {error}", fix)
     return Finding(True, "ports", f"processes can meet on 127.0.0.1 (tried port {port})")
 
@@ -124,8 +136,8 @@ def check_proxy(environment: Mapping[str, str] = os.environ) -> Finding:
     names = [name for name in ("http_proxy", "https_proxy") if environment.get(name)]
     if not names:
         return Finding(True, "proxy", "none set")
-    found = f"{' and '.join(names)}: paddle.distributed.launch unsets it in its processes, so download models beforehand"
-    return Finding(True, "proxy", found)
+    note = "paddle.distributed.launch unsets it in its processes, so download models beforehand"
+    return Finding(True, "proxy", f"{' and '.join(names)}: {note}")
 
 
 def check_ccache() -> Finding:

@@ -1,12 +1,13 @@
 """The doctor's checks of Python and its packages: against the lock, and against clashes met before.
 
-Nothing is imported to be checked: versions are read from the packages' metadata. The standard library alone, but
-for `packaging`, which evaluates the lock's conditions and is itself in the lock.
+Nothing is imported to be checked: versions are read from the packages' metadata. The standard library alone,
+but for `packaging`, which evaluates the lock's conditions and is itself in the lock.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ def installed_packages() -> dict[str, str]:
     packages = {}
     for distribution in importlib.metadata.distributions():
         if distribution.metadata["Name"]:  # a folder that an interrupted installation left behind has none
-            packages.setdefault(re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(), distribution.version)
+            packages.setdefault(
+                re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(), distribution.version
+            )
     return packages
 
 
@@ -47,12 +50,16 @@ def check_lock(installed: Mapping[str, str]) -> Finding:
         from packaging.markers import Marker
     except ImportError:
         return Finding(False, "packages", f"those of requirements/{name} are not installed here", _cure())
-    needed = [pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()]
+    needed = [
+        pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()
+    ]
     wrong = [_difference(pin, installed) for pin in needed if installed.get(pin.name) != pin.version]
     if not wrong:
         return Finding(True, "packages", f"all {len(needed)} as in requirements/{name}")
     shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
-    return Finding(False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure())
+    return Finding(
+        False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure()
+    )
 
 
 def _difference(pin: Pin, installed: Mapping[str, str]) -> str:
@@ -62,7 +69,7 @@ def _difference(pin: Pin, installed: Mapping[str, str]) -> str:
 
 
 def _cure() -> str:
-    if sys.prefix == str(VENV):
+    if os.path.realpath(sys.prefix) == os.path.realpath(VENV):
         return "rm -rf .venv && make setup"
     if (VENV / "setup.json").exists():
         return f"use the environment that is there: .venv/bin/python instead of {sys.executable}"

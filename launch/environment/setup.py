@@ -23,11 +23,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[0] = str(ROOT)
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
-from launch.environment import cuda  # noqa: E402
-from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock  # noqa: E402
-from launch.errors import UserError  # noqa: E402
+from launch.environment import cuda
+from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock
+from launch.errors import UserError
 
 VENV = ROOT / ".venv"
 STAMP = VENV / "setup.json"
@@ -35,9 +36,15 @@ LOG = ROOT / "build" / "setup.log"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here")
-    parser.add_argument("--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here"
+    )
+    parser.add_argument(
+        "--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0"
+    )
     parser.add_argument("--print", action="store_true", help="print the commands instead of running them")
     args = parser.parse_args()
     try:
@@ -56,7 +63,7 @@ def main() -> int:
 
 
 def choose_build(device: str | None, cuda_version: str | None, current: str | None) -> str:
-    """Which Paddle: "cpu" or the tag of a GPU wheel, "cu126". current: the one that .venv holds, kept unless asked."""
+    """Which Paddle: "cpu" or a GPU wheel's tag, "cu126". current: what .venv holds, kept unless asked."""
     if cuda_version:
         return cuda.wheel_named(cuda_version).tag
     if device == "cpu":
@@ -113,7 +120,7 @@ def commands(build: str) -> list[list[str]]:
         # From Paddle's own index, with the CUDA libraries of the same index; all else is there already.
         wheel = next(wheel for wheel in cuda.WHEELS if wheel.tag == build)
         steps.append([*install, "--index-url", wheel.index, f"paddlepaddle-gpu=={paddle_version()}"])
-    # Editable, so that `import launch` works from any folder. Built with the lock's setuptools, without network.
+    # Editable, so that `import launch` works from any folder; built with the lock's setuptools, offline.
     steps.append([*install, "--no-build-isolation", "--no-deps", "--editable", str(ROOT)])
     return steps
 

@@ -50,7 +50,12 @@ def print_findings(findings: Iterable[Finding], file: TextIO) -> None:
 def _wrap(text: str, indent: str) -> list[str]:
     # Neither words nor paths are broken: they are there to be copied.
     return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

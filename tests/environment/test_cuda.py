@@ -34,7 +34,9 @@ def test_choice(driver, cards, tag):
     ("driver", "cards"), [((11, 8), [A100]), ((12, 6), [B200]), ((13, 0), [V100, B200]), ((12, 4), [(5, 2)])]
 )
 def test_no_build_fits(driver, cards):
-    with pytest.raises(UserError, match=rf"CUDA {driver[0]}\.{driver[1]}.*{cards[0][0]}\.{cards[0][1]}.*DEVICE=cpu"):
+    with pytest.raises(
+        UserError, match=rf"CUDA {driver[0]}\.{driver[1]}.*{cards[0][0]}\.{cards[0][1]}.*DEVICE=cpu"
+    ):
         cuda.choose_wheel(cuda.Machine(driver, tuple(cards)))
 
 

@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_doctor(*arguments, python=sys.executable, folder=ROOT):
-    return subprocess.run([python, str(ROOT / "launch" / "doctor.py"), *arguments], cwd=folder, capture_output=True, text=True)
+    return subprocess.run(
+        [python, str(ROOT / "launch" / "doctor.py"), *arguments], cwd=folder, capture_output=True, text=True
+    )
 
 
 def test_lines_and_json_tell_the_same_from_any_folder(tmp_path):
@@ -54,13 +56,14 @@ def test_a_bare_python_is_told_what_to_do(tmp_path):
 
 
 def test_paddle_is_not_imported():
-    code = "import sys; sys.argv = ['doctor']; from launch import doctor; doctor.main(); print('paddle' in sys.modules)"
+    code = "import sys; from launch import doctor; doctor.examine(); print('paddle' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "False"
 
 
 def test_help():
     assert "make doctor" in run_doctor("--help").stdout
-    assert shutil.which("make") is None or "doctor" in subprocess.run(
-        ["make", "help"], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+    assert (
+        shutil.which("make") is None
+        or "doctor" in subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+    )

@@ -63,6 +63,6 @@ def test_pins_of_the_in_files_are_those_of_the_lock():
 
 
 def test_no_compiler_is_needed_on_python_3_12():
-    """onnxoptimizer has no wheel there, and would be compiled for many minutes (requirements/overrides.txt)."""
+    """onnxoptimizer has no wheel there and would be compiled for minutes (requirements/overrides.txt)."""
     pins = read_lock(REQUIREMENTS / "cpu.lock")
     assert [pin.marker for pin in pins if pin.name == "onnxoptimizer"] == ["python_full_version < '3.12'"]

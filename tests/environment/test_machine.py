@@ -11,7 +11,11 @@ from launch.environment import machine
 
 A100 = Card(0, "NVIDIA A100-SXM4-80GB", 80 * 2**30, 79 * 2**30, (8, 0), "GPU-0")
 V100 = Card(1, "Tesla V100-SXM2-32GB", 32 * 2**30, 31 * 2**30, (7, 0), "GPU-1")
-CUDA_12_4, CUDA_13_0, CUDA_11_8 = Driver("550.54.14", (12, 4)), Driver("580.65.06", (13, 0)), Driver("520.61.05", (11, 8))
+CUDA_12_4, CUDA_13_0, CUDA_11_8 = (
+    Driver("550.54.14", (12, 4)),
+    Driver("580.65.06", (13, 0)),
+    Driver("520.61.05", (11, 8)),
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,13 @@ def test_cards_of_a_kind_are_counted():
         (None, [], None, True, "no NVIDIA driver"),
         (None, [], "12.6", False, "make setup DEVICE=cpu"),
         (CUDA_12_4, [A100], "cpu", False, "make setup-gpu CUDA=12.6"),
-        (CUDA_12_4, [A100], "12.6", True, "550.54.14, for CUDA up to 12.4; Paddle is the build for CUDA 12.6"),
+        (
+            CUDA_12_4,
+            [A100],
+            "12.6",
+            True,
+            "550.54.14, for CUDA up to 12.4; Paddle is the build for CUDA 12.6",
+        ),
         (CUDA_12_4, [A100], "13.0", False, "make setup-gpu CUDA=12.6"),
         (CUDA_13_0, [A100], "13.0", True, "580.65.06"),
         (CUDA_13_0, [V100], "13.0", False, "make setup-gpu CUDA=12.6"),
@@ -67,7 +77,9 @@ def test_gpus_are_not_judged_without_nvml():
 def test_paddle_build_is_read_without_importing_it(tmp_path, monkeypatch, line, build):
     (tmp_path / "paddle" / "version").mkdir(parents=True)
     (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('imported')")
-    (tmp_path / "paddle" / "version" / "__init__.py").write_text(f"nccl_version     = '0'\ncuda_version     = {line}\n")
+    (tmp_path / "paddle" / "version" / "__init__.py").write_text(
+        f"nccl_version     = '0'\ncuda_version     = {line}\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert machine.paddle_build() == build
 
@@ -118,7 +130,9 @@ def test_the_launcher_still_unsets_proxies():
 
     package = Path(find_spec("paddle").submodule_search_locations[0])
     source = (package / "distributed" / "launch" / "context" / "args_envs.py").read_text()
-    assert 'for proxy_key in ("http_proxy", "https_proxy")' in source and "os.environ.pop(proxy_key)" in source
+    assert (
+        'for proxy_key in ("http_proxy", "https_proxy")' in source and "os.environ.pop(proxy_key)" in source
+    )
 
 
 def test_ccache(monkeypatch):

@@ -17,8 +17,12 @@ def house(tmp_path):
     folder = tmp_path / "launch" / "environment"
     shutil.copytree(ROOT / "launch" / "environment", folder)
     (folder / "setup.py").write_text("")
-    write_recipe(tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80")
-    write_recipe(tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", "# Target  lora-1gpu")
+    write_recipe(
+        tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80"
+    )
+    write_recipe(
+        tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", "# Target  lora-1gpu"
+    )
     write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small one.", "GPUS=0 PROCESSES=2")
     return tmp_path
 
@@ -29,7 +33,9 @@ def write_recipe(path, summary, needs, target="# Hardware  some"):
 
 
 def make(folder, *arguments):
-    return subprocess.run(["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True)
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True
+    )
 
 
 def test_plain_make_lists_targets_and_recipes(house):
@@ -76,7 +82,13 @@ def test_unknown_targets_are_refused(house):
 
 def test_clean_keeps_what_people_made(house):
     kept = ["build/demo/checkpoints/model", "checkpoints/model", "data/a.bin", ".venv/setup.json"]
-    removed = ["build/lib/x", "build/setup.log", "some.egg-info/x", "launch/__pycache__/x.pyc", ".pytest_cache/x"]
+    removed = [
+        "build/lib/x",
+        "build/setup.log",
+        "some.egg-info/x",
+        "launch/__pycache__/x.pyc",
+        ".pytest_cache/x",
+    ]
     for name in kept + removed:
         (house / name).parent.mkdir(parents=True, exist_ok=True)
         (house / name).touch()

@@ -16,7 +16,9 @@ def sound():
     return {pin.name: pin.version for pin in pins if not pin.marker or Marker(pin.marker).evaluate()}
 
 
-@pytest.mark.parametrize(("version", "ok"), [((3, 10, 0), True), ((3, 12, 9), True), ((3, 9, 18), False), ((3, 13, 0), False)])
+@pytest.mark.parametrize(
+    ("version", "ok"), [((3, 10, 0), True), ((3, 12, 9), True), ((3, 9, 18), False), ((3, 13, 0), False)]
+)
 def test_python(version, ok):
     finding = packages.check_python(version)
     assert finding.ok is ok
@@ -66,10 +68,20 @@ def test_the_cure_depends_on_where_it_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "subject", "consequence", "cure"),
     [
-        ({"aistudio-sdk": "0.3.8"}, "aistudio-sdk", "paddlenlp does not import", "pip install aistudio-sdk==0.2.6"),
+        (
+            {"aistudio-sdk": "0.3.8"},
+            "aistudio-sdk",
+            "paddlenlp does not import",
+            "pip install aistudio-sdk==0.2.6",
+        ),
         ({"protobuf": "7.35.1"}, "protobuf", "add_hparams", "pip install protobuf==4.25.8"),
         ({"numpy": "2.2.6"}, "numpy", "1.26.4", "pip install numpy==1.26.4"),
-        ({"scipy": "1.14.1", "paddlepaddle": "2.6.2"}, "scipy", "zlib.error", "pip install paddlepaddle==3.3.1"),
+        (
+            {"scipy": "1.14.1", "paddlepaddle": "2.6.2"},
+            "scipy",
+            "zlib.error",
+            "pip install paddlepaddle==3.3.1",
+        ),
         ({"paddlepaddle": "3.1.1"}, "paddlepaddle", "pipeline", "pip install paddlepaddle==3.3.1"),
         ({"paddlepaddle-gpu": "3.3.1"}, "paddlepaddle-gpu", "overwrites", "make setup"),
         ({"pip": ""}, "pip", "import pip", "-m ensurepip"),

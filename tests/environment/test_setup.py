@@ -71,14 +71,18 @@ def base_python():
 def test_makes_the_environment_once(repository):
     code, out, err = repository.setup()
     assert (code, err) == (0, "")
-    assert out.startswith("setup: making .venv with Python 3.") and "1.8 GB" in out and "setup: done in" in out
+    assert (
+        out.startswith("setup: making .venv with Python 3.") and "1.8 GB" in out and "setup: done in" in out
+    )
     venv, lock, editable = repository.calls()
     assert venv == f"venv --quiet --python {base_python()} {repository.root}/.venv"
     assert lock.endswith(f"--no-deps --require-hashes -r {repository.root}/requirements/cpu.lock")
     assert editable.endswith(f"--no-build-isolation --no-deps --editable {repository.root}")
     shutil.rmtree(repository.root / "build")
     assert repository.setup() == (0, "", "") and repository.calls() == []
-    assert not (repository.root / "build").exists()  # nothing is written: good for a checkout that is read-only
+    assert not (
+        repository.root / "build"
+    ).exists()  # nothing is written: good for a checkout that is read-only
 
 
 def test_makes_it_anew_when_the_lock_changes(repository):
@@ -102,7 +106,11 @@ def test_makes_it_anew_for_another_interpreter_or_folder(repository):
 def test_one_that_broke_off_is_made_anew(repository):
     code, out, err = repository.setup(UV_FAILS_AT="--require-hashes")
     assert code == 2 and "done" not in out
-    assert "set-up failed (exit code 28)" in err and "| no space left on device" in err and "build/setup.log" in err
+    assert (
+        "set-up failed (exit code 28)" in err
+        and "| no space left on device" in err
+        and "build/setup.log" in err
+    )
     assert (repository.root / ".venv" / "bin" / "python").exists()  # half of it is there
     repository.calls()
     leftover = repository.root / ".venv" / "leftover"
@@ -128,7 +136,9 @@ def test_a_gpu_build_comes_from_paddles_index_alone_and_stays(repository):
     assert code == 0 and "Paddle for CUDA (cu126)" in out
     _, lock, paddle, _ = repository.calls()
     assert lock.endswith("requirements/gpu.lock")
-    assert paddle.endswith("--index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ paddlepaddle-gpu==3.3.1")
+    assert paddle.endswith(
+        "--index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ paddlepaddle-gpu==3.3.1"
+    )
     assert repository.setup() == (0, "", "")  # make demo after make setup-gpu
     assert repository.setup("--device", "gpu") == (0, "", "")
     assert "anew (changed: paddle, lock)" in repository.setup("--device", "cpu")[1]
@@ -154,7 +164,10 @@ def test_without_uv_pip_does_the_same(repository):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "gpu"], "error: no NVIDIA driver with a card found here: name the build, make setup-gpu CUDA=12.6"),
+        (
+            ["--device", "gpu"],
+            "error: no NVIDIA driver with a card found here: name the build, make setup-gpu CUDA=12.6",
+        ),
         (["--cuda", "12.4"], "error: CUDA=12.4: Paddle's GPU builds are for CUDA 13.0, 12.9, 12.6"),
     ],
 )
