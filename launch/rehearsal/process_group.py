@@ -48,7 +48,7 @@ def reduce_scatter_tensor(group, out, tensor, op=SUM, sync_op=True) -> Done:
     rows = out.shape[0]
     if tensor.shape != [group.size() * rows, *out.shape[1:]]:
         raise ValueError(
-            f"reduce_scatter over {group.size()} ranks: {tensor.shape} does not split into {out.shape}"
+            f"reduce_scatter over {group.size()} ranks: {list(tensor.shape)} does not split into {list(out.shape)}"
         )
     with paddle.no_grad():
         total = tensor.clone()

@@ -1,0 +1,38 @@
+"""Rank functions of test_rendezvous.py."""
+
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import collective
+
+from tests.rehearsal.attempts import attempt, start
+
+
+def published_addresses(bridged: bool) -> list[str]:
+    """Rank 0's entry under the common store's key "0" after the default group, and after each of two more."""
+    start(bridged)
+    entries = []
+
+    def read():
+        entries.append(bytes(collective._default_store.get("0")).hex())
+
+    for _ in range(3):
+        assert attempt(read) == "returned"
+        dist.barrier()  # no rank makes the next group while another one still reads
+        dist.new_group([0, 1])
+    return entries
+
+
+def sums_in_many_groups() -> list[list[float]]:
+    """All-reduce of 10**rank in groups of two, three and four of four ranks, twice around; what this rank got."""
+    start(bridged=True)
+    me = dist.get_rank()
+    members = [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3], [1, 2], [0, 1, 2], [1, 2, 3], [0, 1, 2, 3], [0, 1], [2, 3]]
+    groups = [dist.new_group(ranks) for ranks in members]
+    found = []
+    for _ in range(2):
+        for group in groups:
+            if me in group.ranks:
+                x = paddle.full([1], 10.0**me)
+                dist.all_reduce(x, group=group)
+                found.append([*group.ranks, x.item()])
+    return found

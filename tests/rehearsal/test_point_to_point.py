@@ -1,0 +1,41 @@
+"""Sends and receives between the stages of a pipeline."""
+
+import numpy as np
+import pytest
+
+CASES = "tests.rehearsal.point_to_point_ranks"
+
+
+def test_upstreams_third_stage_hangs(ranks):
+    assert "hang" in ranks(3, f"{CASES}:relay")
+
+
+@pytest.mark.parametrize("in_new_group", [False, True], ids=["default group", "new group"])
+def test_pipeline_of_four_stages(ranks, in_new_group):
+    for rank, received in enumerate(ranks(4, f"{CASES}:pipeline", in_new_group)):
+        added_before = sum(10.0**stage for stage in range(rank))
+        added_after = sum(10.0**stage for stage in range(rank + 1, 4))
+        forward = [[batch + added_before] * (batch + 1) for batch in range(3)] if rank > 0 else []
+        backward = [[batch + added_after] * (batch + 1) for batch in range(3)] if rank < 3 else []
+        assert received == forward + backward
+
+
+def test_upstream_lacks_partial_sends(ranks):
+    for messages in ranks(2, f"{CASES}:upstream_partial_messages"):
+        for name, message in messages.items():
+            collective = name.removesuffix("_partial_on_calc_stream")
+            assert message.startswith("NotImplementedError"), (name, message)
+            assert f"ProcessGroupGLOO does not support {collective} with sync_op and use_calc_stream" in message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_parts_arrive_in_their_place(ranks, dtype):
+    _, received = ranks(2, f"{CASES}:parts", dtype)
+    whole = np.arange(1, 13)
+    for part, found in enumerate(received):
+        expected = np.where(np.arange(12) // 4 == part, whole, 0).reshape(2, 6)
+        assert found == expected.tolist()
+
+
+def test_parts_of_all_ranks_are_gathered(ranks):
+    assert ranks(3, f"{CASES}:gathered_parts") == [np.arange(1.0, 13.0).reshape(2, 6).tolist()] * 3
