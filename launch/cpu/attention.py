@@ -3,8 +3,6 @@
 An `attention_mask` of None is the pipeline model's word for "causal, nothing padded". Here the plain model says it, too:
 a mask of ones becomes None, and None is computed with one kept [s, s] mask, which broadcasts over leading axes only.
 """
-from __future__ import annotations
-
 import math
 from types import MethodType
 from typing import Callable

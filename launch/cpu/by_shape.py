@@ -1,6 +1,4 @@
 """A few tensors that depend on nothing but a shape, kept from call to call."""
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Callable
 

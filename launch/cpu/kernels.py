@@ -6,8 +6,6 @@ Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the
 for (padding, positions of one's own, cached keys, another precision, alibi) goes to the stock code unchanged. Classes
 and modules are left alone: other models in the process do not notice.
 """
-from __future__ import annotations
-
 import paddle
 
 from launch.cpu import attention, rms_norm, rotary, swiglu

@@ -1,6 +1,4 @@
 """What this machine's processor can do, as Linux tells it in /proc/cpuinfo. Knows nothing of Paddle."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,10 +1,8 @@
 """RMSNorm for a CPU: sums and broadcasts as products with ones, which Paddle's CPU kernels do ten times faster.
 
-`x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's generic reduction and broadcasting kernels; matmul and
-products of equal shapes go through MKL and vectorized loops. Stock RMSNorm is most of what stock attention is not.
+`x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's generic reduction and broadcasting kernels; matmul goes to
+MKL, and a product of equal shapes is one vectorized loop.
 """
-from __future__ import annotations
-
 from types import MethodType
 
 import paddle

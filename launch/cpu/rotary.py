@@ -5,8 +5,6 @@ equal shapes), and rotates by slicing and joining. Attention calls `apply_rotary
 each attention layer here gets its own class's forward again, rebuilt to see another function under that one name.
 The module and all other models stay as they are.
 """
-from __future__ import annotations
-
 from types import FunctionType, MethodType
 from typing import Callable
 

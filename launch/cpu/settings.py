@@ -5,8 +5,6 @@
 
 What they do and what they gain is told in docs/cpu-speed.md.
 """
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -85,16 +83,22 @@ def _prepare_variable(name: str, value: str, why: str) -> str:
 
 
 def _prepare_malloc(required: bool) -> str:
-    """Let glibc keep freed memory instead of giving it back page by page, to be cleared again by the kernel."""
+    if keep_freed_memory():
+        return "freed memory kept (mallopt)"
+    if required:
+        raise UserError("--cpu_fast required: malloc can be set with glibc only; use --cpu_fast auto here")
+    return "malloc untouched (not glibc)"
+
+
+def keep_freed_memory() -> bool:
+    """Make malloc keep freed memory instead of giving it back, to be cleared again page by page. False: not glibc."""
     if platform.libc_ver()[0] != "glibc":
-        if required:
-            raise UserError("--cpu_fast required: malloc can be set with glibc only; use --cpu_fast auto here")
-        return "malloc untouched (not glibc)"
+        return False
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_MAX, 0)
     libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     libc.mallopt(M_TOP_PAD, 256 * 2**20)
-    return "freed memory kept (mallopt)"
+    return True
 
 
 def _prepare_threads(processes: int) -> str:

@@ -1,6 +1,4 @@
 """SwiGLU for a CPU: the sigmoid from tanh (Paddle has a vectorized one), kept for the backward pass."""
-from __future__ import annotations
-
 from types import MethodType
 
 import paddle

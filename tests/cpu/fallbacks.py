@@ -121,6 +121,15 @@ def tables_kept() -> int:
     return len(embedding._tables._made)
 
 
+def alibi_without_mask() -> float:
+    """Alibi beside no mask at all: what it adds to the scores must not get lost."""
+    config = model().config
+    q, k, v = (paddle.randn([2, 8, 4, 16]) for _ in range(3))
+    call = (q, config, k, v, None, False, paddle.randn([2, 4, 1, 8]))
+    fast = attention.CausalAttention(modeling.scaled_dot_product_attention, ByShape())
+    return difference(fast(*call), modeling.scaled_dot_product_attention(*call))
+
+
 def table_longer_than_the_query() -> float:
     """One new token beside cached keys, its position given as 0: cos and sin are then longer than the query."""
     q, cos, sin = paddle.randn([2, 1, 4, 16]), paddle.randn([1, 9, 1, 16]), paddle.randn([1, 9, 1, 16])
@@ -159,6 +168,7 @@ if __name__ == "__main__":
         "other_model_changed": other_model_changed(),
         "generated_equal": generated_equal(),
         "sequence_parallel": sequence_parallel_rows(),
+        "alibi_without_mask": alibi_without_mask(),
         "longer_table": table_longer_than_the_query(),
         "tables_kept": tables_kept(),
         "qwen2": family("Qwen2", num_key_value_heads=2),

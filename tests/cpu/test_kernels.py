@@ -116,6 +116,10 @@ def test_positions_beside_cached_keys_go_to_stock(answers):
     assert answers["longer_table"] == 0.0
 
 
+def test_alibi_without_mask_goes_to_stock(answers):
+    assert answers["alibi_without_mask"] == 0.0
+
+
 def test_rows_of_sequence_parallel(answers):
     assert answers["sequence_parallel"]["shape"] == [16, 64]
     assert answers["sequence_parallel"]["difference"] < 1e-6
