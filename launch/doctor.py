@@ -4,7 +4,7 @@
     python launch/doctor.py [--format json]
 
 Exit code 0 if all is well, 1 if something is to be mended. Answers within a second: Paddle is not imported.
-Works with any Python from 3.8 on, also where nothing is installed.
+Works where nothing is installed, too.
 """
 
 import argparse
@@ -16,6 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/
+    if sys.version_info < (3, 10):  # too old to read what follows
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(
+            "error: Python 3.10, 3.11 or 3.12 is needed, this is %s (%s)\n"
+            "fix: make doctor, which looks for one; or make doctor PYTHON=/path/to/python3.11"
+            % (version, sys.executable)
+        )
 
 from launch.devices.cards import driver, list_cards
 from launch.environment import machine, packages

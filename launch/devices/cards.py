@@ -4,8 +4,6 @@ NVML numbers the cards by PCI bus and does not heed CUDA_VISIBLE_DEVICES. `nvml`
 nvidia-ml-py; tests pass a stand-in with the same functions.
 """
 
-from __future__ import annotations
-
 import importlib
 from contextlib import contextmanager
 from dataclasses import dataclass

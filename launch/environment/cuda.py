@@ -8,12 +8,18 @@ Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libra
 The standard library alone: this decides what is installed, so NVML is asked through ctypes.
 """
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 
 from launch.errors import UserError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What NVML says: the driver's CUDA version and each card's compute capability."""
+
+    cuda: tuple[int, int]
+    capabilities: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,6 @@ WHEELS = (
     Wheel("12.9", driver=(12, 8), cards=((7, 5), (12, 1))),
     Wheel("12.6", driver=(12, 0), cards=((6, 1), (9, 0))),
 )
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What NVML says: the driver's CUDA version and each card's compute capability."""
-
-    cuda: tuple[int, int]
-    capabilities: tuple[tuple[int, int], ...]
 
 
 def probe() -> Machine | None:

@@ -2,10 +2,8 @@
 
     python launch/environment/lock.py paddlepaddle < cpu.lock > gpu.lock     the lock without one package
 
-The standard library alone, and any Python from 3.8 on: the doctor uses it where nothing is installed.
+The standard library alone: the doctor uses it where nothing is installed.
 """
-
-from __future__ import annotations
 
 import re
 import sys

@@ -1,7 +1,5 @@
 """The doctor's checks of the machine: processor, cards, driver, disk, shared memory, ports. No Paddle."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import platform
@@ -9,8 +7,8 @@ import re
 import shutil
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping
 
 from launch.devices.cards import Card, Driver
 from launch.environment import cuda

@@ -4,14 +4,12 @@ Nothing is imported to be checked: versions are read from the packages' metadata
 but for `packaging`, which evaluates the lock's conditions and is itself in the lock.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Callable, Mapping
 
 from launch.environment.lock import REQUIREMENTS, Pin, read_lock
 from launch.preflight.report import Finding

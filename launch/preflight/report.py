@@ -7,12 +7,11 @@
 The standard library alone: the doctor prints with it where nothing is installed.
 """
 
-from __future__ import annotations
-
 import os
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable, TextIO
+from typing import TextIO
 
 WIDTH = 80
 GREEN, RED, PLAIN = "\033[32m", "\033[31m", "\033[0m"
