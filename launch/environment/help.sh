@@ -10,7 +10,18 @@ if [ $# -gt 0 ]; then
     echo
     echo "Recipes X (rehearse-X: on a CPU with a tiny model; print-X: the command)"
     awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
-        { printf "  %-18s %-8s %s\n", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards", $4 }'
+        {
+            line = sprintf("  %-18s %-8s", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards")
+            words = split($4, word, " ")
+            for (i = 1; i <= words; i++) {
+                if (length(line) + 1 + length(word[i]) > 80) {
+                    print line
+                    line = sprintf("%29s", "")
+                }
+                line = line " " word[i]
+            }
+            print line
+        }'
 fi
 cat <<'VARIABLES'
 

@@ -56,7 +56,8 @@ def test_a_bare_python_is_told_what_to_do(tmp_path):
 
 
 def test_too_old_a_python_is_told_so():
-    pretend = "import runpy, sys; sys.version_info = (3, 8, 18); runpy.run_path('launch/doctor.py', None, '__main__')"
+    pretend = "import runpy, sys; sys.version_info = (3, 8, 18); "
+    pretend += "runpy.run_path('launch/doctor.py', None, '__main__')"
     result = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.startswith("error: Python 3.10, 3.11 or 3.12 is needed, this is 3.8.18")

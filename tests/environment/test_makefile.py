@@ -23,7 +23,7 @@ def house(tmp_path):
     write_recipe(
         tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", "# Target  lora-1gpu"
     )
-    write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small one.", "GPUS=0 PROCESSES=2")
+    write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small " * 6 + "one.", "GPUS=0 PROCESSES=2")
     return tmp_path
 
 
@@ -44,7 +44,8 @@ def test_plain_make_lists_targets_and_recipes(house):
         assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
     assert "  lora-1gpu          1 card   LoRA on one card" in lines
     assert "  pretrain-llama7b   8 cards  LLaMA-7B pretraining" in lines
-    assert "  pretrain-tiny      CPU      A small one" in lines
+    wrapped = lines.index("  pretrain-tiny      CPU      A small A small A small A small A small A small")
+    assert lines[wrapped + 1] == " " * 30 + "one"
     assert make(house, "help").stdout.splitlines() == lines
 
 
