@@ -26,6 +26,8 @@ run launch/run_pretrain.py \
     --max_grad_norm 1.0 \
     --max_steps 2500 \
     --save_steps 2500 \
+    --eval_steps 500 \
+    --evaluation_strategy steps \
     --logging_steps 10 \
     --do_train 1 \
     --do_eval 1 \
