@@ -106,7 +106,7 @@ def _explain(message: str, vocab_size: int) -> str:
         return f"--vocab_size {vocab_size} is too high for so little text: take {too_high[1]} or less."
     too_small = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
-        return f"--vocab_size {vocab_size} is too small: these texts need at least {int(too_small[1]) + 1}."
+        return f"--vocab_size {vocab_size} is too small: these texts need at least {too_small[1]}."
     return (
         f"sentencepiece cannot train on these texts with --vocab_size {vocab_size}: {message.splitlines()[0]}"
     )

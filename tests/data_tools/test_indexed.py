@@ -51,7 +51,7 @@ def test_an_id_beyond_the_vocabulary_is_not_written(tmp_path, wrong):
 
 def test_a_stored_id_beyond_the_vocabulary_is_named_with_its_document(write, monkeypatch):
     monkeypatch.setattr(indexed, "BLOCK_TOKENS", 4)  # the id lies in the second block
-    dataset = IndexedDataset(write("a", [[1, 2, 3], [], [4, 250], [251]]))
+    dataset = IndexedDataset(write("a", [[1, 2, 3, 4], [], [250], [251]]))
     dataset.check_vocabulary(252)
     with pytest.raises(DataError, match=r"a\.bin: token id 250 in document 2, .* ids 0 to 249"):
         dataset.check_vocabulary(250)

@@ -53,7 +53,7 @@ def test_sample_index_equals_the_plain_one(seed):
 
 def test_sample_index_prints_nothing(capfd):
     build_sample_index(np.array([5, 6], dtype=np.int32), 4)
-    print("kept")
+    os.write(1, b"kept\n")
     assert capfd.readouterr().out == "kept\n"
 
 
@@ -104,7 +104,7 @@ def test_an_index_is_built_once_for_each_key(write, documents, tmp_path, builds)
     for options in ({}, {"seed": 1}, {"sequence_length": 15}, {"first": 1}, {"last": 199}):
         for _ in range(2):
             index_of(prefix, tmp_path / "cache", **options)
-    assert len(builds) == 5
+    assert len(builds) == len(list((tmp_path / "cache").iterdir())) == 5
 
 
 def test_a_stale_index_is_not_used(write, documents, tmp_path, builds):

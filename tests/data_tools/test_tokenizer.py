@@ -62,11 +62,13 @@ def test_a_vocabulary_that_does_not_fit_the_text():
         train_tokenizer(["a few words", "and a few more"], 100)
 
 
-def test_the_smallest_vocabulary_named_works():
+def test_the_smallest_vocabulary_named_is_the_smallest():
     with pytest.raises(DataError) as error:
         train_tokenizer(["a few words", "and a few more"], 100)
     smallest = int(str(error.value).split("at least ")[1].rstrip("."))
     assert train_tokenizer(["a few words", "and a few more"], smallest)
+    with pytest.raises(DataError, match=f"--vocab_size {smallest - 1} is too small"):
+        train_tokenizer(["a few words", "and a few more"], smallest - 1)
 
 
 def test_a_directory_without_a_tokenizer(tmp_path):
