@@ -126,7 +126,7 @@ CLASHES = (
     ),
     Clash(
         "pip",
-        lambda version: bool(version("paddlenlp") and not version("pip")),
+        lambda version: not version("pip"),
         "paddlenlp does `import pip`, and an environment made by uv has none",
         cure="pip",
     ),
@@ -134,7 +134,12 @@ CLASHES = (
 
 
 def check_clashes(installed: Mapping[str, str]) -> list[Finding]:
-    """One finding for each clash that occurs; a single good one if none does."""
+    """One finding for each clash that occurs; a single good one if none does.
+
+    None at all without paddlenlp: then this interpreter is for something else, and nothing in it is wrong.
+    """
+    if "paddlenlp" not in installed:
+        return []
 
     def version(name: str) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", installed.get(name, ""))[:3])

@@ -101,6 +101,10 @@ def test_every_clash_has_a_case():
     assert {case[1] for case in mark.args[1]} == {clash.package for clash in packages.CLASHES}
 
 
+def test_an_interpreter_for_something_else_is_left_alone():
+    assert packages.check_clashes({"numpy": "2.4.6", "protobuf": "7.0.0"}) == []
+
+
 def test_several_clashes_have_a_line_each(sound):
     findings = packages.check_clashes({**sound, "protobuf": "7.0.0", "numpy": "2.0.0"})
     assert [finding.subject for finding in findings] == ["protobuf", "numpy"]
