@@ -1,0 +1,124 @@
+"""`make demo` on a reduced budget, its dashboard, and that its checks fail when they should."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_tools.formats.indexed import IndexedDataset, IndexedWriter
+from launch.demo_checks import first_loss_check, held_out_check
+from launch.training.records import read_summary, read_train_log
+
+ROOT = Path(__file__).resolve().parents[2]
+REDUCED_STEPS = 350
+
+
+def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "launch/demo.py"), "--directory", str(directory), *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """(directory, what it printed) of a reduced demo."""
+    directory = tmp_path_factory.mktemp("demo")
+    result = run_demo(directory, "--max_steps", str(REDUCED_STEPS))
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return directory, result.stdout
+
+
+def test_corpus_is_real_text_of_at_least_five_megabytes(demo):
+    assert (demo[0] / "text" / "train.jsonl").stat().st_size >= 5e6
+
+
+def test_first_loss_is_the_closed_form_and_held_out_text_is_predicted(demo):
+    directory, stdout = demo
+    assert len(re.findall(r"^ +[12] ✓", stdout, re.MULTILINE)) == 2 and "✗" not in stdout
+    assert read_summary(directory / "model")["topology"]["sharding_parallel_degree"] == 2
+    # 1.5 nats below the unigram cross-entropy, which is near 6.0 nats for this text and vocabulary
+    assert read_summary(directory / "evaluation")["evaluation"]["eval_loss"] < 4.6
+
+
+def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
+    _, stdout = demo
+    assert re.search(r"^step +\d+/350 .* ETA \d+", stdout, re.MULTILINE)
+    assert "training loss" in stdout and "⡀" in stdout or "⠁" in stdout  # braille dots of the curve
+    assert "\ndef __init__(self" in stdout
+    assert "make rehearse-pretrain-llama7b" in stdout and "make dashboard" in stdout
+    assert "\033[" not in stdout, "colours outside a terminal"
+    assert "Traceback" not in stdout
+
+
+def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
+    directory, _ = demo
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(ROOT / "launch/dashboard.py"), "--logdir", str(directory), "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert f"http://127.0.0.1:{port}/app/index" in server.stdout.readline()
+        [run] = get(port, "runs")
+        scalars = get(port, "scalar/list", run=run, tag="train/loss")
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+    records = [record for record in read_train_log(directory / "model") if "loss" in record]
+    assert [row[1] for row in scalars] == [record["global_step"] for record in records]
+    assert [row[2] for row in scalars] == pytest.approx([record["loss"] for record in records], rel=1e-6)
+
+
+def get(port: int, path: str, **query) -> list:
+    """Data of VisualDL's interface; waits until the server answers."""
+    url = f"http://127.0.0.1:{port}/app/api/{path}?{urllib.parse.urlencode(query)}"
+    for _ in range(240):
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            time.sleep(0.25)
+    raise AssertionError(f"no answer from {url}")
+
+
+def test_the_checks_fail_beyond_their_bounds():
+    expected = 8.369  # ln 4096 + 256 * 0.02**2 / 2
+    assert first_loss_check(expected * 1.029, "llama-tiny").ok
+    assert not first_loss_check(expected * 1.031, "llama-tiny").ok
+    assert not first_loss_check(expected * 0.969, "llama-tiny").ok
+    assert held_out_check(4.49, 6.0).ok
+    assert not held_out_check(4.51, 6.0).ok
+
+
+@pytest.mark.long
+def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
+    """The same tokens in random order: each label is then independent of what precedes it."""
+    directory, _ = demo
+    for part in ("text", "tokenizer", "held_out"):
+        shutil.copytree(directory / part, tmp_path / part)
+    (tmp_path / "data").mkdir()
+    order = np.random.default_rng(0)
+    corpus = IndexedDataset(directory / "data" / "train")
+    with IndexedWriter(tmp_path / "data" / "train", vocab_size=4096) as shuffled:
+        for number in range(len(corpus)):
+            shuffled.add_document(order.permutation(corpus[number]))
+    result = run_demo(tmp_path, "--max_steps", str(REDUCED_STEPS))
+    assert result.returncode == 2
+    assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)
+    assert re.search(r"^ +2 ✗ held-out loss", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.long
+def test_the_whole_demo(tmp_path):
+    result = run_demo(tmp_path)
+    assert result.returncode == 0, result.stdout[-3000:]
+    held_out = read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"]
+    assert held_out < 4.1  # 1.9 nats below the unigram cross-entropy
