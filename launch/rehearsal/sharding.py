@@ -1,5 +1,6 @@
-"""Sharding stages 1 to 3: checks for a GPU, and a copy that is none on a CPU."""
+"""Sharding stages 1 to 3: checks for a GPU, and copies that are none on a CPU."""
 
+from paddle.base import core
 from paddle.distributed.fleet.meta_parallel.sharding import (
     group_sharded_optimizer_stage2,
     group_sharded_stage3,
@@ -13,17 +14,18 @@ from launch.upstream.module_view import ModuleView
 
 
 def install() -> None:
-    _accept_the_cpu()
-    _copy_parameters_before_clearing_them()
+    accept_the_cpu()
+    copy_before_clearing()
 
 
-def _accept_the_cpu() -> None:
+def accept_the_cpu() -> None:
     """Upstream: group_sharded_parallel asserts a GPU, XPU or custom device, the optimizer of stage 2 and the
     layer of stage 3 assert a build for one, the optimizer reads the number behind the colon of get_device(),
     and the clipping of gradients moves the norm to the device with Tensor.cuda().
 
     Without: AssertionError "... only support gpu, xpu and custom_device now", "Only GPU and XPU and CustomDevice
-    is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; OSError from Tensor.cuda().
+    is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; ValueError "No available device
+    found." from Tensor.cuda().
     Here: the CPU is a custom device. The two assertions about the build (nothing else in these modules asks for
     it) would, if answered that way, look for the alignment of a custom device: they hear of a GPU build, and the
     alignment is upstream's for "cpu".
@@ -34,12 +36,15 @@ def _accept_the_cpu() -> None:
         module.core = ModuleView(module.core, is_compiled_with_cuda=lambda: True)
 
 
-def _copy_parameters_before_clearing_them() -> None:
-    """Upstream: stage 2 moves the parameters into one buffer by param.cpu(), param._clear_data(), and a copy
-    from the former. On a CPU the former is an alias of the parameter, and gone with it.
+def copy_before_clearing() -> None:
+    """Upstream: tensors leave the GPU by x.cpu(), then x._clear_data(). On a CPU the former is an alias of x, and
+    gone with it. Stage 2 does so with all parameters when it moves them into one buffer, stage 3 with the
+    parameters that it gathers for a checkpoint, and with what it offloads.
 
-    Without: "Tensor not initialized yet" in the constructor of stage 2.
-    Here: the way that upstream takes when the parameters stay on the CPU (offload): copy, clear nothing.
+    Without: "Tensor not initialized yet" in the constructor of stage 2, "has not been initialized" in the
+    get_all_parameters of stage 3.
+    Here: stage 2 takes the way that upstream takes when the parameters stay on the CPU (copy, clear nothing),
+    stage 3 gets a copy.
     """
     storage = group_sharded_storage.ParamStorage
     upstream = storage.add_rank_params
@@ -47,7 +52,15 @@ def _copy_parameters_before_clearing_them() -> None:
     def add_rank_params(self, trainable_params, param2align, convert_gpu=True):
         upstream(self, trainable_params, param2align, convert_gpu=False)
 
+    def device2cpu(tensor, convert_dtype=False):
+        if convert_dtype:
+            tensor = tensor.cast("float32")
+        copy = tensor._copy_to(core.CPUPlace(), True)
+        tensor._clear_data()
+        return copy
+
     storage.add_rank_params = add_rank_params
+    group_sharded_stage3._device2cpu = device2cpu
 
 
 def set_stage3_segment_size(numel: int) -> None:

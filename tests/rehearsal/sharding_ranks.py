@@ -1,0 +1,117 @@
+"""Rank functions of test_sharding.py."""
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_optimizer_stage2 import (
+    GroupShardedOptimizerStage2,
+)
+from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage3 import GroupShardedStage3
+from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils import GroupShardedClipGrad
+from paddle.distributed.sharding import group_sharded
+
+from launch.rehearsal import sharding
+from tests.rehearsal.attempts import attempt, start
+
+CLIP_NORM = 0.05  # below every gradient norm of `train`
+
+
+def _model() -> paddle.nn.Layer:
+    paddle.seed(1)
+    return paddle.nn.Sequential(
+        paddle.nn.Linear(6, 16), paddle.nn.Tanh(), paddle.nn.LayerNorm(16), paddle.nn.Linear(16, 4)
+    )
+
+
+def _optimizer(model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
+    clip = paddle.nn.ClipGradByGlobalNorm(CLIP_NORM)
+    return paddle.optimizer.Momentum(0.5, 0.9, parameters=model.parameters(), grad_clip=clip)
+
+
+def assertions() -> dict[str, str]:
+    """How upstream's sharding ends on a CPU: from outside, and each of its parts."""
+    start(bridged=False)
+    model, group = _model(), dist.get_group()
+    optimizer = _optimizer(model)
+    parameters = model.parameters()
+    grads = [(p, paddle.ones_like(p)) for p in parameters]
+    clip = optimizer._grad_clip
+    return {
+        "entry": attempt(lambda: group_sharded.group_sharded_parallel(model, optimizer, "os_g")),
+        "stage 2": attempt(lambda: GroupShardedOptimizerStage2(parameters, optimizer, group, device="cpu")),
+        "stage 3": attempt(lambda: GroupShardedStage3(model, optimizer, group, device="cpu")),
+        "clip, device cpu": attempt(lambda: GroupShardedClipGrad(clip, "cpu", group)(grads)),
+        "clip, device cpu:0": attempt(lambda: GroupShardedClipGrad(clip, "cpu:0", group)(grads)),
+    }
+
+
+def without_copies() -> dict[str, str]:
+    """Stage 2 made, and parameters of stage 3 gathered, with the CPU accepted and nothing else changed."""
+    start(bridged=False)
+    sharding.accept_the_cpu()
+    sharding.set_stage3_segment_size(20)
+    group = dist.get_group()
+    stage2 = _model()
+    stage3 = _model()
+    stage3, _, _ = group_sharded.group_sharded_parallel(stage3, _optimizer(stage3), "p_g_os", group=group)
+    return {
+        "stage 2": attempt(lambda: group_sharded.group_sharded_parallel(stage2, _optimizer(stage2), "os_g", group=group)),
+        "stage 3": attempt(lambda: stage3.get_all_parameters(convert2cpu=True)),
+    }
+
+
+def aliases() -> dict[str, list[float]]:
+    """A tensor of 1, 1, "moved" to the CPU in two ways, then overwritten with 5, 5; what both hold."""
+    x = paddle.ones([2])
+    moved = {"cpu": x.cpu(), "_copy_to": x._copy_to(paddle.CPUPlace(), True)}
+    x.fill_(5.0)
+    return {name: tensor.tolist() for name, tensor in moved.items()}
+
+
+def stage2_parameters() -> dict:
+    """Every parameter of stage 2 equals its first value, and lies in the buffer that stage 2 sends."""
+    start(bridged=True)
+    model = _model()
+    before = [p.numpy() for p in model.parameters()]
+    _, optimizer, _ = group_sharded.group_sharded_parallel(model, _optimizer(model), "os_g", group=dist.get_group())
+    equal = [bool((p.numpy() == value).all()) for p, value in zip(model.parameters(), before)]
+    shapes = [list(p.shape) == list(value.shape) for p, value in zip(model.parameters(), before)]
+    for storages in optimizer.param_storages.values():
+        for storage in storages.values():
+            storage.buffer.fill_(7.0)
+    in_buffer = [bool((p == 7.0).all()) for p in model.parameters()]
+    return {"equal": equal, "shapes": shapes, "in buffer": in_buffer}
+
+
+def slices(numel: int | None) -> list[bool]:
+    """For each parameter, largest first: is it sliced in stage 3?"""
+    start(bridged=True)
+    if numel is not None:
+        sharding.set_stage3_segment_size(numel)
+    model = _model()
+    parameters = sorted(model.parameters(), key=lambda p: -p.size)
+    group_sharded.group_sharded_parallel(model, _optimizer(model), "p_g_os", group=dist.get_group())
+    return [hasattr(p, "fw_storage") for p in parameters]
+
+
+def train(level: str | None, numel: int | None = None) -> list:
+    """Four steps of momentum, clipped, each rank on its half of the batch; the weights, flat.
+
+    level None: one process on the whole batch.
+    """
+    model = _model()
+    optimizer = _optimizer(model)
+    batch = np.random.RandomState(0).randn(4, 8, 6).astype("float32")
+    if level is not None:
+        start(bridged=True)
+        if numel is not None:
+            sharding.set_stage3_segment_size(numel)
+        model, optimizer, _ = group_sharded.group_sharded_parallel(model, optimizer, level, group=dist.get_group())
+        batch = np.split(batch, dist.get_world_size(), axis=1)[dist.get_rank()]
+    for x in batch:
+        (model(paddle.to_tensor(x)) ** 2).mean().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    if level == "p_g_os":
+        model.get_all_parameters(convert2cpu=True)
+    return [p.flatten().tolist() for p in model.parameters()]

@@ -1,0 +1,31 @@
+"""Checks for a GPU in tensor and pipeline parallelism."""
+
+CASES = "tests.rehearsal.fleet_glue_ranks"
+
+
+def test_upstream_has_no_device_number_on_a_cpu(ranks):
+    (message,) = ranks(1, f"{CASES}:device_id", False)
+    assert message == "AttributeError: 'ParallelEnv' object has no attribute '_device_id'"
+
+
+def test_device_number(ranks):
+    assert ranks(1, f"{CASES}:device_id", True) == ["returned"]
+
+
+def test_upstream_broadcasts_no_inputs_on_a_cpu(ranks):
+    for message in ranks(2, f"{CASES}:broadcast_message"):
+        assert message == "AssertionError: Only support xpu, gpu and custom_device now, but this is cpu"
+
+
+def test_all_ranks_get_the_inputs_of_the_first(ranks):
+    expected = {"ids": [[0, 1, 2], [3, 4, 5]], "positions": [0.5, 1.5, 2.5], "mask": [True, True]}
+    assert ranks(2, f"{CASES}:broadcast_inputs") == [expected, expected]
+
+
+def test_upstreams_order_of_sends_hangs(ranks):
+    assert [found["ending"] for found in ranks(2, f"{CASES}:both_stages_send", False)] == ["hang", "hang"]
+
+
+def test_stages_may_send_to_each_other(ranks):
+    expected = [{"ending": "returned", "sum": 140_000.0}, {"ending": "returned", "sum": 70_000.0}]
+    assert ranks(2, f"{CASES}:both_stages_send", True) == expected

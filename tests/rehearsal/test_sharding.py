@@ -1,0 +1,52 @@
+"""Sharding stages 2 and 3 on processes of a CPU. (Stage 1 has no gap of its own.)"""
+
+import numpy as np
+import pytest
+
+CASES = "tests.rehearsal.sharding_ranks"
+
+
+def test_upstream_wants_a_gpu(ranks):
+    for found in ranks(2, f"{CASES}:assertions"):
+        assert found["entry"] == (
+            "AssertionError: group_sharded_parallel only support gpu, xpu and custom_device now"
+        )
+        assert found["stage 2"] == "AssertionError: Only GPU and XPU and CustomDevice is supported now"
+        assert found["stage 3"] == "AssertionError: Only support CUDA / XPU / CustomDevice."
+        assert found["clip, device cpu"] == "IndexError: list index out of range"
+        assert found["clip, device cpu:0"] == "ValueError: No available device found."
+
+
+def test_upstreams_move_to_the_cpu_is_an_alias(ranks):
+    assert ranks(1, f"{CASES}:aliases") == [{"cpu": [5.0, 5.0], "_copy_to": [1.0, 1.0]}]
+
+
+def test_upstream_destroys_parameters_that_it_moves(ranks):
+    for messages in ranks(2, f"{CASES}:without_copies"):
+        assert "Tensor not initialized yet" in messages["stage 2"]
+        assert "has not been initialized" in messages["stage 3"]
+
+
+def test_stage2_keeps_its_parameters_in_a_buffer(ranks):
+    for found in ranks(2, f"{CASES}:stage2_parameters"):
+        assert found == {"equal": [True] * 6, "shapes": [True] * 6, "in buffer": [True] * 6}
+
+
+def test_stage3_keeps_small_parameters_whole(ranks):
+    """The largest of these has 96 elements; upstream's limit is 2**20."""
+    assert ranks(2, f"{CASES}:slices", None) == [[False] * 6] * 2
+
+
+def test_stage3_segment_size(ranks):
+    """96 and 64 elements are above 20; 16, 16, 16 and 4 are not."""
+    assert ranks(2, f"{CASES}:slices", 20) == [[True, True, False, False, False, False]] * 2
+
+
+@pytest.mark.parametrize(
+    "level, numel", [("os", None), ("os_g", None), ("p_g_os", None), ("p_g_os", 20)], ids=str
+)
+def test_clipped_steps_give_the_weights_of_one_process(ranks, level, numel):
+    (expected,) = ranks(1, f"{CASES}:train", None)
+    for found in ranks(2, f"{CASES}:train", level, numel):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-6)
