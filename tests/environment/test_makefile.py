@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.recipe import Recipe
+
 ROOT = Path(__file__).resolve().parents[2]
 ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS"'
 
@@ -47,6 +49,16 @@ def test_plain_make_lists_targets_and_recipes(house):
     wrapped = lines.index("  pretrain-tiny      CPU      A small A small A small A small A small A small")
     assert lines[wrapped + 1] == " " * 30 + "one"
     assert make(house, "help").stdout.splitlines() == lines
+
+
+def test_make_and_the_recipes_agree_on_their_names():
+    """The name is worked out twice, in awk for make and in launch/recipe.py for its messages."""
+    help_text = make(ROOT).stdout
+    recipes = sorted((ROOT / "recipes").glob("*/*.sh"))
+    assert recipes
+    for path in recipes:
+        target = Recipe(path, script="", flags={}, gpus=0, gpu_memory_gb=0, processes=1).target
+        assert f"\n  {target} " in help_text
 
 
 def test_help_is_no_wider_than_a_terminal():
