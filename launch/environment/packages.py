@@ -25,7 +25,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     return Finding(
         False,
         "Python",
-        f"{found}; needed is 3.10, 3.11 or 3.12 (tool-helpers has no wheels for others)",
+        f"{found}; the lock is for 3.10, 3.11 and 3.12 (3.13 has no wheel of tool-helpers)",
         "make setup, which looks for one; or name it: make setup PYTHON=/path/to/python3.11",
     )
 
