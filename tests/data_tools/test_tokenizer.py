@@ -41,6 +41,14 @@ def test_any_text_comes_back(tokenizer, sources):
         assert min(ids) > 2  # text that spells a special token is text
 
 
+def test_a_text_begins_as_a_line_does(tokenizer):
+    assert tokenizer.encode("import os\nimport os") == [
+        *tokenizer.encode("import os"),
+        3,
+        *tokenizer.encode("import os"),
+    ]
+
+
 def test_no_piece_crosses_a_word_or_a_line(tokenizer):
     pieces = [tokenizer.id_to_piece(i) for i in range(600)]
     assert all("▁" not in piece.lstrip("▁") for piece in pieces)
