@@ -14,6 +14,7 @@ What the caller must know:
   because a rank that believes to be alone trains happily and exits 0.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -74,6 +75,7 @@ def run_ranks(
     follower = Follower(log_path(log_dir, 0), sys.stdout) if tee else None
     sys.stdout.flush()
     sys.stderr.flush()
+    gc.freeze()  # or a rank's first full collection would touch, and so copy, all that it shares with this process
     endpoints = [f"127.0.0.1:{port}" for port in _free_ports(n)]
     ranks = _Ranks(grace)
     with recorded_signals() as signals:
