@@ -20,5 +20,8 @@ def continuations(model_directory: Path | str, prompts: list[str], max_new_token
             max_new_tokens=max_new_tokens,
             decode_strategy="greedy_search",
         )
-        texts.append(tokenizer.decode(ids[0].tolist(), skip_special_tokens=True))
+        texts.append(
+            # without clean_up "a . b" would be shown as "a. b"
+            tokenizer.decode(ids[0].tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
     return texts
