@@ -208,7 +208,8 @@ def rehearse(recipe: Recipe, run: Run) -> int:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")
     print("\n".join(run.notes), end="\n" if run.notes else "")
-    return rehearse(recipe.target, run.command)
+    output = os.environ.get("OUTPUT")  # the recipe's own --output_dir is for the real run
+    return rehearse(recipe.target, run.command, Path(output).absolute() if output else None)
 
 
 ACTIONS = {"run": run, "print": show, "rehearse": rehearse}

@@ -6,7 +6,7 @@ with one Python version: the text is its standard library.
 
 import shutil
 import sysconfig
-from dataclasses import dataclass
+import tempfile
 from pathlib import Path
 
 from data_tools.sources import read_documents
@@ -18,45 +18,49 @@ from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
 
 
-@dataclass(frozen=True)
-class Materials:
-    """model: a model directory with tokenizer, for --model_name_or_path; data: a folder for --input_dir."""
+def make_materials(directory: Path, configuration: str) -> None:
+    """Make directory/model and directory/data, both or none, where they are not there.
 
-    model: Path
-    data: Path
-
-
-def make_materials(directory: Path, configuration: str) -> Materials:
-    """Make what is not there yet. `configuration` names a file of launch/models/configs.
-
+    model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir.
+    configuration: of the model, a name from launch/models/configs. For a process that has imported Paddle.
     Raises DataError where this Python's standard library lacks its sources.
     """
-    text, tokenizer, corpus = directory / "text", directory / "tokenizer", directory / "data" / "corpus"
-    made = Materials(directory / "model", directory / "data")
-    if (made.model / "config.json").exists() and corpus.with_suffix(".idx").exists():
-        return made
+    if directory.exists():
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=directory.parent))
+    try:
+        _make_data(unfinished, load_config(configuration)["vocab_size"])
+        _make_model(unfinished, configuration)
+        unfinished.rename(directory)
+    except OSError:
+        if not directory.exists():  # else another rehearsal was faster
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _make_data(directory: Path, vocab_size: int) -> None:
+    """Text, a tokenizer for it, saved where the model will be, and token files."""
+    text = directory / "text"
     write_corpus(text, sysconfig.get_path("stdlib"))
     files = [str(text / "heldout.jsonl")]  # the small part, half a megabyte, is enough
     texts = [document.text for document in read_documents(files)]
-    save_tokenizer(tokenizer, train_tokenizer(texts, load_config(configuration)["vocab_size"]))
-    tokenize_files(files, tokenizer, corpus)
-    _make_model(directory, configuration, tokenizer)
-    return made
+    save_tokenizer(directory / "model", train_tokenizer(texts, vocab_size))
+    tokenize_files(files, directory / "model", directory / "data" / "corpus")
+    shutil.rmtree(text)
 
 
-def _make_model(directory: Path, configuration: str, tokenizer: Path) -> None:
+def _make_model(directory: Path, configuration: str) -> None:
     """Random weights, saved by a fork: this process must not run an operator before it forks ranks."""
-    unfinished = directory / "model.unfinished"
-    shutil.copytree(tokenizer, unfinished, dirs_exist_ok=True)
 
     def save(rank: int) -> None:
         from launch.training.model import save_random_model
 
-        save_random_model(configuration, unfinished)
+        save_random_model(configuration, directory / "model")
 
     outcome = run_ranks(1, save, directory / "log")
     if outcome.failed_rank is not None:
         print_failure(0, outcome.exit_code, directory / "log")
     if outcome.exit_code:
         raise SystemExit(outcome.exit_code)
-    unfinished.rename(directory / "model")

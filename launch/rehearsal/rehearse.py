@@ -1,26 +1,31 @@
-"""Run a recipe on this machine's CPU: the same flags and as many processes, with a tiny model of the same
-family."""
+"""Run a recipe on this machine's CPU: the same flags, as many processes, a tiny model of the same family."""
 
 import importlib
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 from launch.models.families import family_of
 from launch.models.named_configs import load_config
 from launch.processes.command import LaunchCommand
-from launch.processes.flags import flag_words
+from launch.processes.flags import Flags, flag_words
+from launch.processes.fork import run_ranks
+from launch.processes.logs import print_failure
 from launch.rehearsal.scale_down import describe, scale_down
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 
 
-def rehearse(target: str, command: LaunchCommand) -> int:
-    """Rehearse a recipe's command; the exit code. Must be called before Paddle is imported."""
+def rehearse(target: str, command: LaunchCommand, directory: Path | None = None) -> int:
+    """Rehearse a recipe's command; the exit code. Must be called before Paddle is imported.
+
+    directory: for output/ and log/, default build/rehearsal/<target>
+    """
+    directory = directory or DIRECTORY / target
     family = family_of(load_config(command.flags["model_name_or_path"][0])["model_type"])
     materials_directory = DIRECTORY / "materials" / family.rehearsal_config
-    directory = DIRECTORY / target
     flags, changes = scale_down(
         command.flags,
         model=materials_directory / "model",
@@ -31,20 +36,12 @@ def rehearse(target: str, command: LaunchCommand) -> int:
     print(describe(changes))
     print(_import_paddle(flags, command.processes), flush=True)
 
-    # After the import, because they fork a process that needs it, too.
-    from launch.processes.fork import run_ranks
-    from launch.processes.logs import print_failure
-    from launch.rehearsal.materials import make_materials
+    from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 
     make_materials(materials_directory, family.rehearsal_config)
-    argv = flag_words(flags)
+    train = partial(_train, command.script.stem, flag_words(flags), command.processes)
     log_dir = directory / "log"
-    outcome = run_ranks(
-        command.processes,
-        lambda rank: _train(command.script.stem, argv, command.processes),
-        log_dir,
-        tee=True,
-    )
+    outcome = run_ranks(command.processes, train, log_dir, tee=True)
     if outcome.failed_rank is not None:
         print_failure(outcome.failed_rank, outcome.exit_code, log_dir, shown=outcome.failed_rank == 0)
     if outcome.exit_code == 0:
@@ -52,7 +49,7 @@ def rehearse(target: str, command: LaunchCommand) -> int:
     return outcome.exit_code
 
 
-def _import_paddle(flags: dict, processes: int) -> str:
+def _import_paddle(flags: Flags, processes: int) -> str:
     """Import what every rank needs, once, after the settings that count only before; the line about them."""
     from launch.cpu.settings import prepare
 
@@ -66,7 +63,7 @@ def _import_paddle(flags: dict, processes: int) -> str:
     return line
 
 
-def _train(module: str, argv: list[str], processes: int) -> None:
+def _train(module: str, argv: list[str], processes: int, rank: int) -> None:
     """What each rank does: the shared module's main, as the launcher would start it."""
     from launch.entry import guarded
 

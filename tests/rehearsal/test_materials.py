@@ -1,0 +1,47 @@
+"""What a rehearsal trains on: there as a whole or not at all, whoever else is making it."""
+
+import pytest
+
+from data_tools.formats.indexed import IndexedDataset
+from launch.rehearsal import materials
+
+
+@pytest.fixture
+def without_model(monkeypatch):
+    """The model, which needs Paddle, is left out; tests/recipes/test_rehearsal.py loads a real one."""
+    monkeypatch.setattr(materials, "_make_model", lambda directory, configuration: None)
+
+
+def contents(directory) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def test_same_data_every_time_within_the_models_vocabulary(tmp_path, without_model):
+    for name in ("a", "b"):
+        materials.make_materials(tmp_path / name, "llama-rehearsal")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    tokens = IndexedDataset(tmp_path / "a" / "data" / "corpus").tokens
+    assert tokens.size > 100_000 and tokens.max() < 1024
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_failure_leaves_nothing(tmp_path, monkeypatch):
+    def fail(directory, configuration):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(materials, "_make_model", fail)
+    with pytest.raises(OSError, match="disk full"):
+        materials.make_materials(tmp_path / "a", "llama-rehearsal")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_rehearsal_made_meanwhile_is_kept(tmp_path, monkeypatch):
+    def be_slower(directory, configuration):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "theirs").touch()
+
+    monkeypatch.setattr(materials, "_make_model", be_slower)
+    materials.make_materials(tmp_path / "a", "llama-rehearsal")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/theirs"]
