@@ -64,8 +64,8 @@ def run_ranks(
     """Call function(rank) in n forked processes and wait for them; call from the main thread.
 
     Rank r writes to log_dir/workerlog.r; with `tee`, rank 0's output appears on stdout, too. `environment` is
-    set in each rank on top of its place among the ranks. SIGINT and SIGTERM reach every rank; when one rank
-    fails, or after `time_limit` seconds, the others get SIGTERM. Who is still there `grace` seconds later (at
+    set in each rank on top of its place among the ranks. At SIGINT or SIGTERM to this process, when one rank
+    fails, or after `time_limit` seconds, all that run get SIGTERM. Who is still there `grace` seconds later (at
     once, at a second signal) gets SIGKILL, as do processes that a rank left behind.
     """
     log_dir = Path(log_dir)
@@ -223,7 +223,7 @@ def _wait(
         if signals:
             number = signals.pop(0)
             exit_code = exit_code or 128 + number
-            ranks.stop(number)
+            ranks.stop(signal.SIGTERM)  # as the launcher does: SIGINT would print a traceback in every rank
         elif ranks.kill_at is not None:
             ranks.kill_if_due()
         elif ranks.failed():
