@@ -1,8 +1,8 @@
 """The CPU, presented as one of the "custom devices" that upstream supports.
 
 Modules of fleet accept gpu, xpu and whatever paddle.device.get_all_custom_device_type() names, and read a
-device's number from "type:number". Where "cpu" is such a type, their own branch for custom devices copies with
-Tensor._copy_to(place), which really copies; Tensor.cpu() and Tensor.to("cpu") of a CPU tensor are aliases.
+device's number from "type:number". Where "cpu" is such a type, their own branch for custom devices copies
+with Tensor._copy_to(place), which really copies; Tensor.cpu() and Tensor.to("cpu") of a CPU tensor are aliases.
 """
 
 from paddle.base import core

@@ -1,8 +1,8 @@
 """Sends between pipeline stages.
 
 Upstream: gloo numbers the sends and receives of a group with one counter and matches them by it.
-Without the bridge: in groups of three or more the counters of two ranks differ as soon as one of them has also
-talked to a third, and the pipeline hangs.
+Without the bridge: in groups of three or more the counters of two ranks differ as soon as one of them has
+also talked to a third, and the pipeline hangs.
 Here: each pair of ranks has a group of its own, made when it first talks.
 
 Upstream: with tensor parallelism inside the stages each rank sends its part of an activation
@@ -49,7 +49,6 @@ def _part(tensor: paddle.Tensor, nranks: int, rank_id: int) -> slice:
     return slice(rank_id * size, (rank_id + 1) * size)
 
 
-@paddle.no_grad()
 def send_partial(group, tensor, dst, nranks=1, rank_id=0) -> Done:
     return group.send(tensor.flatten()[_part(tensor, nranks, rank_id)], dst, True)
 
@@ -65,7 +64,6 @@ def recv_partial(group, tensor, src, nranks=1, rank_id=0) -> Done:
     return Done()
 
 
-@paddle.no_grad()
 def all_gather_partial(group, out, tensor, nranks=1, rank_id=0) -> Done:
     """Each rank gives its part of `tensor`; `out` gets them all. Both may be the same tensor."""
     whole = paddle.empty([int(out.size)], out.dtype)

@@ -2,8 +2,8 @@
 
 Upstream: tensor parallelism, pipelines and sharding call the variants "*_on_calc_stream", which NCCL groups
 order on the computation's stream, and reduce-scatter.
-Without the bridge: NotImplementedError "ProcessGroupGLOO does not support ... with sync_op and use_calc_stream
-flag", or "... does not support reduce_scatter".
+Without the bridge: NotImplementedError "ProcessGroupGLOO does not support ... with sync_op and
+use_calc_stream flag", or "... does not support reduce_scatter".
 Here: a CPU has no streams, so they are the plain collectives, waited for. Reduce-scatter is an all-reduce of
 which each rank keeps its rows.
 
@@ -47,9 +47,8 @@ def reduce_scatter_tensor(group, out, tensor, op=SUM, sync_op=True) -> Done:
     """Reduce [size * rows, ...] over the group; `out`, [rows, ...], gets this rank's rows."""
     rows = out.shape[0]
     if tensor.shape != [group.size() * rows, *out.shape[1:]]:
-        raise ValueError(
-            f"reduce_scatter over {group.size()} ranks: {list(tensor.shape)} does not split into {list(out.shape)}"
-        )
+        shapes = f"{list(tensor.shape)} does not split into {list(out.shape)}"
+        raise ValueError(f"reduce_scatter over {group.size()} ranks: {shapes}")
     with paddle.no_grad():
         total = tensor.clone()
     finish(group.all_reduce(total, op, True))

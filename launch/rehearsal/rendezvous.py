@@ -1,8 +1,8 @@
 """Every gloo group meets in a store of its own.
 
 Upstream: a ProcessGroupGloo connects its members twice. The first time they publish their addresses in the
-common TCPStore under "<group id>/<rank in group>", the second time (for the communication context of operators)
-under "<rank in group>" alone, the same keys for all groups.
+common TCPStore under "<group id>/<rank in group>", the second time (for the communication context of
+operators) under "<rank in group>" alone, the same keys for all groups.
 Without the bridge: groups read each other's addresses as soon as there are more than two processes: "connect
 [127.0.0.1]: Connection refused", or a time-out, or a wait without end, depending on who was faster.
 Here: rank 0 of a group opens a TCPStore for it, and tells the others its port through the common store.

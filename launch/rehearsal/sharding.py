@@ -19,16 +19,17 @@ def install() -> None:
 
 
 def accept_the_cpu() -> None:
-    """Upstream: group_sharded_parallel asserts a GPU, XPU or custom device, the optimizer of stage 2 and the
+    """Let sharding run on a device that is none of those it knows.
+
+    Upstream: group_sharded_parallel asserts a GPU, XPU or custom device, the optimizer of stage 2 and the
     layer of stage 3 assert a build for one, the optimizer reads the number behind the colon of get_device(),
     and the clipping of gradients moves the norm to the device with Tensor.cuda().
-
-    Without: AssertionError "... only support gpu, xpu and custom_device now", "Only GPU and XPU and CustomDevice
-    is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; ValueError "No available device
-    found." from Tensor.cuda().
-    Here: the CPU is a custom device. The two assertions about the build (nothing else in these modules asks for
-    it) would, if answered that way, look for the alignment of a custom device: they hear of a GPU build, and the
-    alignment is upstream's for "cpu".
+    Without the bridge: AssertionError "... only support gpu, xpu and custom_device now", "Only GPU and XPU
+    and CustomDevice is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; ValueError "No
+    available device found." from Tensor.cuda().
+    Here: the CPU is a custom device. The two assertions about the build hear of a GPU build (nothing else in
+    their modules asks for it): a custom device would have to tell its alignment, for a GPU build upstream
+    looks it up, and its table knows "cpu".
     """
     for module in (group_sharded, group_sharded_utils, group_sharded_optimizer_stage2, group_sharded_stage3):
         module.paddle = with_cpu_as_custom_device(module.paddle)
@@ -37,12 +38,13 @@ def accept_the_cpu() -> None:
 
 
 def copy_before_clearing() -> None:
-    """Upstream: tensors leave the GPU by x.cpu(), then x._clear_data(). On a CPU the former is an alias of x, and
-    gone with it. Stage 2 does so with all parameters when it moves them into one buffer, stage 3 with the
-    parameters that it gathers for a checkpoint, and with what it offloads.
+    """Keep the values of tensors that sharding moves to the CPU.
 
-    Without: "Tensor not initialized yet" in the constructor of stage 2, "has not been initialized" in the
-    get_all_parameters of stage 3.
+    Upstream: tensors leave the GPU by x.cpu(), then x._clear_data(). On a CPU the former is an alias of x,
+    and gone with it. Stage 2 does so with all parameters when it moves them into one buffer, stage 3 with the
+    parameters that it gathers for a checkpoint, and with what it offloads.
+    Without the bridge: "Tensor not initialized yet" in the constructor of stage 2, "has not been initialized"
+    in the get_all_parameters of stage 3.
     Here: stage 2 takes the way that upstream takes when the parameters stay on the CPU (copy, clear nothing),
     stage 3 gets a copy.
     """

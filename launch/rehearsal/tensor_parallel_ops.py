@@ -4,9 +4,9 @@ Upstream: the layers of paddle.distributed.fleet.layers.mpu call c_identity, c_s
 c_softmax_with_cross_entropy. (c_embedding has a CPU kernel.)
 Without the bridge: RuntimeError "Do not support c_identity for cpu kernel now", and so on.
 Here: the same out of ordinary operators and collectives, for the one module that calls them. The gradients of
-c_identity and c_split are upstream's: their callers bring them along. (That of c_split gathers along the first
-axis although the last one was split, on GPUs, too: with more than one axis its shape is wrong. Our models do not
-use it.)
+c_identity and c_split are upstream's: their callers bring them along. (That of c_split gathers along the
+first axis although the last one was split, on GPUs, too: with more than one axis its shape is wrong. Our
+models do not use it.)
 """
 
 import paddle

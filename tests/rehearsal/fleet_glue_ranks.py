@@ -42,19 +42,18 @@ def broadcast_inputs() -> dict[str, list]:
     ids = paddle.to_tensor(np.arange(6).reshape(2, 3) + 100 * me)
     positions = paddle.to_tensor(np.arange(3, dtype="float32") + 0.5 + me)
     mask = paddle.to_tensor([me == 0, True])
-    broadcast_input_data(hcg, ids, [positions], mask={"causal": mask})  # in place; upstream ignores what it returns
+    broadcast_input_data(hcg, ids, [positions], mask={"causal": mask})  # in place
     return {"ids": ids.tolist(), "positions": positions.tolist(), "mask": mask.tolist()}
 
 
-def both_stages_send(in_order: bool) -> dict:
-    """Two stages send to each other before either receives, as in the steady state of a pipeline."""
+def both_stages_send(upstreams_order: bool) -> dict:
+    """Two stages have something for each other at once, as in the steady state of a pipeline."""
     hcg = _init_fleet(bridged=True, pp_degree=2)
-    p2p_communication._sync_send = in_order
+    if upstreams_order:
+        p2p_communication._sync_send = False
     me = dist.get_rank()
     sent, received = paddle.full([70_000], me + 1.0), paddle.zeros([70_000])
-    exchanges = {
-        0: dict(tensor_send_next=sent, tensor_recv_next=received, tensor_send_prev=None, tensor_recv_prev=None),
-        1: dict(tensor_send_prev=sent, tensor_recv_prev=received, tensor_send_next=None, tensor_recv_next=None),
-    }
-    ending = attempt(lambda: p2p_communication._batched_p2p_ops(hcg=hcg, **exchanges[me]))
+    nobody = [None, None]
+    exchange = [*nobody, sent, received] if me == 0 else [sent, received, *nobody]  # previous, next stage
+    ending = attempt(lambda: p2p_communication._batched_p2p_ops(*exchange, hcg))
     return {"ending": ending, "sum": received.sum().item() if ending == "returned" else None}

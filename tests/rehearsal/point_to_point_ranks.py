@@ -5,8 +5,6 @@ import paddle.distributed as dist
 
 from tests.rehearsal.attempts import attempt, start
 
-PARTIAL = ("send_partial", "recv_partial", "all_gather_partial")
-
 
 def relay() -> str:
     """Pass a tensor along the three ranks of the default group, as pipeline stages do; upstream's way."""
@@ -52,8 +50,11 @@ def upstream_partial_messages() -> dict[str, str]:
     start(bridged=False)
     group = dist.get_group().process_group
     x = paddle.ones([4])
-    arguments = {"send_partial": (x, 1, 2, 0), "recv_partial": (x, 1, 2, 0), "all_gather_partial": (x, x, 2, 0)}
-    calls = {f"{name}_on_calc_stream": args for name, args in arguments.items()}
+    calls = {
+        "send_partial_on_calc_stream": (x, 1, 2, 0),
+        "recv_partial_on_calc_stream": (x, 1, 2, 0),
+        "all_gather_partial_on_calc_stream": (x, x, 2, 0),
+    }
     return {name: attempt(lambda: getattr(group, name)(*args)) for name, args in calls.items()}
 
 

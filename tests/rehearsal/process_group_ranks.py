@@ -127,6 +127,5 @@ def gradients_after_writing(bridged: bool) -> dict[str, list | None]:
     else:
         paddle.assign(value, tensor)
     (tensor * tensor).sum().backward()
-    return {
-        name: None if x.grad is None else x.grad.tolist() for name, x in (("tensor", tensor), ("value", value))
-    }
+    tensors = {"tensor": tensor, "value": value}
+    return {name: None if x.grad is None else x.grad.tolist() for name, x in tensors.items()}

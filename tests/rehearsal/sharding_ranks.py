@@ -28,6 +28,14 @@ def _optimizer(model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
     return paddle.optimizer.Momentum(0.5, 0.9, parameters=model.parameters(), grad_clip=clip)
 
 
+def _shard(model: paddle.nn.Layer, level: str) -> tuple:
+    """The model and an optimizer for it, sharded over the default group."""
+    sharded, optimizer, _ = group_sharded.group_sharded_parallel(
+        model, _optimizer(model), level, group=dist.get_group()
+    )
+    return sharded, optimizer
+
+
 def assertions() -> dict[str, str]:
     """How upstream's sharding ends on a CPU: from outside, and each of its parts."""
     start(bridged=False)
@@ -37,7 +45,7 @@ def assertions() -> dict[str, str]:
     grads = [(p, paddle.ones_like(p)) for p in parameters]
     clip = optimizer._grad_clip
     return {
-        "entry": attempt(lambda: group_sharded.group_sharded_parallel(model, optimizer, "os_g")),
+        "entry": attempt(lambda: _shard(model, "os_g")),
         "stage 2": attempt(lambda: GroupShardedOptimizerStage2(parameters, optimizer, group, device="cpu")),
         "stage 3": attempt(lambda: GroupShardedStage3(model, optimizer, group, device="cpu")),
         "clip, device cpu": attempt(lambda: GroupShardedClipGrad(clip, "cpu", group)(grads)),
@@ -50,12 +58,9 @@ def without_copies() -> dict[str, str]:
     start(bridged=False)
     sharding.accept_the_cpu()
     sharding.set_stage3_segment_size(20)
-    group = dist.get_group()
-    stage2 = _model()
-    stage3 = _model()
-    stage3, _, _ = group_sharded.group_sharded_parallel(stage3, _optimizer(stage3), "p_g_os", group=group)
+    stage3, _ = _shard(_model(), "p_g_os")
     return {
-        "stage 2": attempt(lambda: group_sharded.group_sharded_parallel(stage2, _optimizer(stage2), "os_g", group=group)),
+        "stage 2": attempt(lambda: _shard(_model(), "os_g")),
         "stage 3": attempt(lambda: stage3.get_all_parameters(convert2cpu=True)),
     }
 
@@ -73,7 +78,7 @@ def stage2_parameters() -> dict:
     start(bridged=True)
     model = _model()
     before = [p.numpy() for p in model.parameters()]
-    _, optimizer, _ = group_sharded.group_sharded_parallel(model, _optimizer(model), "os_g", group=dist.get_group())
+    _, optimizer = _shard(model, "os_g")
     equal = [bool((p.numpy() == value).all()) for p, value in zip(model.parameters(), before)]
     shapes = [list(p.shape) == list(value.shape) for p, value in zip(model.parameters(), before)]
     for storages in optimizer.param_storages.values():
@@ -90,7 +95,7 @@ def slices(numel: int | None) -> list[bool]:
         sharding.set_stage3_segment_size(numel)
     model = _model()
     parameters = sorted(model.parameters(), key=lambda p: -p.size)
-    group_sharded.group_sharded_parallel(model, _optimizer(model), "p_g_os", group=dist.get_group())
+    _shard(model, "p_g_os")
     return [hasattr(p, "fw_storage") for p in parameters]
 
 
@@ -106,7 +111,7 @@ def train(level: str | None, numel: int | None = None) -> list:
         start(bridged=True)
         if numel is not None:
             sharding.set_stage3_segment_size(numel)
-        model, optimizer, _ = group_sharded.group_sharded_parallel(model, optimizer, level, group=dist.get_group())
+        model, optimizer = _shard(model, level)
         batch = np.split(batch, dist.get_world_size(), axis=1)[dist.get_rank()]
     for x in batch:
         (model(paddle.to_tensor(x)) ** 2).mean().backward()

@@ -25,7 +25,7 @@ def test_upstream_lacks_partial_sends(ranks):
         for name, message in messages.items():
             collective = name.removesuffix("_partial_on_calc_stream")
             assert message.startswith("NotImplementedError"), (name, message)
-            assert f"ProcessGroupGLOO does not support {collective} with sync_op and use_calc_stream" in message
+            assert f"GLOO does not support {collective} with sync_op and use_calc_stream" in message
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
