@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/
 
+from data_tools.formats.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
 from launch.demo_checks import first_loss_check, held_out_check
 from launch.entry import guarded
@@ -122,7 +123,7 @@ class Demo:
         held_out_loss = read_summary(self.evaluation)["evaluation"]["eval_loss"]
         findings = [
             first_loss_check(summary["first_loss"], self.model),
-            held_out_check(held_out_loss, unigram_cross_entropy(self.held_out_data)),
+            held_out_check(held_out_loss, unigram_cross_entropy(IndexedDataset(self.held_out_data))),
         ]
         print_findings(findings, sys.stdout)
         return all(finding.ok for finding in findings)

