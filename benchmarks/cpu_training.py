@@ -2,11 +2,13 @@
 
     python benchmarks/cpu_training.py [--threads 2] [--shapes 256x6 512x8] [--rounds 5] [--output FILE]
 
-The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row. First the
-rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's speed meets all of
-them. The tokens/s shown are medians over all timed steps; "ours is" is the median over the rounds of ours / theirs.
-Takes about fifteen minutes, most of them for stock Paddle. torch and transformers: requirements/compare.txt.
+The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row.
+First the rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's
+speed meets all of them. The tokens/s shown are medians over all timed steps; "ours is" is the median over the
+rounds of ours / theirs. Takes about fifteen minutes, most of them for stock Paddle. torch and transformers:
+requirements/compare.txt.
 """
+
 import argparse
 import datetime
 import json
@@ -130,7 +132,7 @@ def random_weights(model: dict) -> dict[str, np.ndarray]:
 
 
 def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, console: Console) -> dict:
-    """All rows of one shape: {"losses", "difference", "versions", "seconds": {row name: [[of a round] ...]}}."""
+    """All rows of one shape; "seconds" has, for each row's name, the steps of each round."""
     model = model_of(shape)
     workers: list[Worker] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +167,7 @@ def tokens_per_second(result: dict, row: Row) -> float:
 
 
 def ours_is(result: dict, row: Row) -> float:
-    """How many times as fast ours is: the median over the rounds, since both ran one after the other in each."""
+    """How many times as fast ours is: the median over the rounds, in each of which both had their turn."""
     rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name])
     return median(median(theirs) / median(ours) for theirs, ours in rounds)
 
@@ -197,8 +199,8 @@ def notes(report: dict) -> list[str]:
     ]
     if machine["vendor"] == "AuthenticAMD":
         lines.append(
-            "On AMD processors torch's MKL does not use its fastest kernels either: these rows say what the two give "
-            "as installed, on this machine, not that one framework is faster than the other."
+            "On AMD processors torch's MKL does not use its fastest kernels either: the rows say what was "
+            "measured here with both as installed, not that one framework is faster than the other."
         )
     return lines
 
@@ -223,11 +225,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--threads", type=int, default=2, help="threads of each row, and cores it is pinned to")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="threads of each row, and cores it is pinned to"
+    )
     parser.add_argument("--shapes", nargs="+", default=["256x6", "512x8"], metavar="HIDDENxLAYERS")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
     parser.add_argument(
-        "--torch-python", default=default_torch_python(), help="interpreter with torch (default: .venv-compare, or this)"
+        "--torch-python",
+        default=default_torch_python(),
+        help="interpreter with torch (default: .venv-compare, or this)",
     )
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
     return parser.parse_args(argv)
@@ -236,17 +242,22 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse(argv)
     if available_cores() < args.threads:
-        raise UserError(f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer")
-    if subprocess.run([args.torch_python, "-c", "import torch, transformers"], capture_output=True).returncode:
         raise UserError(
-            f"--torch-python {args.torch_python}: has no torch with transformers; install requirements/compare.txt"
+            f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer"
+        )
+    importing = [args.torch_python, "-c", "import torch, transformers"]
+    if subprocess.run(importing, capture_output=True).returncode:
+        raise UserError(
+            f"--torch-python {args.torch_python}: no torch and transformers there; "
+            "install requirements/compare.txt"
         )
     cores = set(sorted(os.sched_getaffinity(0))[: args.threads])
     pythons = {"paddle": sys.executable, "torch": args.torch_python}
     progress = Console(stderr=True)
     results = {shape: measure(shape, pythons, cores, args.rounds, progress) for shape in args.shapes}
-    versions = {name: version for row in results[args.shapes[0]]["versions"].values() for name, version in row.items()}
-    versions.pop("says")
+    versions = {}
+    for row in results[args.shapes[0]]["versions"].values():
+        versions |= {name: version for name, version in row.items() if name != "says"}
     report = {
         "command": shlex.join(["python", "benchmarks/cpu_training.py", *argv]),
         "date": datetime.date.today().isoformat(),
@@ -261,8 +272,9 @@ def main(argv: list[str]) -> None:
     for line in notes(report):
         console.print(line, highlight=False)
     for shape, result in results.items():
-        if result["difference"] > TOLERANCE:
-            raise UserError(f"{shape}: the losses differ by {result['difference']:.1e}: not the same training")
+        difference = result["difference"]
+        if difference > TOLERANCE:
+            raise UserError(f"--shapes {shape}: the losses differ by {difference:.1e}: not the same training")
 
 
 if __name__ == "__main__":

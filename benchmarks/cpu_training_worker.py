@@ -1,9 +1,10 @@
-"""One side of benchmarks/cpu_training.py: trains one LLaMA in one framework, a few steps whenever it is told to.
+"""One side of benchmarks/cpu_training.py: one LLaMA in one framework, trained a few steps whenever told to.
 
-Started by the benchmark, with one JSON object as its argument (see `Job` there). Answers with one JSON object a line:
-first the versions and the losses of the first steps, then, for each number N read from standard input, the seconds of
-N further steps. Ends when its input ends.
+Started by the benchmark with one JSON object as its argument (see `Worker` there). Answers with one JSON
+object a line: first the versions and the losses of the first steps, then, for each number N read from
+standard input, the seconds of N further steps. Ends when its input ends.
 """
+
 import json
 import os
 import sys
@@ -19,12 +20,12 @@ from launch.cpu.settings import keep_freed_memory, prepare
 
 LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-3, 0.01, 1.0
 
-# Hugging Face's name of a weight that Paddle keeps transposed, [in, out] instead of [out, in], ends in one of these.
+# How Hugging Face's names of those weights end that Paddle keeps transposed, [in, out] instead of [out, in].
 TRANSPOSED = ("_proj.weight", "lm_head.weight")
 
 
 def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, dict[str, str]]:
-    """A function that trains one step on token ids [b, s + 1] and returns the loss; the versions of what it uses."""
+    """A function that trains one step on ids [b, s + 1] and gives the loss; the versions of what it uses."""
     says = prepare(job["cpu_fast"], processes=1)
     import paddle
     import paddlenlp
@@ -96,7 +97,8 @@ def main() -> None:
     make = {"paddle": paddle_steps, "torch": torch_steps}[job["framework"]]
     step, versions = make(job, dict(np.load(job["weights"])))
     random = np.random.RandomState(0)
-    data = [random.randint(0, job["model"]["vocab_size"], (job["batch"], job["length"] + 1)) for _ in range(8)]
+    shape = (job["batch"], job["length"] + 1)
+    data = [random.randint(0, job["model"]["vocab_size"], shape) for _ in range(8)]
     losses = [step(ids) for ids in data[: job["checked_steps"]]]
     print(json.dumps({"versions": versions, "losses": losses}), file=answers)
     for line in sys.stdin:

@@ -1,1 +1,1 @@
-"""Fast training on a CPU: settings for the process (before Paddle is imported), replacements in the model (after)."""
+"""Fast training on a CPU: settings before Paddle is imported, replacements in the model after."""

@@ -1,8 +1,10 @@
-"""Causal attention for a CPU: without a [b, 1, s, s] mask that is built anew in each step and broadcast over heads.
+"""Causal attention for a CPU, without a [b, 1, s, s] mask built anew in each step and broadcast over heads.
 
-An `attention_mask` of None is the pipeline model's word for "causal, nothing padded". Here the plain model says it, too:
-a mask of ones becomes None, and None is computed with one kept [s, s] mask, which broadcasts over leading axes only.
+An `attention_mask` of None is the pipeline model's word for "causal, nothing padded". Here the plain model
+says it, too: a mask of ones becomes None, and None is computed with one kept [s, s] mask, which broadcasts
+over leading axes only.
 """
+
 import math
 from types import MethodType
 from typing import Callable
@@ -14,7 +16,7 @@ from launch.cpu.by_shape import ByShape
 
 
 class CausalAttention:
-    """`scaled_dot_product_attention` of LLaMA for a mask of None; `stock` takes every call that is not just that."""
+    """`scaled_dot_product_attention` of LLaMA where the mask is None; `stock` takes every other call."""
 
     def __init__(self, stock: Callable, masks: ByShape):
         self._stock = stock
@@ -36,7 +38,7 @@ class CausalAttention:
         npu_is_casual=False,
         skip_recompute=False,
     ):
-        """query, key and value [b, s, heads, d] -> [b, s, heads * d], or [b * s, heads * d] under sequence parallel."""
+        """query, key, value [b, s, heads, d] -> [b, s, heads * d]; sequence parallel: [b * s, heads * d]."""
         plain = (
             attention_mask is None
             and alibi is None
@@ -101,7 +103,9 @@ def _prepare_decoder_attention_mask(model, attention_mask, input_shape, past_key
     )
     if causal_only:
         return None
-    return type(model)._prepare_decoder_attention_mask(attention_mask, input_shape, past_key_values_length, dtype)
+    return type(model)._prepare_decoder_attention_mask(
+        attention_mask, input_shape, past_key_values_length, dtype
+    )
 
 
 def causal_mask(length: int) -> paddle.Tensor:

@@ -1,4 +1,5 @@
 """A few tensors that depend on nothing but a shape, kept from call to call."""
+
 from collections import OrderedDict
 from typing import Callable
 
@@ -6,7 +7,7 @@ import paddle
 
 
 class ByShape:
-    """The tensors made for the last `limit` shapes; older ones are dropped. Training and evaluation use two or three."""
+    """The tensors made for the last `limit` shapes (a training uses two or three); older ones are dropped."""
 
     def __init__(self, limit: int = 4):
         self._limit = limit

@@ -1,11 +1,12 @@
-"""Faster pieces for a model that trains on a CPU, put into this one model's layers. Use after launch.cpu.settings.
+"""Faster pieces for a model that trains on a CPU, put into the layers of this one model.
 
     print(apply(model))
 
-Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a piece is not made
-for (padding, positions of one's own, cached keys, another precision, alibi) goes to the stock code unchanged. Classes
-and modules are left alone: other models in the process do not notice.
+Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a piece is
+not made for (padding, positions of one's own, cached keys, another precision, alibi) goes to the stock code
+unchanged. Classes and modules are left alone: other models in the process do not notice.
 """
+
 import paddle
 
 from launch.cpu import attention, rms_norm, rotary, swiglu
@@ -13,7 +14,7 @@ from launch.cpu.by_shape import ByShape
 
 
 def apply(model: paddle.nn.Layer) -> str:
-    """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which went in.
+    """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which.
 
     LLaMA takes all of them; Qwen2 and Mistral take what they share with it; other families nothing.
     """
@@ -28,7 +29,9 @@ def apply(model: paddle.nn.Layer) -> str:
             rms_norm.replace(layer)
             replaced["RMSNorm"] += 1
         if kind.__name__ in rotary.CLASSES:
-            rotary.replace(layer, rotaries.setdefault(kind, rotary.RotaryEmbedding(rotary.stock_function(kind))))
+            if kind not in rotaries:
+                rotaries[kind] = rotary.RotaryEmbedding(rotary.stock_function(kind))
+            rotary.replace(layer, rotaries[kind])
             replaced["rotary embedding"] += 1
         if kind.__name__ == "LlamaAttention":
             attention.replace(layer, masks)
@@ -42,7 +45,7 @@ def apply(model: paddle.nn.Layer) -> str:
 
 
 def _is_replaced(layer: paddle.nn.Layer) -> bool:
-    """True where somebody gave this very layer another forward already: we, in an earlier call, or another."""
+    """True where this very layer has been given another forward already, by us or by somebody else."""
     return "forward" in vars(layer) or "_prepare_decoder_attention_mask" in vars(layer)
 
 

@@ -1,4 +1,5 @@
 """What this machine's processor can do, as Linux tells it in /proc/cpuinfo. Knows nothing of Paddle."""
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 
 @dataclass(frozen=True)
 class Processor:
-    """One processor: `vendor` as in CPUID ("AuthenticAMD", "GenuineIntel"), its marketing name, its feature flags."""
+    """Vendor as CPUID has it ("AuthenticAMD", "GenuineIntel"), marketing name, feature flags."""
 
     vendor: str
     name: str
@@ -30,7 +31,7 @@ class Processor:
 
 
 def parse(cpuinfo: str) -> Processor | None:
-    """The first processor in the text of /proc/cpuinfo; None where the text has none of the x86 form (ARM has not)."""
+    """The first processor in the text of /proc/cpuinfo; None if it is not an x86 (ARM's text differs)."""
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, colon, value = line.partition(":")

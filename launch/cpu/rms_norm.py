@@ -1,14 +1,15 @@
-"""RMSNorm for a CPU: sums and broadcasts as products with ones, which Paddle's CPU kernels do ten times faster.
+"""RMSNorm for a CPU: sums and broadcasts as products with ones, which Paddle does several times faster.
 
-`x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's generic reduction and broadcasting kernels; matmul goes to
-MKL, and a product of equal shapes is one vectorized loop.
+`x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's generic reduction and broadcasting kernels;
+matmul goes to MKL, and a product of equal shapes is one vectorized loop.
 """
+
 from types import MethodType
 
 import paddle
 from paddle.autograd import PyLayer
 
-# Layers with `weight` [hidden_size] and `variance_epsilon` that compute weight * x / sqrt(mean(x^2) + epsilon).
+# Layers with `weight` [h] and `variance_epsilon` that compute weight * x / sqrt(mean(x^2) + epsilon).
 CLASSES = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "MistralRMSNorm"})
 
 
@@ -25,7 +26,7 @@ def _forward(layer, hidden_states):
 
 
 class RMSNorm(PyLayer):
-    """weight * x / sqrt(mean(x^2) + epsilon), over the last axis; x [..., hidden_size], weight [hidden_size], float32."""
+    """weight * x / sqrt(mean(x^2) + epsilon) over the last axis; x [..., h], weight [h], float32."""
 
     @staticmethod
     def forward(ctx, x, weight, epsilon):
@@ -45,7 +46,7 @@ class RMSNorm(PyLayer):
         if not ctx.weight_is_frozen:
             weight_grad = paddle.matmul(paddle.ones([1, normed.shape[0]]), by_normed).reshape(weight.shape)
 
-        # d/dx of x / rms(x): the part of the gradient along x itself falls away, since its length is normed out.
+        # The part of the gradient that runs along x falls away: x / rms(x) does not know the length of x.
         weights = _down(weight, normed)
         along = _across(_row_mean(by_normed * weights), normed)
         x_grad = _across(inverse_rms, normed) * (grad_rows * weights - normed * along)

@@ -1,10 +1,11 @@
 """Rotary position embedding for a CPU: full-shape products, and the half rotation as one matmul.
 
-Stock multiplies [b, s, heads, d] by [b, s, 1, d], which broadcasts in the middle (40 times slower than a product of
-equal shapes), and rotates by slicing and joining. Attention calls `apply_rotary_pos_emb` as a name of its module; so
-each attention layer here gets its own class's forward again, rebuilt to see another function under that one name.
-The module and all other models stay as they are.
+Stock multiplies [b, s, heads, d] by [b, s, 1, d], which broadcasts in the middle (40 times slower than a
+product of equal shapes), and rotates by slicing and joining. Attention calls `apply_rotary_pos_emb` as a name
+of its module; so each attention layer here gets its own class's forward again, rebuilt to see another
+function under that one name. The module and all other models stay as they are.
 """
+
 from types import FunctionType, MethodType
 from typing import Callable
 
@@ -13,19 +14,19 @@ from paddle.autograd import PyLayer
 
 from launch.cpu.by_shape import ByShape
 
-# Attention whose module has the apply_rotary_pos_emb of LLaMA: q and k [b, s, heads, d], cos and sin [1, s, 1, d].
+# Attention layers whose module has LLaMA's apply_rotary_pos_emb.
 CLASSES = frozenset({"LlamaAttention", "Qwen2Attention"})
 
 
 class RotaryEmbedding:
-    """`apply_rotary_pos_emb` of one model, with the tables of the shapes it has met. `stock` takes what does not fit."""
+    """`apply_rotary_pos_emb` of one model, with its tables by shape. `stock` takes what does not fit."""
 
     def __init__(self, stock: Callable):
         self._stock = stock
         self._tables = ByShape()
 
     def __call__(self, q, k, cos, sin, position_ids):
-        """q [b, s, heads, d], k [b, s, kv_heads, d], cos and sin [1, length, 1, d], position_ids [b, s] or None."""
+        """q and k [b, s, heads, d] (k: fewer heads or as many), cos and sin [1, length, 1, d], ids [b, s]."""
         fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
         if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and _is_from_the_start(position_ids)):
             return self._stock(q, k, cos, sin, position_ids)
@@ -34,22 +35,25 @@ class RotaryEmbedding:
     def _table(self, x, cos, sin):
         shape = tuple(x.shape)
         # A model's cos and sin are a function of the sequence length alone, in every layer the same.
-        return self._tables.get(
-            shape, lambda: (cos.expand(shape).contiguous(), sin.expand(shape).contiguous(), half_rotation(shape[-1]))
-        )
+        return self._tables.get(shape, lambda: (*spread(cos, sin, shape), half_rotation(shape[-1])))
 
 
 def replace(attention: paddle.nn.Layer, rotary: RotaryEmbedding) -> None:
-    """Make this one attention layer (its class is in CLASSES) call `rotary` where it calls apply_rotary_pos_emb."""
+    """Make this one layer (its class is in CLASSES) call `rotary` instead of apply_rotary_pos_emb."""
     forward = type(attention).forward
     seen = {**forward.__globals__, "apply_rotary_pos_emb": rotary}
-    rebuilt = FunctionType(forward.__code__, seen, forward.__name__, forward.__defaults__, forward.__closure__)
+    rebuilt = FunctionType(forward.__code__, seen, forward.__name__, forward.__defaults__)
     attention.forward = MethodType(rebuilt, attention)
 
 
 def stock_function(attention_class: type) -> Callable:
     """The apply_rotary_pos_emb that this class of attention layers calls."""
     return attention_class.forward.__globals__["apply_rotary_pos_emb"]
+
+
+def spread(cos: paddle.Tensor, sin: paddle.Tensor, shape: tuple[int, ...]) -> tuple[paddle.Tensor, ...]:
+    """cos and sin [1, s, 1, d] written out to the full shape [b, s, heads, d]."""
+    return tuple(table.expand(shape).contiguous() for table in (cos, sin))
 
 
 def half_rotation(head_dim: int) -> paddle.Tensor:
@@ -67,7 +71,7 @@ def _is_from_the_start(position_ids) -> bool:
 
 
 class Rotate(PyLayer):
-    """x * cos + rotate_half(x) * sin; x, cos and sin [b, s, heads, d], rotation as `half_rotation` gives it."""
+    """x * cos + rotate_half(x) * sin; x, cos and sin [b, s, heads, d], rotation from `half_rotation`."""
 
     @staticmethod
     def forward(ctx, x, cos, sin, rotation):
@@ -77,4 +81,5 @@ class Rotate(PyLayer):
     @staticmethod
     def backward(ctx, grad):
         cos, sin, rotation = ctx.saved_tensor()
-        return grad * cos + paddle.matmul(grad * sin, rotation, transpose_y=True), None, None, None
+        x_grad = grad * cos + paddle.matmul(grad * sin, rotation, transpose_y=True)
+        return x_grad, None, None, None

@@ -1,10 +1,11 @@
-"""Settings that make Paddle fast on a CPU. They count only before `import paddle`; this module never imports it.
+"""Settings that make Paddle fast on a CPU, to be made before `import paddle`; never imports it itself.
 
     print(prepare("auto", processes=2))
     import paddle
 
 What they do and what they gain is told in docs/cpu-speed.md.
 """
+
 import ctypes
 import os
 import platform
@@ -25,15 +26,18 @@ def switch(value: str) -> str:
     choice = str(value).strip().lower()
     choice = ALIASES.get(choice, choice)
     if choice not in CHOICES:
-        raise UserError(f"--cpu_fast {value}: must be one of {', '.join(CHOICES)} (0/false and 1/true mean off and on)")
+        raise UserError(
+            f"--cpu_fast {value}: must be one of {', '.join(CHOICES)} (0/false and 1/true mean off and on)"
+        )
     return choice
 
 
 def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
     """The kernels that Paddle's MKL shall use, as MKL_DEBUG_CPU_TYPE; None where MKL chooses well by itself.
 
-    Paddle 3.3 bundles an MKL of 2019, which gives its slowest kernels to every processor that is not Intel's. Type 7
-    names its AVX-512 kernels, type 5 those for AVX2. The variable is not documented by Intel, and newer MKL ignore it.
+    Paddle 3.3 bundles an MKL of 2019, which gives its slowest kernels to every processor that is not Intel's.
+    Type 7 names its AVX-512 kernels, type 5 those for AVX2. The variable is not documented by Intel, and
+    newer MKL ignore it.
     """
     if processor is None or not processor.is_amd:
         return None
@@ -43,9 +47,10 @@ def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
 
 
 def prepare(cpu_fast: str, processes: int) -> str:
-    """Set up this process, and those it forks or starts, for fast training on a CPU. Call before Paddle is imported.
+    """Set up this process, and those it forks or starts, before any of them imports Paddle.
 
-    cpu_fast: "off" changes nothing; "auto" and "on" set what this machine has a use for; "required" insists on all.
+    cpu_fast: "off" changes nothing; "auto" and "on" set what this machine has a use for; "required" insists
+    on all.
     processes: how many training processes share this machine's cores.
     Variables that are set already are left as they are. Returns one line that says what was chosen and why.
     Raises UserError when Paddle is imported already, or when something required is not to be had here.
@@ -54,7 +59,9 @@ def prepare(cpu_fast: str, processes: int) -> str:
     if choice == "off":
         return "cpu_fast: off, Paddle as it comes"
     if "paddle" in sys.modules:
-        raise UserError("--cpu_fast: Paddle is imported already and has read its settings; call prepare() before that")
+        raise UserError(
+            "--cpu_fast: Paddle is imported already and has read its settings; call prepare() before that"
+        )
     chosen = [
         _prepare_mkl(this_processor(), choice == "required"),
         _prepare_variable("FLAGS_use_stride_kernel", "0", "whole tensors instead of strided views"),
@@ -67,14 +74,18 @@ def prepare(cpu_fast: str, processes: int) -> str:
 def _prepare_mkl(processor: Processor | None, required: bool) -> str:
     if processor is None:
         if required:
-            raise UserError("--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here")
+            raise UserError(
+                "--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here"
+            )
         return "MKL untouched (unknown processor)"
     if processor.is_amd and not processor.has_avx2 and required:
         raise UserError(f"--cpu_fast required: {processor.name} has no AVX2; use --cpu_fast auto here")
     cpu_type = mkl_debug_cpu_type(processor)
     if cpu_type is None:
         return f"MKL untouched ({processor.name})"
-    return _prepare_variable("MKL_DEBUG_CPU_TYPE", cpu_type, "AMD with " + ("AVX-512" if cpu_type == "7" else "AVX2"))
+    return _prepare_variable(
+        "MKL_DEBUG_CPU_TYPE", cpu_type, "AMD with " + ("AVX-512" if cpu_type == "7" else "AVX2")
+    )
 
 
 def _prepare_variable(name: str, value: str, why: str) -> str:
@@ -91,7 +102,7 @@ def _prepare_malloc(required: bool) -> str:
 
 
 def keep_freed_memory() -> bool:
-    """Make malloc keep freed memory instead of giving it back, to be cleared again page by page. False: not glibc."""
+    """Make malloc keep what is freed: fresh pages cost the kernel's clearing of each. False: not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
@@ -102,7 +113,7 @@ def keep_freed_memory() -> bool:
 
 
 def _prepare_threads(processes: int) -> str:
-    """Share the cores among the processes. (Paddle itself takes one thread where OMP_NUM_THREADS is not set.)"""
+    """Share the cores among the processes. (Where it is not set, Paddle sets it to one thread.)"""
     cores = available_cores()
     threads = str(max(1, cores // processes))
     return _prepare_variable("OMP_NUM_THREADS", threads, f"cores {cores}, processes {processes}")

@@ -1,4 +1,5 @@
 """SwiGLU for a CPU: the sigmoid from tanh (Paddle has a vectorized one), kept for the backward pass."""
+
 from types import MethodType
 
 import paddle
@@ -19,8 +20,8 @@ def _forward(mlp, hidden_states):
 class SwiGLU(PyLayer):
     """gate * sigmoid(gate) * up, for two float32 tensors of one shape.
 
-    sigmoid(x) = (1 + tanh(x / 2)) / 2: right to 6e-8 absolute, so that far below zero it has no correct digits left
-    where the true value is under 1e-7 anyhow.
+    sigmoid(x) = (1 + tanh(x / 2)) / 2: right to 6e-8 absolute, so that far below zero it has no correct
+    digits left where the true value is under 1e-7 anyhow.
     """
 
     @staticmethod

@@ -2,8 +2,9 @@
 
     python tests/cpu/fallbacks.py
 
-Started by tests/cpu/test_kernels.py. A difference is the largest absolute one, in float32; 0.0 is equal to the bit.
+Started by tests/cpu/test_kernels.py. A difference is the largest absolute one; 0.0 is equal to the bit.
 """
+
 import json
 import sys
 from pathlib import Path
@@ -131,7 +132,7 @@ def alibi_without_mask() -> float:
 
 
 def table_longer_than_the_query() -> float:
-    """One new token beside cached keys, its position given as 0: cos and sin are then longer than the query."""
+    """One new token beside cached keys, its position given as 0: cos and sin are longer than the query."""
     q, cos, sin = paddle.randn([2, 1, 4, 16]), paddle.randn([1, 9, 1, 16]), paddle.randn([1, 9, 1, 16])
     call = (q, q, cos, sin, paddle.zeros([2, 1], dtype="int64"))
     embedding = rotary.RotaryEmbedding(modeling.apply_rotary_pos_emb)
@@ -140,7 +141,9 @@ def table_longer_than_the_query() -> float:
 
 def family(name: str, **configuration) -> dict:
     """The line, and loss and gradients against stock, for a small model of another family."""
-    common = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4)
+    common = dict(
+        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4
+    )
     config = getattr(families, f"{name}Config")(**{**common, **configuration})
     made = []
     for fast in (False, True):
@@ -153,8 +156,15 @@ def family(name: str, **configuration) -> dict:
         gradients = {key: weight.grad for key, weight in one.named_parameters() if weight.grad is not None}
         made.append((loss, gradients))
     (stock_loss, stock), (fast_loss, fast) = made
-    relative = max(((fast[key] - stock[key]).norm() / stock[key].norm()).item() for key in stock if stock[key].norm())
-    return {"line": line, "loss": difference(stock_loss, fast_loss), "gradient": relative, "weights": len(stock)}
+    relative = max(
+        ((fast[key] - stock[key]).norm() / stock[key].norm()).item() for key in stock if stock[key].norm()
+    )
+    return {
+        "line": line,
+        "loss": difference(stock_loss, fast_loss),
+        "gradient": relative,
+        "weights": len(stock),
+    }
 
 
 if __name__ == "__main__":

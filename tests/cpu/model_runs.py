@@ -1,9 +1,10 @@
-"""One training of a small model, written to a file; tests/cpu/test_kernels.py starts it with and without cpu_fast.
+"""Trainings of a small model, written to a file; started by test_kernels.py with cpu_fast and without.
 
     python tests/cpu/model_runs.py auto|off OUTPUT.npz
 
-Ten losses, the gradients of the first step and logits of an evaluation with another length, for several layouts.
+For each layout ten losses, the gradients of the first step, and logits of an evaluation with longer rows.
 """
+
 import sys
 from pathlib import Path
 
@@ -34,11 +35,12 @@ LAYOUTS = {
 
 
 def model(seed: int = 0, **configuration) -> LlamaForCausalLM:
-    """Hidden size 64, 4 layers, with random weights (those of the norms, too: ones would hide a forgotten factor)."""
+    """Hidden size 64, 4 layers, random weights; those of the norms, too: ones hide a forgotten factor."""
     paddle.seed(seed)
     common = dict(
-        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=64, seq_length=LENGTH, use_fused_rms_norm=False,
+        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64, seq_length=LENGTH,
+        use_fused_rms_norm=False,
     )  # fmt: skip
     made = LlamaForCausalLM(LlamaConfig(**{**common, **configuration}))
     for name, weight in made.named_parameters():
@@ -81,4 +83,7 @@ def train(layout: str, fast: bool) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     runs = {layout: train(layout, fast=sys.argv[1] != "off") for layout in LAYOUTS}
-    np.savez(sys.argv[2], **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()})
+    np.savez(
+        sys.argv[2],
+        **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()},
+    )

@@ -1,7 +1,11 @@
 """The benchmark's arithmetic and its refusals; nothing is trained or timed here."""
+
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from benchmarks import cpu_training
 
@@ -30,7 +34,8 @@ def test_model_of_a_shape():
     assert model["intermediate_size"] == 1376
     weights = cpu_training.random_weights(model)
     assert len(weights) == 3 + 8 * 9
-    assert sum(weight.size for weight in weights.values()) == 2 * 8000 * 512 + 8 * (4 * 512**2 + 3 * 512 * 1376) + 17 * 512
+    layers = 8 * (4 * 512**2 + 3 * 512 * 1376 + 2 * 512)
+    assert sum(weight.size for weight in weights.values()) == 2 * 8000 * 512 + layers + 512
 
 
 def test_without_torch(tmp_path):
@@ -41,7 +46,7 @@ def test_without_torch(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: --torch-python {python}: has no torch with transformers; install requirements/compare.txt\n"
+        f"error: --torch-python {python}: no torch and transformers there; install requirements/compare.txt\n"
     )
 
 
@@ -50,3 +55,19 @@ def test_too_many_threads():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: --threads 100000: this process may use ")
+
+
+@pytest.mark.long
+def test_all_rows_train_the_same(tmp_path):
+    python = cpu_training.default_torch_python()
+    if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode:
+        pytest.skip("torch and transformers are not installed")
+    flags = ["--threads", "1", "--shapes", "64x2", "--rounds", "1", "--output", str(tmp_path / "out.json")]
+    command = [sys.executable, "benchmarks/cpu_training.py", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["results"]["64x2"]["difference"] < 5e-5
+    assert {len(losses) for losses in report["results"]["64x2"]["losses"].values()} == {3}
+    for row in cpu_training.ROWS:
+        assert row.name in done.stdout

@@ -1,4 +1,5 @@
-"""The fast pieces against stock Paddle: numbers, falling back, leaving others alone. Paddle runs in subprocesses."""
+"""The fast pieces against stock Paddle, in subprocesses: numbers, falling back, leaving others alone."""
+
 import json
 import os
 import subprocess
@@ -33,7 +34,10 @@ def runs(tmp_path_factory):
     """The arrays of three trainings: stock, and fast twice."""
     folder = tmp_path_factory.mktemp("runs")
     files = [folder / name for name in ("stock.npz", "fast.npz", "again.npz")]
-    started = [start("model_runs.py", *argv, OMP_NUM_THREADS="2") for argv in zip(("off", "auto", "auto"), map(str, files))]
+    started = [
+        start("model_runs.py", *argv, OMP_NUM_THREADS="2")
+        for argv in zip(("off", "auto", "auto"), map(str, files))
+    ]
     for process in started:
         finish(process)
     return [dict(np.load(file)) for file in files]
@@ -41,7 +45,9 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_and_gradients_equal_stock(runs, layout):
-    stock, fast, _ = ({name: array for name, array in run.items() if name.startswith(layout + "/")} for run in runs)
+    stock, fast, _ = (
+        {name: array for name, array in run.items() if name.startswith(layout + "/")} for run in runs
+    )
     assert stock.keys() == fast.keys()
     losses = f"{layout}/losses"
     assert len(stock[losses]) == 10
@@ -74,8 +80,10 @@ def answers():
 
 
 def test_says_what_was_replaced_and_does_it_once(answers):
-    line = "cpu_fast: LlamaForCausalLM: replaced 9 x RMSNorm, 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU"
-    assert answers["line"] == line
+    assert answers["line"] == (
+        "cpu_fast: LlamaForCausalLM: replaced 9 x RMSNorm, 4 x rotary embedding, 4 x causal attention, "
+        "4 x SwiGLU"
+    )
     assert answers["second_line"] == "cpu_fast: LlamaForCausalLM: nothing replaced"
     assert answers["stride_kernel"] is False  # the setting reached Paddle
 

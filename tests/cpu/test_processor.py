@@ -1,4 +1,5 @@
 """What is read from /proc/cpuinfo, with texts of machines that we do not have."""
+
 import pytest
 
 from launch.cpu import processor
@@ -10,8 +11,10 @@ AVX512 = "avx2 avx512f avx512bw avx512dq avx512vl"
 
 def cpuinfo(vendor: str, flags: str) -> str:
     """Two processors, as Linux on x86 writes them."""
-    one = f"processor\t: %d\nvendor_id\t: {vendor}\ncpu family\t: 25\nmodel name\t: A Name\nflags\t\t: fpu sse {flags}\n"
-    return one % 0 + "power management:\n\n" + one % 1
+    described = (
+        f"vendor_id\t: {vendor}\nmodel name\t: A Name\nflags\t\t: fpu sse {flags}\npower management:\n\n"
+    )
+    return "".join(f"processor\t: {number}\n{described}" for number in range(2))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,9 @@ def test_fields_of_the_first_processor():
     assert found.flags == {"fpu", "sse", "avx2"}
 
 
-@pytest.mark.parametrize("text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"])
+@pytest.mark.parametrize(
+    "text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"]
+)
 def test_nothing_is_said_of_other_processors(text):
     assert parse(text) is None
     assert mkl_debug_cpu_type(None) is None

@@ -1,4 +1,7 @@
-"""The settings made before Paddle is imported: each case in a process of its own, since they are the process's."""
+"""The settings made before Paddle is imported: each case in a process of its own, since they are the
+process's.
+"""
+
 import json
 import os
 import platform
@@ -63,8 +66,9 @@ needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mall
 def test_amd_with_avx512(machine):
     line, variables = prepare(machine("AuthenticAMD", AVX512), "auto", 2)
     assert line == (
-        "cpu_fast: MKL_DEBUG_CPU_TYPE=7 (AMD with AVX-512); FLAGS_use_stride_kernel=0 (whole tensors instead of "
-        "strided views); freed memory kept (mallopt); OMP_NUM_THREADS=4 (cores 8, processes 2)"
+        "cpu_fast: MKL_DEBUG_CPU_TYPE=7 (AMD with AVX-512); "
+        "FLAGS_use_stride_kernel=0 (whole tensors instead of strided views); "
+        "freed memory kept (mallopt); OMP_NUM_THREADS=4 (cores 8, processes 2)"
     )
     assert variables == {"MKL_DEBUG_CPU_TYPE": "7", "FLAGS_use_stride_kernel": "0", "OMP_NUM_THREADS": "4"}
 
@@ -107,7 +111,9 @@ def test_required(machine, tmp_path):
     )
     line, _ = prepare(machine("AuthenticAMD", "avx"), "required", 1)
     assert line == "UserError: --cpu_fast required: A Name has no AVX2; use --cpu_fast auto here"
-    assert prepare(tmp_path / "none", "auto", 1)[0].startswith("cpu_fast: MKL untouched (unknown processor); ")
+    assert prepare(tmp_path / "none", "auto", 1)[0].startswith(
+        "cpu_fast: MKL untouched (unknown processor); "
+    )
 
 
 def test_switch():
@@ -118,7 +124,9 @@ def test_switch():
 
 
 def test_too_late():
-    code = "import sys; sys.modules['paddle'] = sys; from launch.cpu.settings import prepare; prepare('auto', 1)"
+    code = (
+        "import sys; sys.modules['paddle'] = sys; from launch.cpu.settings import prepare; prepare('auto', 1)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "UserError: --cpu_fast: Paddle is imported already" in done.stderr
 
