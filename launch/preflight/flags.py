@@ -6,12 +6,12 @@ from pathlib import Path
 
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
+from launch.switches import ALIASES, CHOICES
 
 SCHEMA = Path(__file__).resolve().parent.parent / "models" / "flags.json"
 
 # The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
 BOOLEANS = ("yes", "true", "t", "y", "1", "no", "false", "f", "n", "0")
-SWITCHES = ("auto", "on", "off", "required", "0", "1", "false", "true")
 
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:
@@ -52,7 +52,7 @@ def _expectation(word: str, expected: dict) -> str | None:
     if kind == "bool":
         return None if word.lower() in BOOLEANS else "1 or 0 (true, false)"
     if kind == "switch":
-        return None if word.lower() in SWITCHES else "auto, on, off, required"
+        return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
     if kind in ("int", "float"):
         try:
             {"int": int, "float": float}[kind](word)

@@ -12,18 +12,7 @@ from typing import List
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
 from launch.errors import UserError
-
-SWITCH = ("auto", "on", "off", "required")
-SWITCH_ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
-
-
-def switch(value: str) -> str:
-    """A three-state switch: auto, on, off or required; 0/1/true/false mean off/on."""
-    value = SWITCH_ALIASES.get(value.lower(), value.lower())
-    if value not in SWITCH:
-        raise ValueError(value)
-    return value
-
+from launch.switches import switch
 
 @dataclass(frozen=True)
 class ModelArguments:

@@ -25,3 +25,10 @@ def make_corpus(prefix: str, vocab_size: int, largest_id: int) -> None:
     with IndexedWriter(prefix, vocab_size) as corpus:
         for _ in range(40):
             corpus.add_document([*ids.integers(0, largest_id, size=99), largest_id])
+
+
+def flag_schema() -> str:
+    """launch/models/flags.json as it should be."""
+    from launch.training.flag_schema import render
+
+    return render()
