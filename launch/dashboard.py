@@ -15,8 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.entry import guarded
-from launch.errors import UserError
+from launch.errors import UserError, guarded
 
 DEFAULT_DIRECTORIES = ["checkpoints", "build"]
 RECORD_FILES = "vdlrecords.*.log"

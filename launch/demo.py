@@ -20,8 +20,7 @@ if __name__ == "__main__":
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
 from launch.demo_checks import first_loss_check, held_out_check
-from launch.entry import guarded
-from launch.errors import UserError
+from launch.errors import UserError, guarded
 from launch.preflight.report import print_findings
 from launch.training.records import read_summary, read_train_log
 from launch.training.terminal_plot import plot_losses

@@ -1,4 +1,4 @@
-"""What every entry point that trains shares: checks and settings before Paddle, errors without tracebacks."""
+"""What every entry point that trains does first: checks and settings, before Paddle is imported."""
 
 import contextlib
 import io
@@ -6,28 +6,13 @@ import logging
 import os
 import sys
 import warnings
-from typing import Callable
 
-from data_tools.formats.errors import DataError
 from launch import preflight
 from launch.cpu.settings import prepare
 from launch.errors import UserError
 from launch.preflight.report import print_findings
 from launch.processes.flags import parse_flags
 from launch.processes.orphans import die_with_parent
-
-
-def guarded(main: Callable[[list[str]], None], argv: list[str]) -> int:
-    """Run main(argv); the exit code. A mistake of the user is its message on stderr and exit code 2."""
-    try:
-        main(argv)
-    except (UserError, DataError) as error:
-        if _is_first_rank():  # every rank found it; one says it
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def prepare_process(script: str, argv: list[str]) -> list[str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.entry import guarded, prepare_process
+from launch.entry import prepare_process
+from launch.errors import guarded
 
 
 def main(argv: list[str]) -> None:
