@@ -31,7 +31,8 @@ def main(argv: list[str]) -> None:
         )
     if _in_use(args.host, args.port):
         raise UserError(f"--port: {args.port} on {args.host} is in use. Choose another: --port {args.port + 1}.")
-    print(f"dashboards of {', '.join(directories)}: http://{args.host}:{args.port}/app/index  (Ctrl-C stops)", flush=True)
+    address = f"http://{args.host}:{args.port}/app/index"
+    print(f"dashboards of {', '.join(directories)}: {address}  (Ctrl-C stops)", flush=True)
     os.execv(sys.executable, server_command(directories, args.host, args.port, args.language))
 
 

@@ -22,8 +22,8 @@ from data_tools.statistics import unigram_cross_entropy
 from launch.demo_checks import first_loss_check, held_out_check
 from launch.errors import UserError, guarded
 from launch.preflight.report import print_findings
-from launch.training.records import read_summary, read_train_log
-from launch.training.terminal_plot import plot_losses
+from launch.reporting.records import read_summary, read_train_log
+from launch.reporting.terminal_plot import plot_losses
 
 PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "class Test"]
 VOCABULARY = 4096
@@ -84,8 +84,8 @@ class Demo:
             "OUTPUT": str(self.model),
             "ACTION": "run",
         }
-        tokenizer = ("--tokenizer_name_or_path", self.tokenizer)
-        run(["bash", ROOT / "recipes/tiny/pretrain.sh", *tokenizer, "--overwrite_output_dir", 1, *recipe_flags], variables)
+        flags = ["--tokenizer_name_or_path", self.tokenizer, "--overwrite_output_dir", 1, *recipe_flags]
+        run(["bash", ROOT / "recipes/tiny/pretrain.sh", *flags], variables)
         plot_losses(read_train_log(self.model))
 
     def evaluate(self) -> None:

@@ -23,7 +23,8 @@ def main(argv: list[str]) -> None:
     started = time.time()
     process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
-    from launch.training.announce import announce
+    from launch.reporting.announce import announce
+    from launch.reporting.quiet import silence_noise
     from launch.training.arguments import parse_pretrain
     from launch.training.data import open_data
     from launch.training.decisions import decide
@@ -31,7 +32,6 @@ def main(argv: list[str]) -> None:
     from launch.training.model import build_config, build_model, load_tokenizer, speed_up
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
-    from launch.training.quiet import silence_noise
     from launch.training.ranks import check_world
 
     silence_noise()

@@ -6,10 +6,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # These answer in under a second, on a machine that has neither Paddle nor paddlenlp.
 WITHOUT_PADDLE = [
-    "launch/models", "launch/preflight", "launch/processes", "launch/devices", "launch/environment", "data_tools",
-    "launch/recipe.py", "launch/doctor.py", "launch/dashboard.py", "launch/entry.py", "launch/demo_checks.py",
-    "launch/cpu/settings.py", "launch/cpu/processor.py", "launch/training/records.py", "launch/training/terminal_plot.py",
-]  # fmt: skip
+    "launch/models",
+    "launch/preflight",
+    "launch/processes",
+    "launch/devices",
+    "launch/environment",
+    "data_tools",
+    "launch/recipe.py",
+    "launch/doctor.py",
+    "launch/dashboard.py",
+    "launch/entry.py",
+    "launch/demo_checks.py",
+    "launch/cpu/settings.py",
+    "launch/cpu/processor.py",
+    "launch/reporting/records.py",
+    "launch/reporting/terminal_plot.py",
+]
 # Entry points: what they see no GPU for, they rehearse.
 MAY_IMPORT_REHEARSAL = {"launch/entry.py", "launch/recipe.py"}
 

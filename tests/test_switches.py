@@ -7,7 +7,15 @@ from launch.switches import switch
 
 @pytest.mark.parametrize(
     "value, choice",
-    [("auto", "auto"), ("ON", "on"), ("1", "on"), ("true", "on"), ("0", "off"), ("False", "off"), ("required", "required")],
+    [
+        ("auto", "auto"),
+        ("ON", "on"),
+        ("1", "on"),
+        ("true", "on"),
+        ("0", "off"),
+        ("False", "off"),
+        ("required", "required"),
+    ],
 )
 def test_accepted_values(value, choice):
     assert switch(value) == choice

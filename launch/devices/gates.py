@@ -24,7 +24,8 @@ def flash_attention(switch: str, compute_capability: tuple[int, int] | None, dty
     if compute_capability is None:
         obstacle = "no GPU"
     elif compute_capability < (8, 0):
-        obstacle = f"compute capability {compute_capability[0]}.{compute_capability[1]}, it needs 8.0 (A100, 3090) or newer"
+        found = ".".join(map(str, compute_capability))
+        obstacle = f"compute capability {found}, it needs 8.0 (A100, 3090) or newer"
     elif dtype not in ("float16", "bfloat16"):
         obstacle = f"{dtype}, it needs --fp16 1 or --bf16 1"
     else:

@@ -1,1 +1,1 @@
-"""Training on paddlenlp's Trainer: arguments, model, data, the loop's reports, evaluation."""
+"""Training on paddlenlp's Trainer: arguments, model, data, order of samples, evaluation."""

@@ -14,6 +14,7 @@ from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArgume
 from launch.errors import UserError
 from launch.switches import switch
 
+
 @dataclass(frozen=True)
 class ModelArguments:
     model_name_or_path: str = field(

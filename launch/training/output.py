@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from launch.errors import UserError
+from launch.reporting.records import TRAIN_LOG
 from launch.training.ranks import first_on_rank_zero, rank
-from launch.training.records import TRAIN_LOG
 
 
 def open_output(training_args) -> None:

@@ -3,12 +3,12 @@
 import time
 
 from launch.models.arithmetic import LlamaShape
+from launch.reporting.callbacks import JsonLinesReport, LogLastStep, TerminalReport
+from launch.reporting.summary import command_line, git_revision, package_versions, topology, write_summary
+from launch.reporting.throughput import Throughput
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
 from launch.training.ranks import barrier, rank, total
-from launch.training.report import JsonLinesReport, LogLastStep, TerminalReport
-from launch.training.summary import command_line, git_revision, package_versions, topology, write_summary
-from launch.training.throughput import Throughput
 from launch.training.trainer import PretrainTrainer
 
 

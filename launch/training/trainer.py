@@ -8,10 +8,10 @@ from paddlenlp.trainer import Trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
+from launch.reporting.throughput import Throughput, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
-from launch.training.throughput import Throughput, TrainingClock
 
 IGNORED = -100
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}

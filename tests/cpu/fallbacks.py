@@ -12,8 +12,6 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 sys.argv[1:] = ["auto"]
 
-from tests.cpu.model_runs import batch, model  # noqa: E402  (prepares the settings before it imports Paddle)
-
 import paddle  # noqa: E402
 import paddlenlp.transformers as families  # noqa: E402
 from paddlenlp.transformers.llama import modeling  # noqa: E402
@@ -21,6 +19,7 @@ from paddlenlp.transformers.llama import modeling  # noqa: E402
 from launch.cpu import attention, rms_norm, rotary  # noqa: E402
 from launch.cpu.by_shape import ByShape  # noqa: E402
 from launch.cpu.kernels import apply  # noqa: E402
+from tests.cpu.model_runs import batch, model  # noqa: E402  (prepares the settings before it imports Paddle)
 
 
 def difference(a: paddle.Tensor, b: paddle.Tensor) -> float:

@@ -16,7 +16,7 @@ import pytest
 
 from data_tools.formats.indexed import IndexedDataset, IndexedWriter
 from launch.demo_checks import first_loss_check, held_out_check
-from launch.training.records import read_summary, read_train_log
+from launch.reporting.records import read_summary, read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]
 REDUCED_STEPS = 350

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from launch.training.records import read_summary, read_train_log
+from launch.reporting.records import read_summary, read_train_log
 from tests.distributed.layouts import LAYOUTS, SINGLE, Layout
 
 PRETRAIN = "tests.distributed.training_ranks:pretrain"

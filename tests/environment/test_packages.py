@@ -3,10 +3,10 @@
 import sys
 
 import pytest
+from packaging.markers import Marker
 
 from launch.environment import packages
 from launch.environment.lock import REQUIREMENTS, read_lock
-from packaging.markers import Marker
 
 
 @pytest.fixture

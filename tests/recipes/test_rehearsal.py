@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.training.records import read_summary, read_train_log
+from launch.reporting.records import read_summary, read_train_log
 from tests.recipes.machine import ROOT, WISHES
 
 PYTHON = Path(sys.executable)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from launch.training.records import TRAIN_LOG, read_summary, read_train_log
+from launch.reporting.records import TRAIN_LOG, read_summary, read_train_log
 from tests.training.run_ranks import make_corpus
 
 PRETRAIN = "tests.training.run_ranks:pretrain"

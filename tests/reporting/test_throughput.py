@@ -6,7 +6,7 @@ import pytest
 
 from launch.models.arithmetic import LlamaShape
 from launch.models.named_configs import load_config
-from launch.training.throughput import Throughput, TrainingClock
+from launch.reporting.throughput import Throughput, TrainingClock
 
 
 def test_throughput_divides_by_the_arithmetic_of_the_model():
@@ -21,7 +21,7 @@ def test_throughput_divides_by_the_arithmetic_of_the_model():
 
 def test_the_clock_leaves_out_what_is_paused(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("launch.training.throughput.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("launch.reporting.throughput.time.monotonic", lambda: now[0])
     clock = TrainingClock()
     now[0] += 4
     with clock.paused():

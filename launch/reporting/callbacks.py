@@ -5,8 +5,7 @@ from pathlib import Path
 
 from paddlenlp.trainer import TrainerCallback
 
-from launch.training.ranks import rank
-from launch.training.records import TRAIN_LOG
+from launch.reporting.records import TRAIN_LOG
 
 
 def format_duration(seconds: float) -> str:
@@ -58,7 +57,7 @@ class TerminalReport(TrainerCallback):
     """Prints one line per record on rank 0, flushed, so that a log file grows as the run does."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if rank() != 0:
+        if args.process_index != 0:
             return
         line = format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs)
         print(line, flush=True)
@@ -68,6 +67,6 @@ class JsonLinesReport(TrainerCallback):
     """Appends every record to train_log.jsonl in the output directory, floats with all their digits."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if rank() == 0:
+        if args.process_index == 0:
             with open(Path(args.output_dir) / TRAIN_LOG, "a", encoding="utf-8") as file:
                 file.write(json.dumps(logs) + "\n")

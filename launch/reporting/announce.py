@@ -1,12 +1,11 @@
 """What a run says before its first step: the layout, the decisions, and what the data and steps amount to."""
 
-from launch.training.ranks import rank
-from launch.training.summary import topology
+from launch.reporting.summary import topology
 
 
 def announce(lines: list[str], decisions, trainer) -> None:
     """Print the start of a run on rank 0."""
-    if rank() != 0:
+    if trainer.args.process_index != 0:
         return
     lines = [*lines, describe_layout(trainer), *decisions.lines]
     if trainer.args.do_train:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launch.training.records import RUN_SUMMARY
+from launch.reporting.records import RUN_SUMMARY
 
 REPORTED_PACKAGES = ["paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "visualdl", "numpy", "sentencepiece"]
 
