@@ -52,12 +52,12 @@ class Row:
     steps: int = 3
 
 
-STOCK = Row("Paddle as it comes", "paddle", warm_up=0, steps=1)  # up to 30 s a step
-OURS = Row("Paddle with cpu_fast", "paddle", cpu_fast="auto")
+STOCK = Row("Paddle, stock", "paddle", warm_up=0, steps=1)  # up to 30 s a step
+OURS = Row("Paddle, cpu_fast", "paddle", cpu_fast="auto")
 ROWS = (
     OURS,
     Row("torch, default", "torch"),
-    Row("torch, fused AdamW, same malloc setting", "torch", fused=True, keep_freed_memory=True),
+    Row("torch, fused, malloc", "torch", fused=True, keep_freed_memory=True),
     STOCK,
 )
 
@@ -195,6 +195,7 @@ def notes(report: dict) -> list[str]:
         + ", ".join(f"{name} {version}" for name, version in versions.items()),
         f"Largest difference between the rows' first {CHECKED_STEPS} losses: {difference:.1e} "
         f"(allowed {TOLERANCE:.0e})",
+        "torch, fused, malloc: AdamW(fused=True), and malloc set to keep freed memory as cpu_fast sets it",
         report["command"],
     ]
     if machine["vendor"] == "AuthenticAMD":
