@@ -13,23 +13,10 @@ import sys
 
 from launch.cpu.processor import Processor, this_processor
 from launch.errors import UserError
-
-CHOICES = ("auto", "on", "off", "required")
-ALIASES = {"0": "off", "false": "off", "1": "on", "true": "on"}
+from launch.switches import switch
 
 # mallopt's parameters, from glibc's malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-
-
-def switch(value: str) -> str:
-    """`value` as one of auto, on, off, required. Raises UserError for anything else."""
-    choice = str(value).strip().lower()
-    choice = ALIASES.get(choice, choice)
-    if choice not in CHOICES:
-        raise UserError(
-            f"--cpu_fast {value}: must be one of {', '.join(CHOICES)} (0/false and 1/true mean off and on)"
-        )
-    return choice
 
 
 def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
@@ -53,9 +40,13 @@ def prepare(cpu_fast: str, processes: int) -> str:
     on all.
     processes: how many training processes share this machine's cores.
     Variables that are set already are left as they are. Returns one line that says what was chosen and why.
-    Raises UserError when Paddle is imported already, or when something required is not to be had here.
+    Raises UserError for another value of cpu_fast, when Paddle is imported already, or when something required
+    is not to be had here.
     """
-    choice = switch(cpu_fast)
+    try:
+        choice = switch(cpu_fast)
+    except ValueError as error:
+        raise UserError(f"--cpu_fast: {error}") from None
     if choice == "off":
         return "cpu_fast: off, Paddle as it comes"
     if "paddle" in sys.modules:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.cpu.settings import switch
-from launch.errors import UserError
 from tests.cpu.test_processor import AVX512, cpuinfo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,11 +114,11 @@ def test_required(machine, tmp_path):
     )
 
 
-def test_switch():
-    given = ["auto", "On", "1", "true", "0", "False", "required"]
-    assert [switch(value) for value in given] == ["auto", "on", "on", "on", "off", "off", "required"]
-    with pytest.raises(UserError, match=r"--cpu_fast fast: must be one of auto, on, off, required"):
-        switch("fast")
+def test_another_word(machine):
+    line, _ = prepare(machine("AuthenticAMD", AVX512), "fast", 2)
+    assert (
+        line == "UserError: --cpu_fast: found 'fast', allowed: auto, on, off, required (or 0/1, false/true)"
+    )
 
 
 def test_too_late():
