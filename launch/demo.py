@@ -19,9 +19,11 @@ if __name__ == "__main__":
 
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
+from launch.cpu.settings import prepare
 from launch.demo_checks import first_loss_check, held_out_check
 from launch.errors import UserError, guarded
 from launch.preflight.report import print_findings
+from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log
 from launch.reporting.terminal_plot import plot_losses
 
@@ -107,9 +109,8 @@ class Demo:
 
     def generate(self) -> None:
         heading("4 of 5: what the model writes")
-        from launch.cpu.settings import prepare
-
         prepare("auto", processes=1)  # before Paddle is imported
+        import_paddle_quietly()
         from launch.training.generate import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):

@@ -1,11 +1,7 @@
 """What every entry point that trains does first: checks and settings, before Paddle is imported."""
 
-import contextlib
-import io
-import logging
 import os
 import sys
-import warnings
 
 from launch import preflight
 from launch.cpu.settings import prepare
@@ -13,6 +9,7 @@ from launch.errors import UserError
 from launch.preflight.report import print_findings
 from launch.processes.flags import parse_flags
 from launch.processes.orphans import die_with_parent
+from launch.reporting.quiet import import_paddle_quietly
 
 
 def prepare_process(script: str, argv: list[str]) -> list[str]:
@@ -29,7 +26,7 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     lines = []
     if on_cpu and "paddle" not in sys.modules:
         lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], processes))
-    _import_paddle_quietly()
+    import_paddle_quietly()
     if on_cpu and processes > 1:
         from launch.rehearsal.collectives import install
 
@@ -44,15 +41,6 @@ def _check(script: str, argv: list[str]) -> None:
         print_findings(faults, sys.stderr)
     if faults:
         raise UserError(f"{script} cannot start: see the ✗ above")
-
-
-def _import_paddle_quietly() -> None:
-    """Import Paddle without its advice on OMP_NUM_THREADS, its warnings at import and paddlenlp's INFO log."""
-    warnings.filterwarnings("ignore")
-    os.environ.setdefault("GLOG_minloglevel", "2")
-    logging.disable(logging.INFO)
-    with contextlib.redirect_stderr(io.StringIO()):
-        import paddle  # noqa: F401
 
 
 def _is_first_rank() -> bool:

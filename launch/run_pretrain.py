@@ -24,7 +24,6 @@ def main(argv: list[str]) -> None:
     process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
     from launch.reporting.announce import announce
-    from launch.reporting.quiet import silence_noise
     from launch.training.arguments import parse_pretrain
     from launch.training.data import open_data
     from launch.training.decisions import decide
@@ -33,8 +32,6 @@ def main(argv: list[str]) -> None:
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
     from launch.training.ranks import check_world
-
-    silence_noise()
 
     # Build
     model_args, data_args, training_args = parse_pretrain(argv)

@@ -3,10 +3,10 @@
 import importlib
 import os
 import sys
-import warnings
 from functools import partial
 from pathlib import Path
 
+from launch.cpu.settings import prepare
 from launch.models.families import family_of
 from launch.models.named_configs import load_config
 from launch.processes.command import LaunchCommand
@@ -14,6 +14,7 @@ from launch.processes.flags import Flags, flag_words
 from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
 from launch.rehearsal.scale_down import describe, scale_down
+from launch.reporting.quiet import import_paddle_quietly
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 
@@ -51,12 +52,8 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
 
 def _import_paddle(flags: Flags, processes: int) -> str:
     """Import what every rank needs, once, after the settings that count only before; the line about them."""
-    from launch.cpu.settings import prepare
-
     line = prepare(flags.get("cpu_fast", ["auto"])[0], processes)
-    warnings.filterwarnings("ignore")
-    os.environ.setdefault("GLOG_minloglevel", "2")
-    import paddle  # noqa: F401
+    import_paddle_quietly()
     import paddlenlp.trainer  # noqa: F401
     import paddlenlp.transformers  # noqa: F401
 

@@ -1,6 +1,10 @@
-"""Warnings of Paddle and paddlenlp that tell a user nothing, kept off the terminal. All others are shown."""
+"""What Paddle and paddlenlp say about themselves, kept off the terminal. Warnings that are not named here are shown."""
 
+import contextlib
+import io
 import logging
+import os
+import warnings
 
 # The beginning of a message -> why it is of no use.
 NOISE = {
@@ -11,12 +15,17 @@ NOISE = {
 LOGGERS = ["PaddleNLP", "root"]  # paddlenlp's, and the one of Paddle's sharding
 
 
-def silence_noise() -> None:
-    """Filter the known messages out of the loggers of this process."""
+def import_paddle_quietly() -> None:
+    """Import Paddle without its advice on OMP_NUM_THREADS, its warnings at import and paddlenlp's INFO log."""
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("GLOG_minloglevel", "2")
+    logging.disable(logging.INFO)
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if _is_worth_showing not in logger.filters:
             logger.addFilter(_is_worth_showing)
+    with contextlib.redirect_stderr(io.StringIO()):
+        import paddle  # noqa: F401
 
 
 def _is_worth_showing(record: logging.LogRecord) -> bool:
