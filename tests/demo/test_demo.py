@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from data_tools.formats.indexed import IndexedDataset, IndexedWriter
+from data_tools.statistics import unigram_cross_entropy
 from launch.demo_checks import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]
-REDUCED_STEPS = 350
+REDUCED_STEPS = 80
 
 
 def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
@@ -29,10 +30,11 @@ def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """(directory, what it printed) of a reduced demo."""
+    """(directory, what it printed) of a demo too short to pass its last check: a minute instead of five."""
     directory = tmp_path_factory.mktemp("demo")
     result = run_demo(directory, "--max_steps", str(REDUCED_STEPS))
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert result.returncode == 2, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "error: the demo's model is not what it should be: see the ✗ above" in result.stderr
     return directory, result.stdout
 
 
@@ -40,18 +42,20 @@ def test_corpus_is_real_text_of_at_least_five_megabytes(demo):
     assert (demo[0] / "text" / "train.jsonl").stat().st_size >= 5e6
 
 
-def test_first_loss_is_the_closed_form_and_held_out_text_is_predicted(demo):
+def test_first_loss_is_the_closed_form_and_too_short_a_training_is_told(demo):
     directory, stdout = demo
-    assert len(re.findall(r"^ +[12] ✓", stdout, re.MULTILINE)) == 2 and "✗" not in stdout
-    assert read_summary(directory / "model")["topology"]["sharding_parallel_degree"] == 2
-    # 1.5 nats below the unigram cross-entropy, which is near 6.0 nats for this text and vocabulary
-    assert read_summary(directory / "evaluation")["evaluation"]["eval_loss"] < 4.6
+    assert re.search(r"^ +1 ✓ first loss", stdout, re.MULTILINE)
+    assert re.search(r"^ +2 ✗ held-out loss", stdout, re.MULTILINE) and "fix: train longer (--max_steps)" in stdout
+    summary = read_summary(directory / "model")
+    assert summary["topology"]["sharding_parallel_degree"] == 2
+    held_out = read_summary(directory / "evaluation")["evaluation"]["eval_loss"]
+    assert held_out < summary["first_loss"] - 2  # 8.4 nats at first, about 6 after 80 steps
 
 
 def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     _, stdout = demo
-    assert re.search(r"^step +\d+/350 .* ETA \d+", stdout, re.MULTILINE)
-    assert "training loss" in stdout and "⡀" in stdout or "⠁" in stdout  # braille dots of the curve
+    assert re.search(r"^step +\d+/80 .* ETA \d+", stdout, re.MULTILINE)
+    assert "training loss" in stdout and re.search("[\u2801-\u28ff]", stdout)  # the curve, in braille dots
     assert "\ndef __init__(self" in stdout
     assert "make rehearse-pretrain-llama7b" in stdout and "make dashboard" in stdout
     assert "\033[" not in stdout, "colours outside a terminal"
@@ -110,10 +114,13 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
     with IndexedWriter(tmp_path / "data" / "train", vocab_size=4096) as shuffled:
         for number in range(len(corpus)):
             shuffled.add_document(order.permutation(corpus[number]))
-    result = run_demo(tmp_path, "--max_steps", str(REDUCED_STEPS))
+    result = run_demo(tmp_path, "--max_steps", "300")
     assert result.returncode == 2
     assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)
     assert re.search(r"^ +2 ✗ held-out loss", result.stdout, re.MULTILINE)
+    # Nothing but frequencies can be learnt. The same steps on text in order get a nat below them.
+    unigram = unigram_cross_entropy(IndexedDataset(directory / "held_out" / "held_out"))
+    assert read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"] > unigram - 0.1
 
 
 @pytest.mark.long
@@ -121,4 +128,4 @@ def test_the_whole_demo(tmp_path):
     result = run_demo(tmp_path)
     assert result.returncode == 0, result.stdout[-3000:]
     held_out = read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"]
-    assert held_out < 4.2  # 1.8 nats below the unigram cross-entropy
+    assert held_out < 4.3  # 1.7 nats below the unigram cross-entropy; 4.1 was reached
