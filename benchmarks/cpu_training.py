@@ -5,7 +5,7 @@
 The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row.
 First the rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's
 speed meets all of them. The tokens/s shown are medians over all timed steps; "ours is" is the median over the
-rounds of ours / theirs. Takes about fifteen minutes, most of them for stock Paddle. torch and transformers:
+rounds of ours / theirs. Takes about fifteen minutes, half of them for stock Paddle. torch and transformers:
 requirements/compare.txt.
 """
 
@@ -48,8 +48,8 @@ class Row:
     cpu_fast: str = "off"
     fused: bool = False
     keep_freed_memory: bool = False
-    warm_up: int = 1
-    steps: int = 3
+    warm_up: int = 2
+    steps: int = 5
 
 
 STOCK = Row("Paddle, stock", "paddle", warm_up=0, steps=1)  # up to 30 s a step
