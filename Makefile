@@ -1,7 +1,7 @@
 # The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is three targets: X runs it,
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command.
 #
-# MODEL DATA OUTPUT ADAPTER GPUS DEVICES GPU_MEMORY_GB ARGS, given as `make X GPUS=4`, reach the recipe through
+# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB MASTER ARGS, given as `make X GPUS=4`, reach the recipe through
 # the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
@@ -25,7 +25,7 @@ setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards here)
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; "$$python" launch/doctor.py $(ARGS)
 
-demo: setup ## pretrain a small LLaMA on real text, from nothing (10 minutes)
+demo: setup ## pretrain a small LLaMA on real text, from nothing (5 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)

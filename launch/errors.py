@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 def guarded(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
-    """Run main(argv); the exit code: what it returned, 2 for a mistake of the user, 130 after Ctrl-C."""
+    """Run main(argv); the exit code: what it returned, 2 for a mistake of the user, else as a shell has it."""
     try:
         return main(argv) or 0
     except (UserError, DataError) as error:
@@ -24,3 +24,6 @@ def guarded(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read our output, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush into the pipe
+        return 141

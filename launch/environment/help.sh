@@ -26,8 +26,9 @@ fi
 cat <<'VARIABLES'
 
 Variables of every recipe (README.md has the table)
-  MODEL= DATA= OUTPUT= ADAPTER=   which model, data, output directory, adapter
-  GPUS=4 DEVICES=0,2,5,7          how many cards, which ones
-  GPU_MEMORY_GB=40                memory of a card
-  ARGS="--max_steps 10"           further flags; the last one given wins
+  MODEL= DATA= OUTPUT=      which model, data, output directory
+  GPUS=4 DEVICES=0,2,5,7    how many cards, which ones
+  GPU_MEMORY_GB=40          memory of a card
+  MASTER=host:port          where the processes meet
+  ARGS="--max_steps 10"     further flags; the last one given wins
 VARIABLES

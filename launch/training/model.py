@@ -7,6 +7,7 @@ import paddlenlp.transformers as transformers
 from paddlenlp.transformers import AutoTokenizer
 
 from launch.cpu import kernels
+from launch.errors import UserError
 from launch.models.families import family_of
 from launch.models.named_configs import load_config
 
@@ -43,8 +44,13 @@ def build_model(config, model_args, training_args):
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
         return model_class._from_config(config, dtype=dtype)
-    # A checked-in configuration means weights of that name from PaddleNLP's hub; a directory means its own.
-    return model_class.from_pretrained(model_args.model_name_or_path, config=config, dtype=dtype)
+    name = model_args.model_name_or_path
+    if not Path(name).is_dir() and "/" not in name:
+        raise UserError(
+            f"--model_name_or_path: {name!r} is a configuration without weights. Give a model directory or a name with "
+            "its owner (facebook/llama-7b), or start from random weights: --continue_training 0."
+        )
+    return model_class.from_pretrained(name, config=config, dtype=dtype)  # a name: from PaddleNLP's hub
 
 
 def speed_up(model, training_args) -> list[str]:

@@ -168,6 +168,11 @@ def test_flash_attention_required_on_a_cpu_is_refused(ranks, corpus, tmp_path):
     assert "--use_flash_attention required: not possible here: no GPU" in error
 
 
+def test_a_configuration_without_weights_cannot_be_continued(ranks, corpus, tmp_path):
+    error = refused(ranks, argv(corpus, tmp_path / "out", continue_training=1))
+    assert "'llama-rehearsal' is a configuration without weights" in error and "--continue_training 0" in error
+
+
 def test_impossible_values_are_refused_with_what_is_possible(ranks, corpus, tmp_path):
     error = refused(ranks, argv(corpus, tmp_path / "out", max_steps="ten", recompute_granularity="half"))
     assert "--max_steps found 'ten' fix: allowed: a whole number" in error
