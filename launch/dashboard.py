@@ -15,7 +15,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.errors import UserError, guarded
+from launch.errors import UserError
+from launch.guard import guarded
 
 DEFAULT_DIRECTORIES = ["checkpoints", "build"]
 RECORD_FILES = "vdlrecords.*.log"

@@ -21,7 +21,8 @@ from data_tools.formats.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
 from launch.cpu.settings import prepare
 from launch.demo_checks import first_loss_check, held_out_check
-from launch.errors import UserError, guarded
+from launch.errors import UserError
+from launch.guard import guarded
 from launch.preflight.report import print_findings
 from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log

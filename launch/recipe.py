@@ -18,7 +18,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.errors import UserError, guarded
+from launch.errors import UserError
+from launch.guard import guarded
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.threads import threads_per_rank

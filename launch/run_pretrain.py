@@ -16,7 +16,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from launch.entry import prepare_process
-from launch.errors import guarded
+from launch.guard import guarded
 
 
 def main(argv: list[str]) -> None:

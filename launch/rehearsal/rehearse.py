@@ -62,7 +62,7 @@ def _import_paddle(flags: Flags, processes: int) -> str:
 
 def _train(module: str, argv: list[str], processes: int, rank: int) -> None:
     """What each rank does: the shared module's main, as the launcher would start it."""
-    from launch.errors import guarded
+    from launch.guard import guarded
 
     exit_code = guarded(importlib.import_module(f"launch.{module}").main, argv)
     if exit_code:

@@ -6,7 +6,7 @@ import io
 
 def pretrain(argv: list[str]) -> dict:
     """Run launch/run_pretrain.py's main as its script does: its exit code and what it said."""
-    from launch.errors import guarded
+    from launch.guard import guarded
     from launch.run_pretrain import main
 
     out, err = io.StringIO(), io.StringIO()
