@@ -213,7 +213,7 @@ def machine_facts(threads: int) -> dict:
         "vendor": processor.vendor if processor else "",
         "cores": os.cpu_count(),
         "threads": threads,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
     }
 
 
