@@ -40,8 +40,8 @@ def prepare(cpu_fast: str, processes: int) -> str:
     on all.
     processes: how many training processes share this machine's cores.
     Variables that are set already are left as they are. Returns one line that says what was chosen and why.
-    Raises UserError for another value of cpu_fast, when Paddle is imported already, or when something required
-    is not to be had here.
+    Raises UserError for another value of cpu_fast, when Paddle is imported already, or when something
+    required is not to be had here.
     """
     try:
         choice = switch(cpu_fast)

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
-sys.argv[1:] = ["auto"]
+
+from launch.cpu.settings import prepare  # noqa: E402
+
+prepare("auto", processes=1)
 
 import paddle  # noqa: E402
 import paddlenlp.transformers as families  # noqa: E402
@@ -19,7 +22,7 @@ from paddlenlp.transformers.llama import modeling  # noqa: E402
 from launch.cpu import attention, rms_norm, rotary  # noqa: E402
 from launch.cpu.by_shape import ByShape  # noqa: E402
 from launch.cpu.kernels import apply  # noqa: E402
-from tests.cpu.model_runs import batch, model  # noqa: E402  (prepares the settings before it imports Paddle)
+from tests.cpu.small_model import batch, model  # noqa: E402
 
 
 def difference(a: paddle.Tensor, b: paddle.Tensor) -> float:

@@ -10,17 +10,15 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from launch.cpu.settings import prepare
+from launch.cpu.settings import prepare  # noqa: E402
 
 prepare(sys.argv[1], processes=1)
 
 import numpy as np  # noqa: E402
 import paddle  # noqa: E402
-from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 from launch.cpu.kernels import apply  # noqa: E402
-
-VOCABULARY, LENGTH = 256, 32
+from tests.cpu.small_model import LENGTH, batch, model  # noqa: E402
 
 # Name of the run -> configuration beyond the common one.
 LAYOUTS = {
@@ -32,25 +30,6 @@ LAYOUTS = {
     "hooks": {"recompute_granularity": "full", "recompute_use_reentrant": False},
     "frozen_norms": {},
 }
-
-
-def model(seed: int = 0, **configuration) -> LlamaForCausalLM:
-    """Hidden size 64, 4 layers, random weights; those of the norms, too: ones hide a forgotten factor."""
-    paddle.seed(seed)
-    common = dict(
-        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64, seq_length=LENGTH,
-        use_fused_rms_norm=False,
-    )  # fmt: skip
-    made = LlamaForCausalLM(LlamaConfig(**{**common, **configuration}))
-    for name, weight in made.named_parameters():
-        if "norm" in name:
-            weight.set_value(paddle.normal(1.0, 0.1, weight.shape))
-    return made
-
-
-def batch(step: int, length: int = LENGTH) -> paddle.Tensor:
-    return paddle.to_tensor(np.random.RandomState(step).randint(0, VOCABULARY, (4, length + 1)))
 
 
 def train(layout: str, fast: bool) -> dict[str, np.ndarray]:
