@@ -28,7 +28,7 @@ from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log
 from launch.reporting.terminal_plot import plot_losses
 
-PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "class Test"]
+PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "    for line in "]
 VOCABULARY = 4096
 NEXT_COMMANDS = """\
 Next:
