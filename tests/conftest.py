@@ -1,8 +1,16 @@
 """Fixtures for all tests."""
 
+import os
+
 import pytest
 
 from tests.ranks import RankServer
+
+
+def pytest_configure():
+    """`make test ARGS=...` are pytest's arguments: recipes that tests start must not take them for theirs."""
+    for name in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")

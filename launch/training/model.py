@@ -23,6 +23,8 @@ COPIED_FLAGS = [
 def build_config(model_args, data_args, training_args, decisions):
     """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs."""
     values = load_config(model_args.model_name_or_path)
+    if model_args.continue_training:
+        _require_weights(model_args.model_name_or_path)
     config = getattr(transformers, family_of(values["model_type"]).config_class)(**values)
     for name in COPIED_FLAGS:
         setattr(config, name, getattr(training_args, name))
@@ -36,6 +38,15 @@ def build_config(model_args, data_args, training_args, decisions):
     return config
 
 
+def _require_weights(name: str) -> None:
+    """Raises UserError for a checked-in configuration's own name: weights have an owner, or a directory."""
+    if not Path(name).is_dir() and "/" not in name:
+        raise UserError(
+            f"--model_name_or_path: {name!r} is a configuration without weights. Give a model directory or a name with "
+            "its owner (facebook/llama-7b), or start from random weights: --continue_training 0."
+        )
+
+
 def build_model(config, model_args, training_args):
     """The model on its device, in the dtype of training, with random or loaded weights."""
     family = family_of(config.model_type)
@@ -45,12 +56,7 @@ def build_model(config, model_args, training_args):
     if not model_args.continue_training:
         return model_class._from_config(config, dtype=dtype)
     name = model_args.model_name_or_path
-    if not Path(name).is_dir() and "/" not in name:
-        raise UserError(
-            f"--model_name_or_path: {name!r} is a configuration without weights. Give a model directory or a name with "
-            "its owner (facebook/llama-7b), or start from random weights: --continue_training 0."
-        )
-    return model_class.from_pretrained(name, config=config, dtype=dtype)  # a name: from PaddleNLP's hub
+    return _load("model_name_or_path", name, lambda: model_class.from_pretrained(name, config=config, dtype=dtype))
 
 
 def speed_up(model, training_args) -> list[str]:
@@ -81,7 +87,19 @@ def load_tokenizer(model_args):
         if not model_args.continue_training or (model.is_dir() and not (model / "tokenizer_config.json").exists()):
             return None
         name = str(model)
-    return AutoTokenizer.from_pretrained(name)
+    flag = "tokenizer_name_or_path" if model_args.tokenizer_name_or_path else "model_name_or_path"
+    return _load(flag, name, lambda: AutoTokenizer.from_pretrained(name))
+
+
+def _load(flag: str, name: str, load):
+    """What `load` loads by a name, from a directory or PaddleNLP's hub. Raises UserError when neither has it."""
+    try:
+        return load()
+    except OSError as error:  # missing files, and every failure of a download
+        reason = str(error).splitlines()[0][:200]
+        raise UserError(
+            f"--{flag}: {name!r} cannot be loaded: {reason}. Give a directory that has it; a name needs the network."
+        ) from error
 
 
 def save_random_model(model_name_or_path: str, directory: Path, seed: int = 42) -> None:

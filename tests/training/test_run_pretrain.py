@@ -173,6 +173,11 @@ def test_a_configuration_without_weights_cannot_be_continued(ranks, corpus, tmp_
     assert "'llama-rehearsal' is a configuration without weights" in error and "--continue_training 0" in error
 
 
+def test_a_tokenizer_that_is_nowhere_is_named(ranks, corpus, tmp_path):
+    error = refused(ranks, argv(corpus, tmp_path / "out", tokenizer_name_or_path=tmp_path))
+    assert "--tokenizer_name_or_path" in error and "cannot be loaded" in error
+
+
 def test_impossible_values_are_refused_with_what_is_possible(ranks, corpus, tmp_path):
     error = refused(ranks, argv(corpus, tmp_path / "out", max_steps="ten", recompute_granularity="half"))
     assert "--max_steps found 'ten' fix: allowed: a whole number" in error
