@@ -25,7 +25,7 @@ setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards here)
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; "$$python" launch/doctor.py $(ARGS)
 
-demo: setup ## pretrain a small LLaMA on real text, from nothing (5 minutes)
+demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)

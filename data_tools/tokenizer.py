@@ -95,7 +95,7 @@ def load_tokenizer(directory: str | Path) -> sentencepiece.SentencePieceProcesso
                 ) from None
     raise DataError(
         f"{directory} has no tokenizer: looked for {' and '.join(MODEL_NAMES)}. Train one with "
-        f"`python -m data_tools.tokenizer --input FILES --output {directory} --vocab_size 32000`."
+        f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {directory} --vocab_size 32000`."
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from launch import preflight
 from launch.cpu.settings import prepare
 from launch.errors import UserError
+from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
 from launch.processes.flags import parse_flags
 from launch.processes.orphans import die_with_parent
@@ -19,6 +20,9 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     Raises UserError when a check fails.
     """
     die_with_parent()
+    if "--help" in argv:
+        print(flag_help(script))
+        sys.exit(0)
     _check(script, argv)
     flags = parse_flags(argv)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"

@@ -13,8 +13,7 @@ def guarded(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
     try:
         return main(argv) or 0
     except (UserError, DataError) as error:
-        if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":  # every rank found it; one says it
-            print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"error: {error}", file=sys.stderr, flush=True)  # of a rank: into its log; rank 0's is on the terminal
         return 2
     except KeyboardInterrupt:
         return 130

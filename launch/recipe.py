@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.preflight.help import flag_help
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.threads import threads_per_rank
@@ -62,6 +63,9 @@ class Run:
 
 def main(argv: list[str]) -> None:
     recipe = parse_recipe(argv)
+    if "help" in recipe.flags:
+        print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
+        return 0
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")

@@ -134,7 +134,7 @@ def _one_prefix(path: str) -> str:
 
 
 def _how_to_make(folder: str) -> str:
-    command = f"python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
+    command = f".venv/bin/python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
     return f"Make them from text: {command}"
 
 

@@ -33,7 +33,7 @@ HEADER = struct.Struct("<9sQBQQ")
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
-HOW_TO_MAKE = "To make it from text: python -m data_tools.tokenize --help."
+HOW_TO_MAKE = "To make it from text: .venv/bin/python -m data_tools.tokenize --help."
 
 BLOCK_TOKENS = 1 << 24
 KEY_WHOLE_BYTES = 64 << 20

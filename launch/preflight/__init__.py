@@ -28,6 +28,7 @@ def run(
     from launch.preflight.data import check_data
     from launch.preflight.flags import check_flags
     from launch.preflight.installed import check_installed
+    from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
     from launch.preflight.port import check_port
     from launch.processes.flags import parse_flags
@@ -40,7 +41,9 @@ def run(
         *check_installed(),
         *(check_cards(devices, gpu_memory_gb) if devices else []),
         *check_flags(script, flags),
+        *check_model(flags),
         *check_data(flags),
         *check_output(flags),
+        *check_resume(flags),
         *(check_port(master) if master else []),
     ]

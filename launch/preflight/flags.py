@@ -11,7 +11,8 @@ from launch.switches import ALIASES, CHOICES
 SCHEMA = Path(__file__).resolve().parent.parent / "models" / "flags.json"
 
 # The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
-BOOLEANS = ("yes", "true", "t", "y", "1", "no", "false", "f", "n", "0")
+YES = ("yes", "true", "t", "y", "1")
+BOOLEANS = (*YES, "no", "false", "f", "n", "0")
 
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:

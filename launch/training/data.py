@@ -29,7 +29,7 @@ def open_data(data_args, training_args, vocab_size: int) -> Splits:
             data_args.split,
             data_args.max_seq_length,
             training_args.seed,
-            cache_directory(data_args),
+            cache_directory(data_args, training_args.output_dir),
             vocab_size if rank() == 0 else None,
             wanted=tuple(name for name, wanted in needed.items() if wanted),
         )
@@ -39,12 +39,14 @@ def open_data(data_args, training_args, vocab_size: int) -> Splits:
     return Splits(train, valid)
 
 
-def cache_directory(data_args) -> Path:
-    """Where sample indices are kept: --data_cache, or index_cache beside the first corpus."""
+def cache_directory(data_args, output_dir: str) -> Path:
+    """Where sample indices are kept: --data_cache, or index_cache beside the first corpus or, if that is
+    read-only, in the output directory."""
     if data_args.data_cache:
         return Path(data_args.data_cache)
     _, prefix = find_corpora(" ".join(data_args.input_dir))[0]
-    return Path(os.path.dirname(prefix)) / "index_cache"
+    folder = Path(prefix).absolute().parent
+    return (folder if os.access(folder, os.W_OK) else Path(output_dir)) / "index_cache"
 
 
 class Head:

@@ -35,7 +35,7 @@ def test_a_folder_with_a_space_in_its_name(write, documents, tmp_path):
 
 def test_missing_data_name_the_path_and_the_command(tmp_path):
     with pytest.raises(
-        DataError, match=rf"no data at {tmp_path}/x: looked for .* python -m data_tools.tokenize .*/x/corpus"
+        DataError, match=rf"no data at {tmp_path}/x: looked for .* .venv/bin/python -m data_tools.tokenize .*/x/corpus"
     ):
         find_corpora(tmp_path / "x")
     with pytest.raises(DataError, match=rf"no data in {tmp_path}: looked for pairs X.bin and X.idx"):
