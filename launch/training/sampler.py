@@ -38,7 +38,8 @@ class SampleStream:
         """The sample at a position of the stream."""
         epoch, index = divmod(position, self.samples)
         if self._permutation[0] != epoch:
-            self._permutation = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.samples))
+            # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
+            self._permutation = (epoch, np.random.RandomState([self.seed, epoch]).permutation(self.samples))
         return int(self._permutation[1][index])
 
 

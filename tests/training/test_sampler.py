@@ -39,7 +39,7 @@ def test_every_layout_with_the_same_global_batch_sees_the_same_samples_in_each_s
 
 
 def test_the_order_is_that_of_numpys_generator_for_seed_and_epoch():
-    assert stream().sample_at(7 + 3) == np.random.default_rng([5, 1]).permutation(7)[3]
+    assert stream().sample_at(7 + 3) == np.random.RandomState([5, 1]).permutation(7)[3]
 
 
 def test_length_is_the_number_of_micro_batches_of_one_rank():
