@@ -37,7 +37,7 @@ def describe_steps(trainer) -> str:
     """Tokens a step, steps an epoch, epochs of this run; a warning where the data repeats."""
     args = trainer.args
     samples = len(trainer.train_dataset)
-    global_batch = trainer.global_batch
+    global_batch = args.global_batch
     epochs = args.max_steps * global_batch / samples
     line = (
         f"steps: {args.max_steps:,} of {trainer.throughput.tokens_per_step:,} tokens"

@@ -69,6 +69,11 @@ class PretrainingArguments(TrainingArguments):
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
         super().__post_init__()
 
+    @property
+    def global_batch(self) -> int:
+        """Samples an optimizer step, over all data ranks."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps * self.dataset_world_size
+
 
 class ArgumentParser(PdArgumentParser):
     """Upstream's parser without abbreviations, whose errors are ours."""

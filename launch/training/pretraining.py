@@ -14,15 +14,10 @@ from launch.training.trainer import PretrainTrainer
 
 def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
     """The Trainer of a pretraining run with its reports."""
-    global_batch = (
-        training_args.per_device_train_batch_size
-        * training_args.gradient_accumulation_steps
-        * training_args.dataset_world_size
-    )
     throughput = Throughput(
         shape=LlamaShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
-        tokens_per_step=global_batch * data_args.max_seq_length,
+        tokens_per_step=training_args.global_batch * data_args.max_seq_length,
         peak_flops=total(device_peak_flops(compute_dtype(training_args))),
     )
     return PretrainTrainer(

@@ -59,12 +59,6 @@ class PretrainTrainer(Trainer):
 
     # ---- order of samples
 
-    @property
-    def global_batch(self) -> int:
-        """Samples an optimizer step, over all data ranks."""
-        args = self.args
-        return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.dataset_world_size
-
     def _get_train_sampler(self) -> SampleStream:
         args = self.args
         return SampleStream(
@@ -140,7 +134,7 @@ class PretrainTrainer(Trainer):
     def _interval_record(self) -> dict:
         args, step, steps = self.args, self.state.global_step, self._interval_steps
         speed = self.throughput.measure(steps, self.clock.lap())
-        consumed_samples = step * self.global_batch
+        consumed_samples = step * args.global_batch
         return {
             "global_step": step,
             "progress": step / args.max_steps,
