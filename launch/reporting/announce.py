@@ -44,6 +44,14 @@ def describe_steps(trainer) -> str:
         f" ({global_batch} samples of {trainer.throughput.sequence_length}),"
         f" {samples / global_batch:,.1f} steps an epoch, {epochs:.2f} epochs"
     )
+    if hasattr(trainer.train_dataset, "samples_used"):
+        line += f"\n{describe_blend(trainer.train_dataset)}"
     if epochs > 1:
         line += f"\nwarning: --max_steps {args.max_steps} reads each sample {epochs:.1f} times"
     return line
+
+
+def describe_blend(blend) -> str:
+    """How much of each corpus an epoch of a weighted blend uses: the surplus of the larger ones is never seen."""
+    parts = [f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)]
+    return f"blend: an epoch uses {', '.join(parts)} samples of its corpora"

@@ -121,6 +121,15 @@ def test_repeated_data_is_announced(ranks, corpus, tmp_path):
     assert "warning: --max_steps 30 reads each sample 2.4 times" in said["stdout"]
 
 
+def test_a_blend_tells_how_much_of_each_corpus_it_uses(ranks, corpus, tmp_path):
+    make_corpus(str(tmp_path / "other"), vocab_size=1024, largest_id=1023)
+    blend = f"0.75 {corpus} 0.25 {tmp_path / 'other'}"
+    [said] = ranks(1, PRETRAIN, argv(blend, tmp_path / "out", max_steps=1))
+    assert said["exit_code"] == 0, said["stderr"]
+    # 99 training samples each: three of the first for one of the other until the first is used up
+    assert "blend: an epoch uses 99 of 99, 33 of 99 samples of its corpora" in said["stdout"]
+
+
 def test_an_unknown_flag_names_the_nearest(ranks, corpus, tmp_path):
     error = refused(ranks, argv(corpus, tmp_path / "out", max_stepz=3))
     assert "--max_stepz unknown flag" in error and "did you mean --max_steps?" in error
