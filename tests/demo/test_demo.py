@@ -60,6 +60,7 @@ def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     assert "make rehearse-pretrain-llama7b" in stdout and "make dashboard" in stdout
     assert "\033[" not in stdout, "colours outside a terminal"
     assert "Traceback" not in stdout
+    assert "WARNING" not in stdout, "a library says what tells a user nothing: see launch/reporting/quiet.py"
 
 
 def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
