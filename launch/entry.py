@@ -8,9 +8,11 @@ from launch.cpu.settings import prepare
 from launch.errors import UserError
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
-from launch.processes.flags import parse_flags
+from launch.preflight.situation import Situation
+from launch.processes.flags import Flags, parse_flags
 from launch.processes.orphans import die_with_parent
 from launch.reporting.quiet import import_paddle_quietly
+from launch.upstream import correct
 
 
 def prepare_process(script: str, argv: list[str]) -> list[str]:
@@ -23,14 +25,15 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     if "--help" in argv:
         print(flag_help(script))
         sys.exit(0)
-    _check(script, argv)
     flags = parse_flags(argv)
+    _check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
     processes = int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
     lines = []
     if on_cpu and "paddle" not in sys.modules:
         lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], processes))
     import_paddle_quietly()
+    correct()
     if on_cpu and processes > 1:
         from launch.rehearsal.collectives import install
 
@@ -38,9 +41,10 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     return lines
 
 
-def _check(script: str, argv: list[str]) -> None:
+def _check(script: str, flags: Flags) -> None:
     """The checks of launch.preflight, silent when all is well: a recipe has shown them before it started us."""
-    faults = [finding for finding in preflight.run(script, argv) if not finding.ok]
+    situation = Situation(script, flags, processes=int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
+    faults = [finding for finding in preflight.run(situation) if not finding.ok]
     if faults and _is_first_rank():
         print_findings(faults, sys.stderr)
     if faults:

@@ -170,13 +170,17 @@ def run(recipe: Recipe, run: Run) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
     from launch.preflight.report import print_findings
+    from launch.preflight.situation import Situation
 
     findings = preflight.run(
-        recipe.script,
-        flag_words(run.command.flags),
-        devices=run.command.devices,
-        gpu_memory_gb=run.gpu_memory_gb,
-        master=run.command.master,
+        Situation(
+            script=recipe.script,
+            flags=run.command.flags,
+            devices=run.command.devices,
+            gpu_memory_gb=run.gpu_memory_gb,
+            processes=run.command.processes,
+            master=run.command.master,
+        )
     )
     faults = [finding for finding in findings if not finding.ok]
     print("\n".join(run.notes), end="\n" if run.notes else "")

@@ -1,29 +1,18 @@
-"""All that can be checked before the first training process starts, without importing Paddle, in under a
-second.
+"""All that can be checked before the first training process starts, without importing Paddle, in under a second.
 
-    findings = run("launch/run_pretrain.py", ["--input_dir", "./data", ...], devices=("0", "1"))
+    findings = run(Situation("launch/run_pretrain.py", parse_flags(argv), devices=("0", "1"), processes=2))
 
 Each check is a small function in a file of its own that returns findings (launch.preflight.report). All are
 made, so that a user sees every fault at once.
 """
 
-from launch.errors import UserError
 from launch.preflight.report import Finding
+from launch.preflight.situation import Situation
 
 
-def run(
-    script: str,
-    argv: list[str],
-    *,
-    devices: tuple[str, ...] = (),
-    gpu_memory_gb: int = 0,
-    master: str | None = None,
-) -> list[Finding]:
-    """Check a run of a shared module with these flags.
-
-    devices: numbers of the cards it shall use, empty for a CPU; gpu_memory_gb: memory it needs on each, 0
-    where unknown; master: "host:port" where ranks of several machines meet.
-    """
+def run(situation: Situation) -> list[Finding]:
+    """All checks, in the order in which they are shown."""
+    # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
     from launch.preflight.cards import check_cards
     from launch.preflight.data import check_data
     from launch.preflight.flags import check_flags
@@ -31,19 +20,15 @@ def run(
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
     from launch.preflight.port import check_port
-    from launch.processes.flags import parse_flags
 
-    try:
-        flags = parse_flags(argv)
-    except UserError as error:
-        return [Finding(False, "flags", str(error), "see --help")]
+    flags = situation.flags
     return [
         *check_installed(),
-        *(check_cards(devices, gpu_memory_gb) if devices else []),
-        *check_flags(script, flags),
+        *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
+        *check_flags(situation.script, flags),
         *check_model(flags),
         *check_data(flags),
         *check_output(flags),
         *check_resume(flags),
-        *(check_port(master) if master else []),
+        *(check_port(situation.master) if situation.master else []),
     ]

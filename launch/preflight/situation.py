@@ -1,0 +1,25 @@
+"""What is about to start, as the checks see it."""
+
+from dataclasses import dataclass, field
+
+from launch.processes.flags import Flags
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One run of a shared module.
+
+    script:        path or name of the shared module
+    flags:         its flags, parsed
+    devices:       numbers of this machine's cards that it uses, empty for a CPU
+    gpu_memory_gb: memory it needs on each card, 0 where unknown
+    processes:     ranks of all nodes together
+    master:        "host:port" where the ranks meet, None for the launcher's own choice
+    """
+
+    script: str
+    flags: Flags = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    gpu_memory_gb: int = 0
+    processes: int = 1
+    master: str | None = None
