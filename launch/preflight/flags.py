@@ -1,23 +1,16 @@
 """Does the shared module know every flag, and can it read every value?"""
 
 import difflib
-import json
-from pathlib import Path
 
+from launch.models.flag_values import NO, YES, load_schema, split_words
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
 from launch.switches import ALIASES, CHOICES
 
-SCHEMA = Path(__file__).resolve().parent.parent / "models" / "flags.json"
-
-# The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
-YES = ("yes", "true", "t", "y", "1")
-BOOLEANS = (*YES, "no", "false", "f", "n", "0")
-
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:
     """One finding for each flag at fault; one for all when none is."""
-    known = json.loads(SCHEMA.read_text(encoding="utf-8"))[Path(script).stem]
+    known = load_schema(script)
     faults = [fault for name, words in flags.items() if (fault := _fault(name, words, known))]
     return faults or [Finding(True, "flags", f"{len(flags)}, all known")]
 
@@ -26,12 +19,17 @@ def _fault(name: str, words: list[str], known: dict) -> Finding | None:
     if name not in known:
         return None if _is_negation(name, words, known) else _unknown(name, known)
     expected = known[name]
-    for word in words:
-        allowed = _expectation(word, expected)
-        if allowed:
-            return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
     if not words and expected["type"] != "bool":
         return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected['type']})")
+    if len(words) > 1 and not expected.get("many"):
+        together = " ".join(words)
+        fix = f'--{name} "{together}"' if "words" in expected else f"--{name} {words[0]}"
+        return Finding(False, f"--{name}", f"found {len(words)} values: {together}", f"one value: {fix}")
+    for value in words:
+        for word in split_words(name, value) if "words" in expected else [value]:
+            allowed = _expectation(word, expected)
+            if allowed:
+                return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
     return None
 
 
@@ -51,7 +49,7 @@ def _expectation(word: str, expected: dict) -> str | None:
     """What a value should have been, None where it is right."""
     kind = expected["type"]
     if kind == "bool":
-        return None if word.lower() in BOOLEANS else "1 or 0 (true, false)"
+        return None if word.lower() in (*YES, *NO) else "1 or 0 (true, false)"
     if kind == "switch":
         return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
     if kind in ("int", "float"):
@@ -59,5 +57,5 @@ def _expectation(word: str, expected: dict) -> str | None:
             {"int": int, "float": float}[kind](word)
         except ValueError:
             return {"int": "a whole number", "float": "a number"}[kind]
-    choices = expected.get("choices")
+    choices = expected.get("choices") or expected.get("words")
     return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from launch.preflight.flags import YES
+from launch.models.flag_values import YES
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
 from launch.reporting.records import TRAIN_LOG

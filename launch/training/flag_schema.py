@@ -6,21 +6,42 @@ Run it after a change of launch/training/arguments.py or of the pinned paddlenlp
 """
 
 import argparse
+import ast
+import inspect
 import json
+import textwrap
 from enum import Enum
-from pathlib import Path
 
-FLAGS_FILE = Path(__file__).resolve().parent.parent / "models" / "flags.json"
+from launch.models.flag_values import SCHEMA
+
+# Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
+CHOICES = {
+    "device": ["cpu", "gpu"],
+    "fp16_opt_level": ["O0", "O1", "O2"],
+    "ckpt_quant_stage": ["O0", "O1", "O2"],
+    "hybrid_parallel_topo_order": ["pp_first", "sharding_first"],
+}
+# Flags of several words -> the name of the variable whose words TrainingArguments.__post_init__ checks in a loop.
+WORD_LISTS = {
+    "pipeline_parallel_config": "pipeline_parallel_config",
+    "sharding_parallel_config": "sharding_parallel_config",
+    "tensor_parallel_config": "mp_config",
+    "unified_checkpoint_config": "unified_checkpoint_config",
+}
 
 
 def schema() -> dict:
-    """{"run_pretrain": {flag: {"type", "default", "choices"?, "help"}}}, names without the leading dashes."""
+    """{"run_pretrain": {flag: {"type", "default", "help", "choices"?, "words"?, "many"?}}}, names without dashes.
+
+    choices: the values allowed. words: those that a value of several words may hold. many: true for several values.
+    """
     from launch.training.arguments import pretrain_parser
 
     return {"run_pretrain": _flags(pretrain_parser())}
 
 
 def _flags(parser) -> dict:
+    choices, words = CHOICES | _enum_choices(), _accepted_words()
     flags = {}
     for action in parser._actions:
         if isinstance(action, (argparse._HelpAction, argparse._StoreFalseAction)):  # --help and --no_X twins
@@ -32,9 +53,42 @@ def _flags(parser) -> dict:
             "default": default,
             "help": " ".join((action.help or "").split()),
         }
-        if action.choices:
-            flags[name]["choices"] = list(action.choices)
+        if action.choices or name in choices:
+            flags[name]["choices"] = list(action.choices or choices[name])
+        if name in words:
+            flags[name]["words"] = words[name]
+        if action.nargs == "+":
+            flags[name]["many"] = True
     return dict(sorted(flags.items()))
+
+
+def _enum_choices() -> dict[str, list[str]]:
+    """Flags that upstream types as text and turns into an enumeration, or looks up in a table, later."""
+    from paddlenlp.trainer.integrations import INTEGRATION_TO_CALLBACK
+    from paddlenlp.trainer.trainer_utils import OptimizerNames, SchedulerType
+
+    return {
+        "lr_scheduler_type": [one.value for one in SchedulerType],
+        "optim": [one.value for one in OptimizerNames],
+        "report_to": ["none", "all", *INTEGRATION_TO_CALLBACK],
+    }
+
+
+def _accepted_words() -> dict[str, list[str]]:
+    """The words that TrainingArguments accepts in a flag of several, from its own loops `if x not in [...]`."""
+    from paddlenlp.trainer import TrainingArguments
+    from paddlenlp.trainer.trainer_utils import ShardingOption
+
+    source = textwrap.dedent(inspect.getsource(TrainingArguments.__post_init__))
+    loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For)]
+    accepted = {}  # the first loop over a variable: a later one is for automatic parallelism
+    for loop in sorted(loops, key=lambda loop: loop.lineno):
+        for compared in ast.walk(loop):
+            match compared:
+                case ast.Compare(ops=[ast.NotIn()], comparators=[ast.List() as allowed]):
+                    accepted.setdefault(ast.unparse(loop.iter), ast.literal_eval(allowed))
+    words = {flag: list(dict.fromkeys(accepted[variable])) for flag, variable in WORD_LISTS.items()}
+    return words | {"sharding": [option.value for option in ShardingOption]}
 
 
 def render() -> str:
@@ -42,5 +96,5 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    FLAGS_FILE.write_text(render(), encoding="utf-8")
-    print(f"{FLAGS_FILE.name}: {sum(len(flags) for flags in schema().values())} flags")
+    SCHEMA.write_text(render(), encoding="utf-8")
+    print(f"{SCHEMA.name}: {sum(len(flags) for flags in schema().values())} flags")

@@ -39,6 +39,9 @@ def told(findings: list[Finding]) -> tuple[bool, str, str]:
         ("use_flash_attention", ["auto"]),
         ("recompute_granularity", ["full_attn"]),
         ("sharding", ["stage2"]),
+        ("sharding", ["stage2 offload"]),
+        ("input_dir", ["0.7", "a", "0.3", "b"]),
+        ("pipeline_parallel_config", ["disable_p2p_cache_shape,enable_timer"]),
     ],
 )
 def test_flag_that_is_right(flag, words):
@@ -58,6 +61,56 @@ def test_flag_that_is_right(flag, words):
         ("use_flash_attention", ["sometimes"], "found 'sometimes'", "allowed: auto, on, off, required"),
         ("recompute_granularity", ["half"], "found 'half'", "allowed: full, full_attn, core_attn"),
         ("max_steps", [], "found no value", "--max_steps VALUE (int)"),
+        ("max_steps", ["10", "20"], "found 2 values: 10 20", "one value: --max_steps 10"),
+        ("sharding", ["stage2", "offload"], "found 2 values: stage2 offload", 'one value: --sharding "stage2 offload"'),
+        ("sharding", ["stage4"], "found 'stage4'", "allowed: stage1, stage2, stage3, offload"),
+        (
+            "lr_scheduler_type",
+            ["cosinus"],
+            "found 'cosinus'",
+            "allowed: linear, cosine, constant, constant_with_warmup, polynomial",
+        ),
+        ("evaluation_strategy", ["step"], "found 'step'", "allowed: no, steps, epoch"),
+        ("fp16_opt_level", ["2"], "found '2'", "allowed: O0, O1, O2"),
+        ("device", ["cuda"], "found 'cuda'", "allowed: cpu, gpu"),
+        ("report_to", ["mlflow"], "found 'mlflow'", "allowed: none, all, visualdl, autonlp, wandb, tensorboard"),
+        (
+            "optim",
+            ["sgd"],
+            "found 'sgd'",
+            "allowed: adamw, adafactor, adamw_mini, adamw_custom, adamw_16bit_moment",
+        ),
+        (
+            "unified_checkpoint_config",
+            ["enable_all_options async_saving"],
+            "found 'async_saving'",
+            "allowed: skip_save_model_weight, master_weight_compatible, remove_master_weight, async_save, "
+            "enable_all_options, ignore_merge_optimizer",
+        ),
+        (
+            "tensor_parallel_config",
+            ["enable_mp_async_allreduce sync_params"],
+            "found 'sync_params'",
+            "allowed: enable_mp_async_allreduce, enable_mp_skip_c_identity, enable_mp_fused_linear_param_grad_add, "
+            "enable_sp_async_reduce_scatter, enable_delay_scale_loss, sync_param, sync_grad, sync_moment",
+        ),
+        (
+            "pipeline_parallel_config",
+            ["disable_p2p_cache_shape, enable_timer"],  # upstream cuts at the comma and keeps the space
+            "found ' enable_timer'",
+            "allowed: disable_p2p_cache_shape, disable_partial_send_recv, enable_delay_scale_loss, "
+            "enable_dp_comm_overlap, enable_sharding_comm_overlap, enable_timer, enable_release_grads, "
+            "enable_clear_every_step_cache, enable_overlap_p2p_comm, disable_batch_p2p_comm, "
+            "best_unbalanced_scheduler, use_dualpipev",
+        ),
+        (
+            "sharding_parallel_config",
+            ["enable_stage3_overlap"],
+            "found 'enable_stage3_overlap'",
+            "allowed: enable_stage1_tensor_fusion, enable_stage1_overlap, enable_stage2_overlap, split_param, "
+            "disable_stage1_reduce_avg, enable_stage1_broadcast_overlap, enable_stage1_allgather_overlap, "
+            "enable_release_grads, enable_fuse_optimizer_states",
+        ),
     ],
 )
 def test_flag_at_fault(flag, words, found, fix):

@@ -1,0 +1,72 @@
+"""The checked-in flag schema (flags.json), and what the words of a command line mean by it."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+SCHEMA = Path(__file__).resolve().parent / "flags.json"
+
+# The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
+YES = ("yes", "true", "t", "y", "1")
+NO = ("no", "false", "f", "n", "0")
+
+Flags = dict[str, list[str]]  # as launch.processes.flags.Flags
+
+
+@lru_cache
+def _schemas() -> dict:
+    return json.loads(SCHEMA.read_text(encoding="utf-8"))
+
+
+def load_schema(script: str) -> dict:
+    """{flag: {"type", "default", "help", "choices"?, "words"?, "many"?}} of a shared module, by its path or name."""
+    return _schemas()[Path(script).stem]
+
+
+def split_words(flag: str, value: str) -> list[str]:
+    """The words of a flag that holds several. Upstream cuts its *_parallel_config at commas, if there is one, else
+    at spaces (paddlenlp/trainer/trainer_utils.py, split_parallel_config); the others at spaces."""
+    if flag.endswith("_parallel_config") and "," in value:
+        return value.split(",")
+    return value.split()
+
+
+class FlagValues:
+    """Values of a shared module's flags as attributes: as stated, else the default.
+
+    `values.lora` is None for a flag that this shared module does not have. A word that cannot be read counts as not
+    stated: the check of the flags tells it.
+    """
+
+    def __init__(self, script: str, flags: Flags):
+        self._known = load_schema(script)
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._known:
+            return None
+        expected = self._known[name]
+        if f"no_{name}" in self._flags and name not in self._flags:
+            return False
+        if name not in self._flags:
+            return expected["default"]
+        return _read(expected, self._flags[name])
+
+    def given(self, name: str) -> bool:
+        return name in self._flags
+
+    def words(self, name: str) -> list[str]:
+        """The words of a flag such as --pipeline_parallel_config; none where it is not stated."""
+        value = getattr(self, name)
+        return split_words(name, value) if value else []
+
+
+def _read(expected: dict, words: list[str]) -> Any:
+    kind = expected["type"]
+    if kind == "bool":
+        return not words or words[0].lower() in YES
+    try:
+        return {"int": int, "float": float}[kind](words[0]) if kind in ("int", "float") else " ".join(words)
+    except (ValueError, IndexError):
+        return expected["default"]
