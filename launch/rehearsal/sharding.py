@@ -13,9 +13,13 @@ from launch.rehearsal.custom_device import with_cpu_as_custom_device
 from launch.upstream.module_view import ModuleView
 
 
+STAGE3_SEGMENT_SIZE = 2**10  # elements: below every matrix of a tiny model, above its norms
+
+
 def install() -> None:
     accept_the_cpu()
     copy_before_clearing()
+    set_stage3_segment_size(STAGE3_SEGMENT_SIZE)
 
 
 def accept_the_cpu() -> None:

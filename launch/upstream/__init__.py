@@ -6,7 +6,7 @@ process and may be called twice. CORRECTIONS names those that every training pro
 
 import importlib
 
-CORRECTIONS: tuple[str, ...] = ()
+CORRECTIONS: tuple[str, ...] = ("stage3_weight_decay",)
 
 
 def correct() -> None:
