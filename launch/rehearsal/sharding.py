@@ -12,7 +12,6 @@ from paddle.distributed.sharding import group_sharded
 from launch.rehearsal.custom_device import with_cpu_as_custom_device
 from launch.upstream.module_view import ModuleView
 
-
 STAGE3_SEGMENT_SIZE = 2**10  # elements: below every matrix of a tiny model, above its norms
 
 

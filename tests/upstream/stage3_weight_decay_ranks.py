@@ -21,7 +21,10 @@ def step_without_gradient(corrected: bool) -> dict:
     for parameter in layer.parameters():
         parameter.set_value(paddle.ones_like(parameter))
     optimizer = paddle.optimizer.AdamW(
-        0.5, parameters=layer.parameters(), weight_decay=0.2, apply_decay_param_fun=lambda name: name == layer.weight.name
+        learning_rate=0.5,
+        weight_decay=0.2,
+        parameters=layer.parameters(),
+        apply_decay_param_fun=lambda name: name == layer.weight.name,
     )
     model, optimizer, _ = group_sharded_parallel(layer, optimizer, "p_g_os", group=dist.get_group())
     sliced = [hasattr(parameter, "fw_storage") for parameter in layer.parameters()]
