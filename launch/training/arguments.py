@@ -6,6 +6,7 @@ whatever must be in place before that (launch/rehearsal) first.
 
 import contextlib
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import List
 
@@ -53,8 +54,46 @@ class DataArguments:
     )
 
 
+@dataclass(frozen=True)
+class AdapterArguments:
+    lora: bool = field(default=False, metadata={"help": "Train low-rank adapters, the model's own weights frozen."})
+    lora_rank: int = field(default=8, metadata={"help": "Rank r of the adapters."})
+    lora_alpha: float = field(
+        default=None, metadata={"help": "Their product counts alpha / r times. Default: 2 r, PaddleNLP's own."}
+    )
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout on what the adapters read."})
+    lora_target_modules: List[str] = field(
+        default=None,
+        metadata={"help": "Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."},
+    )
+
+
+@dataclass(frozen=True)
+class FinetuningDataArguments:
+    dataset_name_or_path: List[str] = field(
+        metadata={"help": "Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."}
+    )
+    prompt_column: str = field(
+        default=None, metadata={"help": "Key of the question in each row. Default: found in the first rows."}
+    )
+    response_column: str = field(
+        default=None, metadata={"help": "Key of the answer in each row. Default: found in the first rows."}
+    )
+    chat_template: str = field(
+        default=None,
+        metadata={"help": "How turns become text. Default: plain for pairs, the model family's for dialogues."},
+    )
+    src_length: int = field(default=1024, metadata={"help": "Tokens of a question, at most: its end is kept."})
+    max_length: int = field(default=2048, metadata={"help": "Tokens of a sample, at most."})
+    max_broken_rows: int = field(
+        default=0, metadata={"help": "Rows that cannot be read and are left out, at most; more stop the run."}
+    )
+
+
 @dataclass
-class PretrainingArguments(TrainingArguments):
+class RunArguments(TrainingArguments):
+    """What upstream's TrainingArguments say, and our own additions, for both shared modules."""
+
     min_learning_rate: float = field(default=0.0, metadata={"help": "Where a cosine or linear schedule ends."})
     decay_steps: int = field(
         default=-1, metadata={"help": "Steps until min_learning_rate is reached. Default: max_steps."}
@@ -86,16 +125,31 @@ class ArgumentParser(PdArgumentParser):
 
 
 def pretrain_parser() -> ArgumentParser:
-    return ArgumentParser([ModelArguments, DataArguments, PretrainingArguments])
+    return ArgumentParser([ModelArguments, DataArguments, RunArguments])
 
 
-def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, PretrainingArguments]:
+def finetune_parser() -> ArgumentParser:
+    return ArgumentParser([ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments])
+
+
+def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, RunArguments]:
     """Parse the flags of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
-            model, data, training = pretrain_parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
-    except (ValueError, AssertionError) as error:
-        raise UserError(str(error)) from error
+    model, data, training = _parse(pretrain_parser, argv)
     if training.do_train and training.max_steps <= 0:
         raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
     return model, data, training
+
+
+def parse_finetune(
+    argv: list[str],
+) -> tuple[ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments]:
+    """Parse the flags of finetune_generation.py. Raises UserError for unknown flags and impossible values."""
+    return _parse(finetune_parser, argv)
+
+
+def _parse(parser: Callable[[], ArgumentParser], argv: list[str]) -> tuple:
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
+            return parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
+    except (ValueError, AssertionError) as error:
+        raise UserError(str(error)) from error

@@ -31,13 +31,13 @@ WORD_LISTS = {
 
 
 def schema() -> dict:
-    """{"run_pretrain": {flag: {"type", "default", "help", "choices"?, "words"?, "many"?}}}, names without dashes.
+    """{script: {flag: {"type", "default", "help", "choices"?, "words"?, "many"?}}}, names without dashes.
 
     choices: the values allowed. words: those that a value of several words may hold. many: true for several values.
     """
-    from launch.training.arguments import pretrain_parser
+    from launch.training.arguments import finetune_parser, pretrain_parser
 
-    return {"run_pretrain": _flags(pretrain_parser())}
+    return {"run_pretrain": _flags(pretrain_parser()), "finetune_generation": _flags(finetune_parser())}
 
 
 def _flags(parser) -> dict:
