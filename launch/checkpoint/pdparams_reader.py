@@ -1,0 +1,148 @@
+"""Where the arrays of a .pdparams file lie: read without a general unpickler, and without reading the arrays.
+
+    tensors = read_pdparams("model_state.pdparams")
+    tensors["lm_head.weight"].open()        # a memory-mapped array
+
+`paddle.save` pickles {name: numpy array}. A pickle may run any program when it is loaded; this reader takes the few
+opcodes that arrays need, imports nothing that the file names, and notes where the bytes of an array are instead of
+reading them. Whatever else a file holds is refused.
+"""
+
+import pickle
+from pathlib import Path
+from typing import BinaryIO
+
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.errors import UserError
+
+# What paddle.save adds to a state dictionary: Paddle's own names of the parameters.
+STRUCTURED_NAMES = "StructuredToParameterName@@"
+HOW_TO_HAVE_ARRAYS = "Where you trust the file, load it with paddle and save the model as safetensors."
+# numpy's codes of dtypes. NumPy lacks bfloat16: Paddle saves its bits as uint16, a dtype that no weights have.
+DTYPES = {
+    "f8": "float64",
+    "f4": "float32",
+    "f2": "float16",
+    "u2": "bfloat16",
+    "i8": "int64",
+    "i4": "int32",
+    "i2": "int16",
+    "i1": "int8",
+    "u1": "uint8",
+    "b1": "bool",
+}
+OPCODES = (
+    "PROTO FRAME STOP MARK POP POP_MARK EMPTY_DICT SETITEM SETITEMS DICT EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE "
+    "TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINUNICODE SHORT_BINUNICODE "
+    "BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE GLOBAL STACK_GLOBAL REDUCE BUILD"
+).split()
+
+
+def read_pdparams(path: str | Path) -> dict[str, StoredTensor]:
+    """The tensors of a file by name.
+
+    Raises UserError where the file is cut off or holds anything but named arrays.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        try:
+            state = _ArraysOnly(file).load()
+        except _Refused as refused:
+            raise UserError(f"{path}: refused: it holds {refused}, not only arrays. {HOW_TO_HAVE_ARRAYS}") from None
+        except Exception:  # a damaged pickle fails in any way there is
+            raise UserError(f"{path}: not a file of paddle.save, or damaged. Copy or download it again.") from None
+    if not isinstance(state, dict):
+        raise UserError(f"{path}: refused: it holds no dictionary of arrays. {HOW_TO_HAVE_ARRAYS}")
+    size = path.stat().st_size
+    return {name: _stored(path, name, value, size) for name, value in state.items() if name != STRUCTURED_NAMES}
+
+
+def _stored(path: Path, name: str, value: object, size: int) -> StoredTensor:
+    if isinstance(value, tuple) and len(value) == 2:  # a Parameter is saved as (Paddle's name, array)
+        value = value[1]
+    if not isinstance(value, _Array) or not value.is_whole():
+        raise UserError(f"{path}: refused: {name!r} is no array of numbers in row-major order. {HOW_TO_HAVE_ARRAYS}")
+    tensor = StoredTensor(path, DTYPES[value.dtype.code], value.shape, value.bytes.offset)
+    if tensor.nbytes != value.bytes.length or tensor.offset + tensor.nbytes > size:
+        raise UserError(f"{path}: {name!r} has {value.bytes.length:,} bytes, its shape says {tensor.nbytes:,}.")
+    return tensor
+
+
+class _Refused(Exception):
+    """Something in a pickle that is not an array."""
+
+
+class _Bytes:
+    """Where some bytes lie in the file."""
+
+    def __init__(self, offset: int, length: int):
+        self.offset = offset
+        self.length = length
+
+
+class _Dtype:
+    """Stands in for numpy.dtype: dtype("f4", False, True), then its state with the byte order."""
+
+    def __init__(self, code: str, *_):
+        self.code = code
+        self.order = ""
+
+    def __setstate__(self, state: tuple) -> None:
+        self.order = state[1]
+
+
+class _Array:
+    """Stands in for numpy.ndarray as its pickle makes it: _reconstruct(...), then its state."""
+
+    def __init__(self, *_):
+        self.bytes = None
+
+    def __setstate__(self, state: tuple) -> None:
+        _, self.shape, self.dtype, self.column_major, self.bytes = state
+
+    def is_whole(self) -> bool:
+        return (
+            isinstance(self.bytes, _Bytes)
+            and isinstance(self.dtype, _Dtype)
+            and self.dtype.code in DTYPES
+            and self.dtype.order != ">"
+            and all(isinstance(length, int) and length >= 0 for length in self.shape)
+            and not (self.column_major and len(self.shape) > 1)
+        )
+
+
+# What the file names, and what it gets. ndarray and tuple are only ever arguments, or called with arrays.
+STAND_INS = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("collections", "OrderedDict"): dict,
+    ("builtins", "tuple"): tuple,
+    ("__builtin__", "tuple"): tuple,
+}
+
+
+class _ArraysOnly(pickle._Unpickler):
+    """pickle's reader in Python, for OPCODES and STAND_INS alone; bytes are left where they are."""
+
+    def __init__(self, file: BinaryIO):
+        super().__init__(file)
+        self.file = file
+
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) not in STAND_INS:
+            raise _Refused(f"{module}.{name}")
+        return STAND_INS[module, name]
+
+    def _note_bytes(self, length_bytes: int) -> None:
+        length = int.from_bytes(self.read(length_bytes), "little")
+        frame = self._unframer.current_frame  # what the reader holds of the file, None between frames
+        ahead = len(frame.getbuffer()) - frame.tell() if frame else 0
+        self.append(_Bytes(self.file.tell() - ahead, length))
+        (frame if ahead else self.file).seek(length, 1)
+
+    dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in OPCODES}
+    dispatch[pickle.SHORT_BINBYTES[0]] = lambda self: self._note_bytes(1)
+    dispatch[pickle.BINBYTES[0]] = lambda self: self._note_bytes(4)
+    dispatch[pickle.BINBYTES8[0]] = lambda self: self._note_bytes(8)

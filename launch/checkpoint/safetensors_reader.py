@@ -1,0 +1,72 @@
+"""Where the tensors of a safetensors file lie, from its header alone: no tensor is read, and no Paddle needed.
+
+    tensors, metadata = read_header("model.safetensors")
+    tensors["lm_head.weight"].open()        # a memory-mapped array
+
+The format (https://huggingface.co/docs/safetensors): uint64 size of the header, little endian; the header, JSON
+{name: {"dtype", "shape", "data_offsets": [first, last] behind the header}, "__metadata__": {...}}; the tensors.
+"""
+
+import json
+import struct
+from pathlib import Path
+
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.errors import UserError
+
+METADATA = "__metadata__"
+AGAIN = "Copy or download the file again."
+LARGEST_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones, too
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+
+
+def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """(tensors by name, metadata) of a safetensors file.
+
+    Raises UserError where the file is none, is truncated, or its header does not agree with its size.
+    """
+    path = Path(path)
+    header, data_start = _read_json(path)
+    metadata = header.pop(METADATA, {})
+    tensors, ends = {}, [data_start]
+    for name, entry in header.items():
+        try:
+            first, last = entry["data_offsets"]
+            tensor = StoredTensor(path, DTYPES[entry["dtype"]], tuple(entry["shape"]), data_start + first)
+            agrees = 0 <= first <= last == first + tensor.nbytes
+        except (KeyError, TypeError, ValueError):
+            agrees = False
+        if not agrees:
+            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {entry}. {AGAIN}")
+        tensors[name] = tensor
+        ends.append(data_start + last)
+    found = path.stat().st_size
+    if found != max(ends):
+        raise UserError(f"{path}: {found:,} bytes, its header says {max(ends):,}. {AGAIN}")
+    return tensors, metadata
+
+
+def _read_json(path: Path) -> tuple[dict, int]:
+    """(the header, where the tensors begin)"""
+    with open(path, "rb") as file:
+        prefix = file.read(8)
+        size = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        text = file.read(size) if size <= LARGEST_HEADER else b""
+    try:
+        header = json.loads(text) if len(text) == size else None
+    except ValueError:
+        header = None
+    if not isinstance(header, dict):
+        raise UserError(f"{path}: not a safetensors file, or cut off in its header. {AGAIN}")
+    return header, 8 + size

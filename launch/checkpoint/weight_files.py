@@ -1,0 +1,88 @@
+"""The tensors of a model directory, from the headers of its weights files: no tensor is read, and no Paddle needed.
+
+    weights = find_weights("checkpoints/llama-7b")          # {"lm_head.weight": StoredTensor, ...}
+
+Understood, in this order: safetensors and .pdparams, each as one file or as several with an index.
+"""
+
+import json
+from pathlib import Path
+
+from launch.checkpoint.pdparams_reader import read_pdparams
+from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.errors import UserError
+
+# As paddlenlp names them (paddlenlp/utils/env.py). The first that is there is read.
+INDEX_FILES = ("model.safetensors.index.json", "model_state.pdparams.index.json")
+WEIGHT_FILES = ("model.safetensors", "model_state.pdparams")
+TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+# What one rank of a tensor or pipeline parallel run of paddlenlp saves: a part of the model.
+PART_PATTERN = "model_state.*.pdparams"
+
+
+def find_weights(directory: str | Path) -> dict[str, StoredTensor]:
+    """The model's tensors by name.
+
+    Raises UserError where there are none, a file is missing, damaged or not what the index says, or where they are
+    in Hugging Face's layout.
+    """
+    directory = Path(directory)
+    for index, single in zip(INDEX_FILES, WEIGHT_FILES, strict=True):
+        if (directory / index).is_file():
+            return _read_indexed(directory / index)
+        if (directory / single).is_file():
+            return _read_file(directory / single)
+    raise UserError(_why_none(directory))
+
+
+def _read_indexed(index: Path) -> dict[str, StoredTensor]:
+    """The tensors of all files that an index lists, each from the file that it says."""
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{index}: not an index of weights files: no 'weight_map'. Copy it again.") from None
+    missing = [name for name in files if not (index.parent / name).is_file()]
+    if missing:
+        raise UserError(f"{index.parent}: {listed(missing)} missing, of {len(files)} files in {index.name}. Copy them.")
+    found = {name: _read_file(index.parent / name) for name in files}
+    strays = [tensor for tensor, file in places.items() if tensor not in found[file]]
+    if strays:
+        raise UserError(f"{index}: {listed(strays)} not in the files it names. Copy all files of one model again.")
+    return {tensor: found[file][tensor] for tensor, file in places.items()}
+
+
+def _read_file(path: Path) -> dict[str, StoredTensor]:
+    if path.suffix == ".pdparams":
+        return read_pdparams(path)
+    tensors, metadata = read_header(path)
+    if metadata.get("format") == "pt":
+        raise UserError(_torch_layout(path))
+    return tensors
+
+
+def _why_none(directory: Path) -> str:
+    for name in TORCH_FILES:
+        if (directory / name).is_file():
+            return _torch_layout(directory / name)
+    parts = sorted(directory.glob(PART_PATTERN))
+    if parts:
+        return (
+            f"{directory}: {parts[0].name} is one rank's part of a model ({len(parts)} such files). Give a directory "
+            "with whole weights: train with --unified_checkpoint 1, which saves them."
+        )
+    return f"{directory}: no weights: looked for {', '.join(WEIGHT_FILES)} and their index files."
+
+
+def _torch_layout(path: Path) -> str:
+    return (
+        f"{path}: the weights are in Hugging Face's layout (torch's names, matrices transposed). "
+        f"Convert them first: make import MODEL={path.parent}"
+    )
+
+
+def listed(names: list[str], shown: int = 10) -> str:
+    """The first names, and how many there are if more."""
+    more = f", ... ({len(names)} in all)" if len(names) > shown else ""
+    return ", ".join(map(str, names[:shown])) + more
