@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from launch.models.arithmetic import LlamaShape
+from launch.models.arithmetic import ModelShape
 from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
 
@@ -14,7 +14,7 @@ HELD_OUT_MARGIN_NATS = 1.5
 
 def first_loss_check(first_loss: float, model: Path | str) -> Finding:
     """The loss before the first update lies where random weights put it: ln V + h sigma^2 / 2, within 3 %."""
-    expected = LlamaShape.from_config(load_config(str(model))).first_loss
+    expected = ModelShape.from_config(load_config(str(model))).first_loss
     deviation = first_loss / expected - 1
     ok = abs(deviation) <= FIRST_LOSS_TOLERANCE
     return Finding(

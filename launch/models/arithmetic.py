@@ -3,51 +3,49 @@
 import math
 from dataclasses import dataclass
 
+from launch.models.parameters import (
+    HEAD,
+    LINEAR,
+    WORD,
+    Parameter,
+    attention_heads,
+    key_value_heads,
+    layers,
+    parameters,
+)
+
 
 @dataclass(frozen=True)
-class LlamaShape:
-    """The sizes of a LLaMA-like decoder: RMSNorm, SwiGLU, no biases, rotary positions."""
+class ModelShape:
+    """The sizes of a model of any family, under the same names for all.
+
+    parameters: all of them, a tied head counted once. matmul_parameters: those that multiply every token: the layers'
+    matrices and the output head, not the input embedding. head_std: standard deviation of the head's random weights.
+    """
 
     vocab_size: int
     hidden_size: int
-    intermediate_size: int
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
-    tie_word_embeddings: bool
-    initializer_range: float
+    parameters: int
+    matmul_parameters: int
+    head_std: float
 
     @classmethod
-    def from_config(cls, config: dict) -> "LlamaShape":
-        heads = config["num_attention_heads"]
+    def from_config(cls, config: dict) -> "ModelShape":
+        """From a configuration as launch/models/configs has it or paddlenlp writes it."""
+        tensors = parameters(config)
         return cls(
             vocab_size=config["vocab_size"],
             hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_hidden_layers=config["num_hidden_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=config.get("num_key_value_heads") or heads,
-            tie_word_embeddings=config.get("tie_word_embeddings", False),
-            initializer_range=config.get("initializer_range", 0.02),
+            num_hidden_layers=layers(config),
+            num_attention_heads=attention_heads(config),
+            num_key_value_heads=key_value_heads(config),
+            parameters=sum(one.size for one in tensors),
+            matmul_parameters=sum(one.size for one in tensors if one.kind == LINEAR) + _head(tensors).size,
+            head_std=_head_std(config),
         )
-
-    @property
-    def parameters(self) -> int:
-        """All parameters: both embeddings (one if tied), every layer and the last norm."""
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        norms = self.hidden_size * (2 * self.num_hidden_layers + 1)
-        return embeddings + norms + self.num_hidden_layers * self._matrices_per_layer
-
-    @property
-    def matmul_parameters(self) -> int:
-        """Parameters that multiply every token: the layers' matrices and the output head, not the input embedding."""
-        return self.num_hidden_layers * self._matrices_per_layer + self.vocab_size * self.hidden_size
-
-    @property
-    def _matrices_per_layer(self) -> int:
-        key_value_size = self.hidden_size * self.num_key_value_heads // self.num_attention_heads
-        attention = 2 * self.hidden_size * self.hidden_size + 2 * self.hidden_size * key_value_size
-        return attention + 3 * self.hidden_size * self.intermediate_size
 
     def training_flops_per_token(self, sequence_length: int, attention: bool) -> int:
         """Floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L h s.
@@ -68,4 +66,16 @@ class LlamaShape:
         The last norm gives the head inputs of unit mean square, so each logit is normal with variance h sigma^2
         (sigma: the head's standard deviation) and the mean of ln sum exp exceeds ln V by half of that variance.
         """
-        return math.log(self.vocab_size) + self.hidden_size * self.initializer_range**2 / 2
+        return math.log(self.vocab_size) + self.hidden_size * self.head_std**2 / 2
+
+
+def _head(tensors: list[Parameter]) -> Parameter:
+    """The output head: the word embedding where it is shared."""
+    return next((one for one in tensors if one.kind == HEAD), None) or next(one for one in tensors if one.kind == WORD)
+
+
+def _head_std(config: dict) -> float:
+    """Both ChatGLMs draw their head by Xavier's rule, the others with initializer_range."""
+    if config["model_type"] in ("chatglm", "chatglm_v2"):
+        return math.sqrt(2 / (config["vocab_size"] + config["hidden_size"]))
+    return config.get("initializer_range", 0.02)

@@ -4,7 +4,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from launch.models.arithmetic import LlamaShape
+from launch.models.arithmetic import ModelShape
 
 
 class TrainingClock:
@@ -38,7 +38,7 @@ class Throughput:
     the dtype of training.
     """
 
-    shape: LlamaShape
+    shape: ModelShape
     sequence_length: int
     tokens_per_step: int
     peak_flops: float

@@ -2,7 +2,7 @@
 
 import time
 
-from launch.models.arithmetic import LlamaShape
+from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import JsonLinesReport, LogLastStep, TerminalReport
 from launch.reporting.summary import command_line, git_revision, package_versions, topology, write_summary
 from launch.reporting.throughput import Throughput
@@ -15,7 +15,7 @@ from launch.training.trainer import PretrainTrainer
 def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
     """The Trainer of a pretraining run with its reports."""
     throughput = Throughput(
-        shape=LlamaShape.from_config(model.config.to_dict()),
+        shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
         tokens_per_step=training_args.global_batch * data_args.max_seq_length,
         peak_flops=total(device_peak_flops(compute_dtype(training_args))),

@@ -5,13 +5,13 @@ import math
 import pytest
 
 from launch.errors import UserError
-from launch.models.arithmetic import LlamaShape
+from launch.models.arithmetic import ModelShape
 from launch.models.families import FAMILIES, family_of
 from launch.models.named_configs import config_names, find_config, load_config
 
 
-def shape(name: str) -> LlamaShape:
-    return LlamaShape.from_config(load_config(name))
+def shape(name: str) -> ModelShape:
+    return ModelShape.from_config(load_config(name))
 
 
 def test_llama_7b_has_the_published_number_of_parameters():
@@ -22,7 +22,7 @@ def test_parameters_with_grouped_query_attention_and_tied_embeddings():
     config = load_config("llama-rehearsal") | {"num_key_value_heads": 2, "tie_word_embeddings": True}
     h, ffn, layers, vocab = 64, 176, 4, 1024
     per_layer = 2 * h * h + 2 * h * (h // 2) + 3 * h * ffn + 2 * h
-    assert LlamaShape.from_config(config).parameters == vocab * h + layers * per_layer + h
+    assert ModelShape.from_config(config).parameters == vocab * h + layers * per_layer + h
 
 
 def test_flops_are_six_per_matmul_parameter_and_twelve_l_h_s_for_attention():

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from launch.models.arithmetic import LlamaShape
+from launch.models.arithmetic import ModelShape
 from launch.models.named_configs import load_config
 from launch.reporting.throughput import Throughput, TrainingClock
 
 
 def test_throughput_divides_by_the_arithmetic_of_the_model():
-    shape = LlamaShape.from_config(load_config("llama-7b"))
+    shape = ModelShape.from_config(load_config("llama-7b"))
     speed = Throughput(shape, sequence_length=2048, tokens_per_step=16384, peak_flops=8 * 312e12).measure(10, 5.0)
     assert speed["tokens_per_second"] == 32768
     assert speed["step_seconds"] == 0.5
