@@ -1,0 +1,209 @@
+"""All members of a run meet at one address before it begins; who is missing is named, and all hear one verdict.
+
+The members are the nodes, before each starts its launcher, or the ranks, before each imports Paddle. Member 0 listens,
+the others connect and say who they are. It answers all of them at once: with the list of members, or with what is
+wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is executed.
+"""
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from launch.errors import UserError
+from launch.nodes.address import is_loopback, resolve, split_address
+from launch.nodes.alike import differences
+from launch.nodes.connection import Connection
+
+PROTOCOL = "paddle-llm-recipes roll call 1"
+GREETING_SECONDS = 5.0  # for a visitor to say who it is
+RETRY_SECONDS = 0.2
+PATIENCE_SECONDS = 5.0  # before we say for whom we wait
+VERDICT_SECONDS = 10.0  # for member 0's answer, on top of its own time-out
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where and for how long.
+
+    what:    "node" or "rank", as a member is called in messages
+    address: "host:port" where member 0 listens
+    nodes:   the name of each member's node, in the order of the members
+    seconds: how long to wait for all
+    """
+
+    what: str
+    address: str
+    nodes: tuple[str, ...]
+    seconds: float
+
+    def describe(self, indices: list[int]) -> str:
+        """node 1 (gpu02) / ranks 8, 9 of node 1 (10.0.0.2)"""
+        if self.what == "node":
+            return ", ".join(self.nodes[index] for index in indices)
+        by_node: dict[str, list[str]] = {}
+        for index in indices:
+            by_node.setdefault(self.nodes[index], []).append(str(index))
+        return "; ".join(
+            f"{'ranks' if len(ranks) > 1 else 'rank'} {', '.join(ranks)} of {node}" for node, ranks in by_node.items()
+        )
+
+
+@dataclass(frozen=True)
+class Member:
+    """One that takes part.
+
+    index: its number; count: how many members it believes there are
+    facts: what must be the same on all nodes; empty where another member tells it for its node
+    address, interface: of its node, to be shown
+    """
+
+    index: int
+    count: int
+    facts: Mapping[str, str]
+    address: str
+    interface: str
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """members: all, in order; connections: from member 0 to all others, by number; from each other to member 0."""
+
+    members: tuple[Member, ...]
+    connections: dict[int, Connection]
+
+
+def roll_call(meeting: Meeting, me: Member) -> Assembly:
+    """Meet all others. Raises UserError when one is silent for too long, is there twice, or is not alike."""
+    return _lead(meeting, me) if me.index == 0 else _join(meeting, me)
+
+
+def _lead(meeting: Meeting, me: Member) -> Assembly:
+    """Collect the members, judge, and tell them all."""
+    members, connections = {0: me}, {}
+    faults = []
+    deadline = time.monotonic() + meeting.seconds
+    waiting = _Waiting(meeting)
+    with _listen(meeting.address) as listener:
+        while (silent := [index for index in range(me.count) if index not in members]) and not faults:
+            waiting.tell(meeting.describe(silent))
+            if time.monotonic() >= deadline:
+                faults.append(_name_silent(meeting, silent))
+                break
+            visitor = _accept(listener)
+            if visitor is None:
+                continue
+            connection, member = visitor
+            fault = _refuse(meeting, me, member, connections)
+            if fault:
+                faults.append(fault)
+            members[member.index], connections[member.index] = member, connection
+    order = sorted(members)
+    faults += differences((meeting.nodes[index], members[index].facts) for index in order if members[index].facts)
+    verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
+    for connection in connections.values():
+        try:
+            connection.send(verdict)
+        except OSError:
+            pass  # its end is noticed by whoever talks to it next
+    _raise(meeting, faults)
+    return Assembly(tuple(members[index] for index in order), connections)
+
+
+def _refuse(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
+    """Why a newcomer cannot be one of us, None where it can."""
+    number = {"node": "RANK", "rank": "PADDLE_TRAINER_ID"}[meeting.what]
+    if member.count != me.count:
+        return f"{meeting.what} {member.index} ({member.address}) counts {member.count} {meeting.what}s, here {me.count}"
+    if not 0 < member.index < me.count or (member.index in connections and connections[member.index].is_open()):
+        return f"{number}={member.index} is there twice; the second is at {member.address}"
+    return None
+
+
+def _name_silent(meeting: Meeting, silent: list[int]) -> str:
+    return (
+        f"{meeting.describe(silent)} did not come to {meeting.address} within {_minutes(meeting.seconds)}: not "
+        "started, ended by an error of its own, or kept away by a firewall"
+    )
+
+
+def _listen(address: str) -> socket.socket:
+    """On all interfaces, as the launcher's own meeting point does."""
+    _, port = split_address(address)
+    try:
+        return socket.create_server(("", port), backlog=1024)
+    except OSError as error:
+        raise UserError(f"{address}: cannot listen there: {error.strerror}. Another port: MASTER=HOST:PORT.") from None
+
+
+def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
+    """The next visitor, None when there is none now or when it is a stranger."""
+    listener.settimeout(RETRY_SECONDS)
+    try:
+        connected, _ = listener.accept()
+    except TimeoutError:
+        return None
+    connected.settimeout(GREETING_SECONDS)
+    connection = Connection(connected)
+    try:
+        greeting = connection.receive(GREETING_SECONDS)
+        if greeting.pop("protocol", None) == PROTOCOL:
+            return connection, Member(**greeting)
+    except (OSError, TypeError):
+        pass
+    connection.close()
+    return None
+
+
+def _join(meeting: Meeting, me: Member) -> Assembly:
+    """Go to member 0, and again should it not be there yet or start anew; its verdict is ours."""
+    host, port = split_address(meeting.address)
+    deadline = time.monotonic() + meeting.seconds
+    waiting = _Waiting(meeting)
+    while True:
+        try:
+            connection = Connection(socket.create_connection((resolve(host), port), timeout=GREETING_SECONDS))
+            connection.send({"protocol": PROTOCOL, **asdict(me)})
+            verdict = connection.receive(meeting.seconds + VERDICT_SECONDS)
+            _raise(meeting, verdict["faults"])
+            return Assembly(tuple(Member(**member) for member in verdict["members"]), {0: connection})
+        except (OSError, KeyError) as error:
+            waiting.tell(meeting.describe([0]))
+            if time.monotonic() >= deadline:
+                raise UserError(_name_leader(meeting, host, error)) from None
+            time.sleep(RETRY_SECONDS)
+
+
+def _name_leader(meeting: Meeting, host: str, error: Exception) -> str:
+    text = (
+        f"{meeting.describe([0])} did not answer at {meeting.address} within {_minutes(meeting.seconds)} ({error}): "
+        "not started, ended by an error of its own, or behind a firewall."
+    )
+    if is_loopback(resolve(host)):
+        text += f" {host} is a loopback address, which no other machine reaches: start node 0 with its own (--host)."
+    return text
+
+
+def _raise(meeting: Meeting, faults: list[str]) -> None:
+    if faults:
+        listed = "\n".join(f"  {fault}" for fault in faults)
+        raise UserError(f"the {meeting.what}s cannot train together:\n{listed}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:g} minutes"
+
+
+class _Waiting:
+    """Says once for whom we wait, when it takes longer, and again when that has changed."""
+
+    def __init__(self, meeting: Meeting):
+        self.meeting = meeting
+        self.told = ""
+        self.at = time.monotonic() + PATIENCE_SECONDS
+
+    def tell(self, silent: str) -> None:
+        if silent != self.told and time.monotonic() >= self.at:
+            limit = _minutes(self.meeting.seconds)
+            print(f"waiting at {self.meeting.address} for {silent}, up to {limit}", flush=True)
+            self.told = silent
