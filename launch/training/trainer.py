@@ -11,9 +11,9 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from launch.reporting.throughput import Throughput, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
+from launch.training.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.sampler import PaddedShard, SampleStream
 
-IGNORED = -100
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
@@ -190,10 +190,8 @@ class PretrainTrainer(Trainer):
         loss_sum, tokens = 0.0, 0
         for inputs in loader:
             counted = int((inputs["labels"] != IGNORED).sum())
-            loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-            if counted:
-                loss_sum += float(loss) * counted
-                tokens += counted
+            loss_sum += self._loss_sum(model, inputs, counted)
+            tokens += counted
         model.train()
         totals = paddle.to_tensor([loss_sum, float(tokens)], dtype="float64")
         if args.world_size > 1:
@@ -201,3 +199,12 @@ class PretrainTrainer(Trainer):
         # Ranks that share a data rank (tensor and pipeline parallel) have counted the same tokens.
         copies = args.world_size // args.dataset_world_size if args.world_size > 1 else 1
         return float(totals[0] / totals[1]), int(totals[1]) // copies
+
+    def _loss_sum(self, model, inputs: dict, counted: int) -> float:
+        """The loss of a batch, summed over its `counted` tokens. All ranks of a model take part."""
+        if self.args.pipeline_parallel_degree > 1:
+            with summed_over_tokens(model):
+                loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+            return float(loss) * self.args.gradient_accumulation_steps
+        loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+        return float(loss) * counted if counted else 0.0
