@@ -1,0 +1,46 @@
+"""Arrays of one floating-point dtype to another, in pieces, so that no second whole copy is made on the way."""
+
+import numpy as np
+
+from launch.checkpoint.stored_tensor import numpy_dtype
+
+FLOATS = ("float64", "float32", "bfloat16", "float16")
+PIECE_ELEMENTS = 1 << 20
+
+
+def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
+    """`array` of dtype `found` in dtype `wanted`, rounded to nearest, ties to even; itself where they are the same.
+
+    found, wanted: of FLOATS; bfloat16 is held as uint16, its bits. Memory: the result and some 16 MB.
+    Raises OverflowError where a finite value has become infinite: float16 ends at 65,504.
+    """
+    if found == wanted:
+        return array
+    result = np.empty(array.shape, numpy_dtype(wanted))
+    rows = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
+    for start in range(0, len(result), rows):
+        piece = _to_float(array[start : start + rows], found)
+        result[start : start + rows] = _from_float(piece, wanted)
+        if wanted == "float16" and np.any(np.isinf(result[start : start + rows]) & np.isfinite(piece)):
+            raise OverflowError(float(np.abs(piece).max()))
+    return result
+
+
+def _to_float(array: np.ndarray, found: str) -> np.ndarray:
+    if found == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def _from_float(array: np.ndarray, wanted: str) -> np.ndarray:
+    if wanted == "bfloat16":
+        return _bfloat16_bits(array.astype(np.float32))
+    with np.errstate(over="ignore"):  # convert() tells
+        return array.astype(wanted)
+
+
+def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """The upper half of each float32, rounded; NaN stays NaN, whose lower half rounding could carry into the sign."""
+    bits = array.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)

@@ -1,0 +1,218 @@
+"""A model with the weights of a directory, without a copy of them in host memory.
+
+    model = load_model(LlamaForCausalLM, config, "float16", "checkpoints/llama-7b")
+
+paddlenlp's from_pretrained reads all that a file holds, on each rank, before a model takes its part of it. Here the
+parameters are made without memory and without random numbers, and each is filled from its place in the file: a
+pipeline stage opens its own layers only, a tensor parallel rank reads its slice, one tensor at a time.
+Host memory beyond the parameters: that of one tensor (its slice under tensor parallel), twice where the dtype changes.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_parallel import PipelineLayer
+from paddlenlp.transformers.model_utils import no_init_weights
+
+from launch.checkpoint.dtypes import FLOATS, convert
+from launch.checkpoint.fit import Misfits, difference, is_computed
+from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
+from launch.checkpoint.weight_files import find_weights, listed
+from launch.errors import UserError
+
+
+def load_model(model_class, config, dtype: str, directory: str | Path):
+    """A model of `model_class` in `dtype` with the weights of a directory.
+
+    float32 becomes half precision by rounding to nearest, half precision becomes float32 as it is.
+    Raises UserError, the same on every rank, where the weights are damaged or do not fit the model.
+    """
+    config.dtype = dtype
+    model = _without_values(model_class, config, dtype)
+    load_weights(model, directory)
+    return model
+
+
+def load_weights(model, directory: str | Path) -> None:
+    """Fill all parameters of a model from a directory; see load_model."""
+    plan = _plan(model, directory)
+    _agree(directory, plan)
+    too_large = []
+    for fill in plan.fills:
+        try:
+            fill.run()
+        except OverflowError as error:
+            too_large.append(f"{fill.name} (up to {error.args[0]:.3g})")
+    _agree_on_range(directory, too_large)
+    if isinstance(model, PipelineLayer):
+        model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding
+
+
+# ---- a model without values
+
+
+def _without_values(model_class, config, dtype: str):
+    """The model with parameters that have a shape but no memory yet."""
+    with ExitStack() as stack:
+        stack.enter_context(no_init_weights())
+        stack.enter_context(paddle.LazyGuard())
+        if issubclass(model_class, PipelineLayer):
+            # These draw and send values regardless of the two above.
+            stack.enter_context(_replaced(model_class, "_init_weights"))
+            stack.enter_context(_replaced(PipelineLayer, "_synchronize_shared_weights"))
+        return model_class._from_config(config, dtype=dtype)
+
+
+class _replaced:
+    """A method that does nothing while the context lasts."""
+
+    def __init__(self, owner: type, name: str):
+        self.owner, self.name = owner, name
+
+    def __enter__(self):
+        self.original = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, lambda *_: None)
+
+    def __exit__(self, *_):
+        setattr(self.owner, self.name, self.original)
+
+
+# ---- what goes where
+
+
+@dataclass(frozen=True)
+class _Fill:
+    """One parameter, and where its values are. part: what this rank has of the stored tensor."""
+
+    name: str
+    parameter: paddle.Tensor
+    stored: StoredTensor
+    part: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.parameter.dtype).removeprefix("paddle.")
+
+    def difference(self) -> str | None:
+        """How the stored tensor differs from what the parameter needs; None where it fits. Reads nothing."""
+        stand_in = np.broadcast_to(np.empty((), numpy_dtype(self.stored.dtype)), self.stored.shape)
+        expected = tuple(self.parameter.shape)
+        try:
+            shape = tuple(self.part(stand_in).shape)
+        except (AssertionError, ValueError, IndexError):  # of numpy and paddlenlp, where the parts would be unequal
+            shape = None
+        if shape != expected:
+            parts = "" if shape in (None, self.stored.shape) else f", a rank's part {list(shape)}"
+            return difference(self.name, f"{list(self.stored.shape)}{parts}", str(list(expected)))
+        if self.stored.dtype != self.dtype and not {self.stored.dtype, self.dtype} <= set(FLOATS):
+            return difference(self.name, self.stored.dtype, self.dtype)
+        return None
+
+    def run(self) -> None:
+        values = convert(self.part(self.stored.open()), self.stored.dtype, self.dtype)
+        place = paddle.framework._current_expected_place()
+        self.parameter.get_tensor().set(np.asarray(values, order="C"), place)
+        self.parameter._init_func = None  # LazyGuard's, which would draw random values
+
+
+@dataclass
+class _Plan:
+    """What one rank will read, and what keeps it from it."""
+
+    refusal: str | None = None
+    stored: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    fills: list[_Fill] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+
+
+def _plan(model, directory: str | Path) -> _Plan:
+    try:
+        weights = find_weights(directory)
+    except (UserError, OSError) as error:
+        return _Plan(refusal=str(error))
+    plan = _Plan(stored=set(weights))
+    parts = _tensor_parallel_parts(model, list(weights))
+    for names, parameter in _named_parameters(model):
+        plan.known.update(names)
+        there = next((name for name in names if name in weights), None)
+        if there:
+            plan.fills.append(_Fill(there, parameter, weights[there], parts.get(there, _whole)))
+        elif _comes_from_another_stage(model, names[0]):
+            parameter.initialize()
+        elif isinstance(parameter, paddle.base.framework.EagerParamBase):
+            plan.missing.add(names[0])
+    return plan
+
+
+def _named_parameters(model) -> list[tuple[list[str], paddle.Tensor]]:
+    """Each parameter and saved buffer once, with all of its names: a tied head has two."""
+    by_identity: dict[int, tuple[list[str], paddle.Tensor]] = {}
+    for name, parameter in model.state_dict().items():
+        by_identity.setdefault(id(parameter), ([], parameter))[0].append(name)
+    return list(by_identity.values())
+
+
+def _tensor_parallel_parts(model, names: list[str]) -> dict[str, Callable]:
+    """For each tensor that tensor parallel divides, the family's own function from the whole to this rank's part."""
+    if model.config.tensor_parallel_degree <= 1:
+        return {}
+    return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def _comes_from_another_stage(model, name: str) -> bool:
+    """Whether a parameter is shared between pipeline stages and this one receives it."""
+    if not isinstance(model, PipelineLayer):
+        return False
+    room, _, rest = model._single_to_pp_mapping[name].partition(".")
+    return room == "shared_layers" and fleet.worker_index() != min(model.shared_comm[rest.split(".")[0]]["ranks"])
+
+
+# ---- one verdict for all ranks
+
+
+def _agree(directory: str | Path, plan: _Plan) -> None:
+    """Raises UserError on every rank where any rank's plan cannot be carried out."""
+    mine = {
+        "refusal": plan.refusal,
+        "stored": plan.stored,
+        "known": plan.known,
+        "missing": plan.missing,
+        "different": {line for fill in plan.fills if (line := fill.difference())},
+    }
+    reports = _gather(mine)
+    refusal = next((report["refusal"] for report in reports if report["refusal"]), None)
+    if refusal:
+        raise UserError(refusal)
+    all_of = {key: set().union(*(report[key] for report in reports)) for key in mine if key != "refusal"}
+    extra = {name for name in all_of["stored"] - all_of["known"] if not is_computed(name)}
+    misfits = Misfits(all_of["missing"], extra, all_of["different"])
+    if misfits:
+        raise UserError(f"{directory}: the weights do not fit its config.json; {misfits}. Take both from one model.")
+
+
+def _agree_on_range(directory: str | Path, too_large: list[str]) -> None:
+    """Raises UserError on every rank where any rank met values beyond float16."""
+    names = sorted(set().union(*_gather(set(too_large))))
+    if names:
+        raise UserError(
+            f"{directory}: values beyond float16's 65,504 in {listed(names)}. Train in bfloat16 (--bf16 1 --fp16 0)."
+        )
+
+
+def _gather(value) -> list:
+    """The values of all ranks."""
+    if paddle.distributed.get_world_size() == 1:
+        return [value]
+    values: list = []
+    paddle.distributed.all_gather_object(values, value)
+    return values
