@@ -25,6 +25,7 @@ if __name__ == "__main__":
         )
 
 from launch.devices.cards import driver, list_cards
+from launch.devices.cuda import paddle_build
 from launch.environment import machine, packages
 from launch.preflight.report import print_findings
 
@@ -37,7 +38,7 @@ def examine():
         packages.check_lock(installed),
         *packages.check_clashes(installed),
         machine.check_cpu(),
-        *machine.check_gpus(list_cards(), driver(), machine.paddle_build(), "nvidia-ml-py" in installed),
+        *machine.check_gpus(list_cards(), driver(), paddle_build(), "nvidia-ml-py" in installed),
         machine.check_disk(ROOT),
         machine.check_shared_memory(),
         machine.check_ports(),

@@ -1,6 +1,5 @@
 """The doctor's checks of the machine: processor, cards, driver, disk, shared memory, ports. No Paddle."""
 
-import importlib.util
 import os
 import platform
 import re
@@ -11,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launch.devices.cards import Card, Driver
-from launch.environment import cuda
-from launch.errors import UserError
+from launch.preflight.driver import check_driver
 from launch.preflight.report import Finding
 
 GIB = 2**30
@@ -41,7 +39,7 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
 def check_gpus(
     cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool
 ) -> list[Finding]:
-    """Cards and driver, of which nothing is known without nvidia-ml-py. build: as paddle_build() gives it."""
+    """Cards and driver, of which nothing is known without nvidia-ml-py. build: as cuda.paddle_build() gives it."""
     if not nvml_installed:
         return [Finding(True, "cards", "not looked for: nvidia-ml-py is not installed")]
     return [check_cards(cards), check_driver(driver, cards, build)]
@@ -58,36 +56,6 @@ def check_cards(cards: list[Card]) -> Finding:
         for (name, memory, (major, minor)), count in kinds.items()
     )
     return Finding(True, "cards", found)
-
-
-def paddle_build() -> str | None:
-    """The installed Paddle's CUDA version, "12.6", or "cpu"; None without Paddle, which is not imported."""
-    spec = importlib.util.find_spec("paddle")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    version_file = Path(spec.submodule_search_locations[0]) / "version" / "__init__.py"
-    if not version_file.exists():
-        return None
-    match = re.search(r"^cuda_version\s*= '(.+)'", version_file.read_text(), re.MULTILINE)
-    return "cpu" if match is None or match[1] == "False" else match[1]
-
-
-def check_driver(driver: Driver | None, cards: list[Card], build: str | None) -> Finding:
-    """Whether the installed Paddle is one for the driver and the cards."""
-    if driver is None or not cards:
-        if build in (None, "cpu"):
-            return Finding(True, "driver", "no NVIDIA driver, and none needed by Paddle's CPU build")
-        fix = "make setup DEVICE=cpu; or install the NVIDIA driver, in a container: docker run --gpus all"
-        return Finding(False, "driver", f"no NVIDIA driver, but Paddle is the build for CUDA {build}", fix)
-    machine = cuda.Machine(driver.cuda, tuple(card.compute_capability for card in cards))
-    found = f"{driver.version}, for CUDA up to {driver.cuda[0]}.{driver.cuda[1]}; Paddle is the "
-    found += "CPU build" if build in (None, "cpu") else f"build for CUDA {build}"
-    if any(wheel.cuda == build and wheel.fits(machine) for wheel in cuda.WHEELS):
-        return Finding(True, "driver", found)
-    try:
-        return Finding(False, "driver", found, f"make setup-gpu CUDA={cuda.choose_wheel(machine).cuda}")
-    except UserError as error:
-        return Finding(False, "driver", found, str(error))
 
 
 def check_disk(folder: Path) -> Finding:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
-from launch.environment import cuda
+from launch.devices import cuda
 from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock
 from launch.errors import UserError
 

@@ -1,18 +1,23 @@
-"""Are the cards here that a run shall use, and do they have the memory that it needs?"""
+"""Are the cards here that a run shall use, do they have the memory that it needs, and are they fit for it?"""
 
 import os
+from collections import Counter
 
-from launch.devices.cards import Card, list_cards
+from launch.devices.cards import Card, driver, list_cards, nvlink_pairs
+from launch.devices.cuda import paddle_build
+from launch.preflight.driver import check_driver
 from launch.preflight.report import Finding
 
 # Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).
 NAMED_MEMORY_SHARE = 0.9
+# What may be taken on a card that nobody uses: the driver's own share (0.3 to 1 GiB) and a desktop.
+IDLE_BYTES = 2 * 2**30
 GIB = 2**30
 
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     """devices: the numbers, as in CUDA_VISIBLE_DEVICES, of the cards wanted; memory_gb: needed on each, 0:
-    unknown."""
+    unknown. Where cards are missing or too small nothing more is looked at."""
     here = list_cards()
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
     needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"
@@ -27,16 +32,99 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     if small:
         fix = f"GPU_MEMORY_GB={round(small[0].memory_bytes / GIB)} to try all the same"
         return [Finding(False, "cards", f"{needed}, chosen: {describe(chosen)}", fix)]
-    return [Finding(True, "cards", describe(chosen))]
+    if _numbered_differently(here) and any(device.isdecimal() for device in devices):
+        found = f"{describe(here)} here, which CUDA numbers by speed, but nvidia-smi and this check by bus"
+        return [Finding(False, "cards", found, "export CUDA_DEVICE_ORDER=PCI_BUS_ID, so that numbers mean the same")]
+    return [
+        check_kind(chosen),
+        *check_free(chosen),
+        *check_slices(chosen),
+        *check_memory_errors(chosen),
+        check_driver(driver(), chosen, paddle_build()),
+        *check_links(chosen),
+    ]
+
+
+def check_kind(chosen: list[Card]) -> Finding:
+    """The chosen cards have the same compute capability and memory; that of the least of them would count for all."""
+    kinds: dict[tuple, list[str]] = {}
+    for card in chosen:
+        kinds.setdefault((card.compute_capability, round(card.memory_bytes / GIB)), []).append(str(card.index))
+    if len(kinds) > 1:
+        most = max(kinds.values(), key=len)
+        fix = f"DEVICES={','.join(most)} are of one kind"
+        return Finding(False, "cards", f"of several kinds: {describe(chosen)}", fix)
+    return Finding(True, "cards", describe(chosen) + (", ECC off" if False in {card.ecc for card in chosen} else ""))
+
+
+def check_free(chosen: list[Card]) -> list[Finding]:
+    """Nobody else uses the cards. One finding for each that is in use."""
+    findings = []
+    for card in chosen:
+        used = card.memory_bytes - card.free_bytes
+        if used > IDLE_BYTES:
+            users = ", ".join(_describe_process(*process) for process in card.processes)
+            found = f"{used / GIB:.1f} of {card.memory_bytes / GIB:.0f} GiB are in use by {users or 'others'}"
+            fix = f"stop it (nvidia-smi -i {card.index} shows it), or DEVICES=0,1,... names other cards"
+            findings.append(Finding(False, f"card {card.index}", found, fix))
+    return findings
+
+
+def check_slices(chosen: list[Card]) -> list[Finding]:
+    """No card is cut into slices where several are wanted: slices do not reach each other."""
+    sliced = ",".join(str(card.index) for card in chosen if card.mig)
+    if not sliced:
+        return []
+    found = f"card {sliced} is cut into slices (MIG)"
+    if len(chosen) == 1:
+        return [Finding(True, "MIG", f"{found}: the memory told is the whole card's")]
+    # NVIDIA MIG User Guide, "CUDA Device Enumeration" and "Application Considerations": a process sees one slice,
+    # and there is no peer-to-peer between slices.
+    fix = f"as root: nvidia-smi -i {sliced} -mig 0; or DEVICES=0,1,... names whole cards"
+    return [Finding(False, "MIG", f"{found}, and slices cannot exchange data", fix)]
+
+
+def check_memory_errors(chosen: list[Card]) -> list[Finding]:
+    """No card has met memory errors that it could not correct."""
+    return [
+        Finding(
+            False,
+            f"card {card.index}",
+            f"{card.memory_errors} uncorrected memory errors since the driver was loaded: results may be wrong",
+            f"as root: nvidia-smi -i {card.index} --gpu-reset, or reboot; if they return, the card is broken",
+        )
+        for card in chosen
+        if card.memory_errors
+    ]
+
+
+def check_links(chosen: list[Card]) -> list[Finding]:
+    """What the cards are connected by, said in one line."""
+    pairs = nvlink_pairs(chosen) if len(chosen) > 1 else None
+    if pairs is None:
+        return []
+    count = len(chosen)
+    if len(pairs) == count * (count - 1) // 2:
+        return [Finding(True, "links", f"NVLink between all {count}")]
+    if not pairs:
+        return [Finding(True, "links", "PCIe only: tensor parallel will be slow")]
+    linked = ", ".join(f"{one}-{other}" for one, other in pairs)
+    return [Finding(True, "links", f"NVLink between {linked}; PCIe between the others: slow for tensor parallel")]
 
 
 def describe(cards: list[Card]) -> str:
     """2 x NVIDIA A100-SXM4-80GB (80 GB)"""
-    kinds: dict[str, int] = {}
-    for card in cards:
-        kind = f"{card.name} ({round(card.memory_bytes / GIB)} GB)"
-        kinds[kind] = kinds.get(kind, 0) + 1
+    kinds = Counter(f"{card.name} ({round(card.memory_bytes / GIB)} GB)" for card in cards)
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
+
+
+def _describe_process(pid: int, memory_bytes: int | None) -> str:
+    return f"process {pid}" + (f" ({memory_bytes / GIB:.1f} GiB)" if memory_bytes is not None else "")
+
+
+def _numbered_differently(here: list[Card]) -> bool:
+    """Whether CUDA's numbers may not be NVML's: without this variable CUDA puts the fastest kind first."""
+    return len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
 def _fewer(count: int) -> str:

@@ -1,75 +1,49 @@
-"""Cards and driver through a stand-in for NVML."""
+"""Cards, driver and links through a stand-in for NVML."""
 
 import sys
-from types import SimpleNamespace
 
-from launch.devices.cards import Card, Driver, driver, list_cards
+from launch.devices.cards import Driver, Process, driver, list_cards, nvlink_pairs
+from tests.devices.fake_nvml import GIB, FakeNvml, card
 
-
-class NVMLError(Exception):
-    pass
-
-
-class Nvml:
-    """Two A100 of 80 GB under a driver for CUDA 12.4; counts its open sessions."""
-
-    NVMLError = NVMLError
-
-    def __init__(self, has_driver=True):
-        self.has_driver = has_driver
-        self.sessions = 0
-
-    def nvmlInit(self):
-        if not self.has_driver:
-            raise NVMLError("Driver Not Loaded")
-        self.sessions += 1
-
-    def nvmlShutdown(self):
-        self.sessions -= 1
-
-    def nvmlDeviceGetCount(self):
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetName(self, handle):
-        return "NVIDIA A100-SXM4-80GB"
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(total=85899345920, free=85899345920 - handle, used=handle)
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle):
-        return [8, 0]
-
-    def nvmlDeviceGetUUID(self, handle):
-        return f"GPU-{handle}"
-
-    def nvmlSystemGetDriverVersion(self):
-        return "550.54.14"
-
-    def nvmlSystemGetCudaDriverVersion(self):
-        return 12040
+A100S = [card("A100", 0), card("A100", 1, free_bytes=79 * GIB)]
 
 
 def test_cards_are_listed_by_index():
-    nvml = Nvml()
-    assert list_cards(nvml) == [
-        Card(0, "NVIDIA A100-SXM4-80GB", 85899345920, 85899345920, (8, 0), "GPU-0"),
-        Card(1, "NVIDIA A100-SXM4-80GB", 85899345920, 85899345919, (8, 0), "GPU-1"),
-    ]
+    nvml = FakeNvml(A100S)
+    assert list_cards(nvml) == A100S
+    assert (A100S[1].memory_bytes, A100S[1].free_bytes, A100S[1].uuid) == (85899345920, 84825604096, "GPU-1")
     assert nvml.sessions == 0
 
 
+def test_processes_slices_and_memory_errors_are_listed():
+    told = [
+        card("A100", 0, processes=(Process(71, 3 * GIB), Process(72, None)), ecc=True, memory_errors=2),
+        card("A100", 1, mig=True, ecc=False),
+        card("3090", 2, ecc=None),
+    ]
+    assert list_cards(FakeNvml(told)) == told
+
+
 def test_driver_and_its_cuda_version():
-    nvml = Nvml()
+    nvml = FakeNvml(A100S)
     assert driver(nvml) == Driver("550.54.14", (12, 4))
     assert nvml.sessions == 0
 
 
+def test_pairs_with_nvlink():
+    four = [card("A100", index) for index in range(4)]
+    nvml = FakeNvml(four, nvlink={(0, 1), (2, 3)})
+    assert nvlink_pairs(four, nvml) == [(0, 1), (2, 3)]
+    assert nvlink_pairs(four[1:], nvml) == [(2, 3)]
+    assert nvml.sessions == 0
+    assert nvlink_pairs(four, FakeNvml(four, nvlink=None)) is None
+
+
 def test_without_a_driver_there_is_nothing():
-    assert list_cards(Nvml(has_driver=False)) == []
-    assert driver(Nvml(has_driver=False)) is None
+    none = FakeNvml(A100S, has_driver=False)
+    assert list_cards(none) == []
+    assert driver(none) is None
+    assert nvlink_pairs(A100S, none) is None
 
 
 def test_without_the_library_there_is_nothing(monkeypatch):

@@ -6,16 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.devices.cards import Card, Driver
+from launch.devices.cards import Card
 from launch.environment import machine
 
 A100 = Card(0, "NVIDIA A100-SXM4-80GB", 80 * 2**30, 79 * 2**30, (8, 0), "GPU-0")
 V100 = Card(1, "Tesla V100-SXM2-32GB", 32 * 2**30, 31 * 2**30, (7, 0), "GPU-1")
-CUDA_12_4, CUDA_13_0, CUDA_11_8 = (
-    Driver("550.54.14", (12, 4)),
-    Driver("580.65.06", (13, 0)),
-    Driver("520.61.05", (11, 8)),
-)
 
 
 @pytest.mark.parametrize(
@@ -42,46 +37,9 @@ def test_cards_of_a_kind_are_counted():
     assert "rehearsed" in machine.check_cards([]).found
 
 
-@pytest.mark.parametrize(
-    ("driver", "cards", "build", "ok", "text"),
-    [
-        (None, [], "cpu", True, "no NVIDIA driver"),
-        (None, [], None, True, "no NVIDIA driver"),
-        (None, [], "12.6", False, "make setup DEVICE=cpu"),
-        (CUDA_12_4, [A100], "cpu", False, "make setup-gpu CUDA=12.6"),
-        (
-            CUDA_12_4,
-            [A100],
-            "12.6",
-            True,
-            "550.54.14, for CUDA up to 12.4; Paddle is the build for CUDA 12.6",
-        ),
-        (CUDA_12_4, [A100], "13.0", False, "make setup-gpu CUDA=12.6"),
-        (CUDA_13_0, [A100], "13.0", True, "580.65.06"),
-        (CUDA_13_0, [V100], "13.0", False, "make setup-gpu CUDA=12.6"),
-        (CUDA_11_8, [A100], "12.6", False, "Update the driver"),
-    ],
-)
-def test_driver_against_paddle(driver, cards, build, ok, text):
-    finding = machine.check_driver(driver, cards, build)
-    assert finding.ok is ok
-    assert text in (finding.found if ok else finding.fix)
-
-
 def test_gpus_are_not_judged_without_nvml():
     (finding,) = machine.check_gpus([], None, "12.6", nvml_installed=False)
     assert finding.ok and "nvidia-ml-py is not installed" in finding.found
-
-
-@pytest.mark.parametrize(("line", "build"), [("'False'", "cpu"), ("'12.6'", "12.6")])
-def test_paddle_build_is_read_without_importing_it(tmp_path, monkeypatch, line, build):
-    (tmp_path / "paddle" / "version").mkdir(parents=True)
-    (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('imported')")
-    (tmp_path / "paddle" / "version" / "__init__.py").write_text(
-        f"nccl_version     = '0'\ncuda_version     = {line}\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert machine.paddle_build() == build
 
 
 def disk_of(monkeypatch, **gib):

@@ -25,7 +25,8 @@ class Repository:
     def __init__(self, root, bin_folder):
         self.root = root
         self.calls_file = root / "calls"
-        shutil.copytree(ROOT / "launch" / "environment", root / "launch" / "environment")
+        for room in ("environment", "devices"):
+            shutil.copytree(ROOT / "launch" / room, root / "launch" / room)
         for name in ("__init__.py", "errors.py"):
             shutil.copy(ROOT / "launch" / name, root / "launch" / name)
         (root / "requirements").mkdir()

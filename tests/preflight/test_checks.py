@@ -8,9 +8,6 @@ import pytest
 
 from data_tools.formats.indexed import IndexedWriter
 from launch import preflight
-from launch.devices.cards import Card
-from launch.preflight import cards
-from launch.preflight.cards import check_cards
 from launch.preflight.data import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.model import check_model, check_resume
@@ -116,54 +113,6 @@ def test_flag_that_is_right(flag, words):
 def test_flag_at_fault(flag, words, found, fix):
     (finding,) = check_flags(SCRIPT, {"seed": ["1"], flag: words})
     assert (finding.ok, finding.subject, finding.found, finding.fix) == (False, f"--{flag}", found, fix)
-
-
-def card(index: int, memory_gib: float = 80) -> Card:
-    return Card(index, f"A100-{memory_gib:.0f}G", int(memory_gib * 2**30), 0, (8, 0), f"GPU-{index}")
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """machine(cards...): those cards are here, all visible."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return lambda *here: monkeypatch.setattr(cards, "list_cards", lambda: list(here))
-
-
-def test_cards_that_suffice(machine):
-    machine(*[card(index, 79.2) for index in range(4)])
-    assert told(check_cards(("0", "3"), 80)) == (True, "2 x A100-79G (79 GB)", "")
-
-
-def test_too_few_cards(machine):
-    machine(card(0), card(1))
-    ok, found, fix = told(check_cards(tuple("01234567"), 80))
-    assert (ok, found) == (False, "8 of 80 GB needed, here: 2 x A100-80G (80 GB)")
-    assert fix.startswith("GPUS=2 ")
-
-
-def test_too_little_memory(machine):
-    machine(card(0), card(1, 40))
-    ok, found, fix = told(check_cards(("0", "1"), 80))
-    assert (ok, found) == (False, "2 of 80 GB needed, chosen: 1 x A100-80G (80 GB), 1 x A100-40G (40 GB)")
-    assert fix == "GPU_MEMORY_GB=40 to try all the same"
-
-
-def test_card_of_another_number(machine):
-    machine(card(0), card(1))
-    assert told(check_cards(("0", "5")))[:2] == (False, "no card 5 among 0, 1")
-
-
-def test_hidden_card(machine, monkeypatch):
-    machine(card(0), card(1))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert told(check_cards(("0",)))[:2] == (False, "no card 0 among 0, 1")
-    assert told(check_cards(("1",)))[0]
-
-
-def test_card_by_uuid(machine, monkeypatch):
-    machine(card(0), card(1))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
-    assert told(check_cards(("GPU-1",))) == (True, "1 x A100-80G (80 GB)", "")
 
 
 @pytest.fixture

@@ -17,21 +17,14 @@ from data_tools.formats.indexed import IndexedWriter
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_LAUNCHER = ROOT / "tests" / "processes" / "fake_launcher.py"
 
+# pynvml: its functions are those of a stand-in.
 NVML = """
-from types import SimpleNamespace
-class NVMLError(Exception):
-    pass
-def nvmlInit():
-    if {cards} == 0:
-        raise NVMLError("Driver Not Loaded")
-def nvmlShutdown(): pass
-def nvmlDeviceGetCount(): return {cards}
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetName(handle): return "NVIDIA A100-SXM4-{memory_gb}GB"
-def nvmlDeviceGetMemoryInfo(handle):
-    return SimpleNamespace(total={memory_gb} * 2**30, free={memory_gb} * 2**30, used=0)
-def nvmlDeviceGetCudaComputeCapability(handle): return [8, 0]
-def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
+import sys
+sys.path.append({root!r})
+from tests.devices.fake_nvml import FakeNvml, NVMLError, card
+nvml = FakeNvml([card({kind!r}, index) for index in range({cards})], has_driver={cards} > 0)
+def __getattr__(name):
+    return getattr(nvml, name)
 """
 
 # `import paddle` is an error; `python -m paddle.distributed.launch` needs it and so is allowed to.
@@ -48,14 +41,17 @@ WISHES = """
 
 
 class Machine:
-    """cards: how many, of memory_gb each. `folder` is where recipes run; it holds a corpus, data/corpus."""
+    """cards: how many, of a kind of tests/devices/fake_nvml.py. `folder` is where recipes run; it holds a corpus,
+    data/corpus."""
 
-    def __init__(self, tmp_path: Path, cards: int = 0, memory_gb: int = 80):
+    def __init__(self, tmp_path: Path, cards: int = 0, kind: str = "A100"):
         self.folder = tmp_path / "work"
         self.stubs = tmp_path / "stubs"
         (self.stubs / "paddle" / "distributed").mkdir(parents=True)
-        (self.stubs / "pynvml.py").write_text(NVML.format(cards=cards, memory_gb=memory_gb))
+        (self.stubs / "pynvml.py").write_text(NVML.format(root=str(ROOT), cards=cards, kind=kind))
         (self.stubs / "paddle" / "__init__.py").write_text(PADDLE)
+        (self.stubs / "paddle" / "version").mkdir()
+        (self.stubs / "paddle" / "version" / "__init__.py").write_text("cuda_version     = '12.6'\n")
         (self.stubs / "paddle" / "distributed" / "__init__.py").touch()
         (self.stubs / "paddle" / "distributed" / "launch.py").write_text(FAKE_LAUNCHER.read_text())
         (self.folder / "data").mkdir(parents=True)

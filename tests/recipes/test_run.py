@@ -31,7 +31,7 @@ def test_refusal_with_too_few_cards_names_the_way(tmp_path):
 
 
 def test_smaller_cards_are_refused_until_the_user_insists(tmp_path):
-    machine = Machine(tmp_path, cards=8, memory_gb=40)
+    machine = Machine(tmp_path, cards=8, kind="A100-40G")
     done = machine.run("llama-7b/pretrain")
     assert done.returncode == 2
     assert "8 of 80 GB needed, chosen: 8 x NVIDIA A100-SXM4-40GB (40 GB)" in done.stderr

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from launch.environment import cuda
+from launch.devices import cuda
 from launch.errors import UserError
 
 V100, T4, A100, H100, B200, RTX5090 = (7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (12, 0)
@@ -81,3 +81,14 @@ def test_probe_without_driver_or_cards(monkeypatch):
     assert cuda.probe() is None
     monkeypatch.setattr(NvmlLibrary, "nvmlInit_v2", lambda self: 9)  # NVML_ERROR_DRIVER_NOT_LOADED
     assert cuda.probe() is None
+
+
+@pytest.mark.parametrize(("line", "build"), [("'False'", "cpu"), ("'12.6'", "12.6")])
+def test_paddle_build_is_read_without_importing_it(tmp_path, monkeypatch, line, build):
+    (tmp_path / "paddle" / "version").mkdir(parents=True)
+    (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "paddle" / "version" / "__init__.py").write_text(
+        f"nccl_version     = '0'\ncuda_version     = {line}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cuda.paddle_build() == build

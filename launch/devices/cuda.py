@@ -9,7 +9,10 @@ The standard library alone: this decides what is installed, so NVML is asked thr
 """
 
 import ctypes
+import importlib.util
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from launch.errors import UserError
 
@@ -96,3 +99,15 @@ def choose_wheel(machine: Machine) -> Wheel:
         f"cards of compute capability {cards}. Update the driver (CUDA 12.0 or newer; Blackwell: 12.8), "
         "or name a build with make setup-gpu CUDA=12.6, or install for the CPU with make setup DEVICE=cpu."
     )
+
+
+def paddle_build() -> str | None:
+    """The installed Paddle's CUDA version, "12.6", or "cpu"; None without Paddle, which is not imported."""
+    spec = importlib.util.find_spec("paddle")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    version_file = Path(spec.submodule_search_locations[0]) / "version" / "__init__.py"
+    if not version_file.exists():
+        return None
+    match = re.search(r"^cuda_version\s*= '(.+)'", version_file.read_text(), re.MULTILINE)
+    return "cpu" if match is None or match[1] == "False" else match[1]
