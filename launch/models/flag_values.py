@@ -33,13 +33,14 @@ def split_words(flag: str, value: str) -> list[str]:
 
 
 class FlagValues:
-    """Values of a shared module's flags as attributes: as stated, else the default.
+    """Values of a shared module's flags as attributes: as stated, else the default. script: the module's name.
 
     `values.lora` is None for a flag that this shared module does not have. A word that cannot be read counts as not
     stated: the check of the flags tells it.
     """
 
     def __init__(self, script: str, flags: Flags):
+        self.script = Path(script).stem
         self._known = load_schema(script)
         self._flags = flags
 

@@ -14,6 +14,7 @@ def run(situation: Situation) -> list[Finding]:
     """All checks, in the order in which they are shown."""
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
     from launch.preflight.cards import check_cards
+    from launch.preflight.compatibility import check_compatibility
     from launch.preflight.data import check_data
     from launch.preflight.flags import check_flags
     from launch.preflight.installed import check_installed
@@ -26,6 +27,7 @@ def run(situation: Situation) -> list[Finding]:
         *check_installed(),
         *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
         *check_flags(situation.script, flags),
+        *check_compatibility(situation),
         *check_model(flags),
         *check_data(flags),
         *check_output(flags),

@@ -1,0 +1,52 @@
+"""Do flags, layout and model go together? The rows are in launch/preflight/rules, as data."""
+
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.models.layout import Layout, LayoutError, degree, sharding_stage
+from launch.models.named_configs import load_config
+from launch.preflight.report import Finding
+from launch.preflight.rules import RULES, Request
+from launch.preflight.situation import Situation
+from launch.processes.flags import Flags
+
+
+def check_compatibility(situation: Situation) -> list[Finding]:
+    """The layout in one line, then what is refused and what is announced."""
+    flags = situation.flags
+    try:
+        layout = Layout.from_flags(flags, situation.processes)
+        impossible = []
+    except LayoutError as error:
+        layout = _smallest(flags)
+        impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
+    run = Request(FlagValues(situation.script, flags), layout, sharding_stage(flags), _model(flags))
+    findings = [rule.finding(run) for rule in RULES if rule.when(run)]
+    return impossible + findings if impossible else [_described(run), *findings]
+
+
+def _described(run: Request) -> Finding:
+    return Finding(
+        True,
+        "layout",
+        f"{run.layout}; {run.samples_a_step} samples a step (data ranks {run.layout.data_ranks} x micro batch "
+        f"{run.flags.per_device_train_batch_size} x accumulation {run.flags.gradient_accumulation_steps})",
+    )
+
+
+def _smallest(flags: Flags) -> Layout:
+    """What the flags ask for, on as many processes as that needs: for the rows, where there are others."""
+    return Layout(
+        data_parallel_degree=1,
+        sharding_parallel_degree=2 if sharding_stage(flags) else 1,
+        tensor_parallel_degree=degree(flags, "tensor_parallel_degree"),
+        pipeline_parallel_degree=degree(flags, "pipeline_parallel_degree"),
+        sharding=sharding_stage(flags),
+    )
+
+
+def _model(flags: Flags) -> dict:
+    """The model's configuration; empty where there is none, which the check of the model tells."""
+    try:
+        return load_config(flags["model_name_or_path"][0])
+    except (UserError, KeyError, IndexError):
+        return {}

@@ -1,0 +1,106 @@
+"""Batch, steps and precision: arithmetic of the numbers that a run is given."""
+
+from launch.preflight.rules.rule import ANNOUNCE, Rule
+
+ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
+WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
+AT_LEAST_ONE = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+
+RULES = (
+    *(
+        Rule(
+            flag=flag,
+            when=lambda run, flag=flag: getattr(run.flags, flag) is not None and getattr(run.flags, flag) < 1,
+            found=f"{{run.flags.{flag}}}",
+            reason="a step needs samples",
+            source="arithmetic",
+            fix="a whole number above 0",
+        )
+        for flag in AT_LEAST_ONE
+    ),
+    Rule(
+        flag="gradient_accumulation_steps",
+        when=lambda run: run.pipeline > run.flags.gradient_accumulation_steps > 0,
+        found="{run.flags.gradient_accumulation_steps} for {run.pipeline} pipeline stages",
+        reason="{run.bubble:.0%} of the time stages wait for each other (p - 1 of m + p - 1 turns)",
+        source="the 1F1B schedule, arXiv 2104.04473, section 2.2",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="per_device_eval_batch_size",
+        when=lambda run: run.pipeline > 1
+        and bool(run.flags.do_eval)
+        and run.flags.per_device_eval_batch_size != run.samples_a_data_rank,
+        found="{run.flags.per_device_eval_batch_size} becomes {run.samples_a_data_rank}",
+        reason="under pipeline parallel upstream evaluates with micro batch x accumulation",
+        source=ARGUMENTS,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="max_steps",
+        when=lambda run: run.flags.script == "run_pretrain" and run.flags.do_train and run.flags.max_steps <= 0,
+        found="{run.flags.max_steps}",
+        reason="pretraining runs for a number of steps",
+        source="launch/training/arguments.py, parse_pretrain",
+        fix="--max_steps N",
+    ),
+    Rule(
+        flag="num_train_epochs",
+        when=lambda run: run.flags.given("num_train_epochs") and (run.flags.max_steps or 0) > 0,
+        found="{run.flags.num_train_epochs} does nothing",
+        reason="--max_steps {run.flags.max_steps} decides",
+        source="paddlenlp/trainer/trainer.py, Trainer.train",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="warmup_ratio",
+        when=lambda run: not 0 <= (run.flags.warmup_ratio or 0) <= 1,
+        found="{run.flags.warmup_ratio}",
+        reason="a share of the steps",
+        source=ARGUMENTS,
+        fix="0 to 1",
+    ),
+    Rule(
+        flag="warmup_ratio",
+        when=lambda run: (run.flags.warmup_ratio or 0) > 0 and (run.flags.warmup_steps or 0) > 0,
+        found="{run.flags.warmup_ratio} does nothing",
+        reason="--warmup_steps {run.flags.warmup_steps} decides",
+        source=ARGUMENTS,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="logging_steps",
+        when=lambda run: run.flags.logging_steps == 0 and run.flags.logging_strategy == "steps",
+        found="0",
+        reason="the interval of the log",
+        source=ARGUMENTS,
+        fix="a number above 0",
+    ),
+    Rule(
+        flag="fp16",
+        when=lambda run: bool(run.flags.fp16 and run.flags.bf16),
+        found="1 with --bf16 1",
+        reason="one precision at a time",
+        source=ARGUMENTS,
+        fix="--fp16 0 or --bf16 0",
+    ),
+    Rule(
+        flag="amp_master_grad",
+        when=lambda run: bool(run.flags.amp_master_grad) and not (run.flags.fp16 or run.flags.bf16),
+        found="1 does nothing",
+        reason="gradients are fp32 already",
+        source=ARGUMENTS,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="amp_master_grad",
+        when=lambda run: bool(run.flags.amp_master_grad)
+        and run.stage in ("stage2", "stage3")
+        and run.layout.data_parallel_degree > 1,
+        found="1 with {run.stage} and data parallel {run.layout.data_parallel_degree}",
+        reason="upstream asserts that all data ranks are in one sharding group",
+        source=WRAP_MODEL,
+        fix="leave --sharding_parallel_degree out, or --amp_master_grad 0",
+    ),
+)
+

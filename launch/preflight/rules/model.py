@@ -1,0 +1,95 @@
+"""Sizes of the model against the degrees that divide it, and against the sequence length.
+
+The keys are those of the families' config.json; a size that a family does not state is not checked.
+"""
+
+from launch.preflight.rules.rule import ANNOUNCE, HEADS, INNER, LAYERS, Rule
+
+# Modules that a pipeline counts beside the decoder layers: embedding, last norm, head.
+OTHER_PIPELINE_MODULES = 3
+LLAMA = "paddlenlp/transformers/llama/modeling.py"
+
+RULES = (
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: not run.divides(run.tensor, *HEADS),
+        found="{run.tensor} for {run.heads} attention heads",
+        reason="each rank takes as many heads, upstream asserts it",
+        source=f"{LLAMA}, LlamaAttention.__init__",
+        fix="a degree that divides {run.heads}: {run.head_divisors}",
+    ),
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: run.divides(run.tensor, *HEADS) and not run.divides(run.tensor, "num_key_value_heads"),
+        found="{run.tensor} for {run.model[num_key_value_heads]} key/value heads",
+        reason="upstream keeps them whole on each rank, and its attention then finds them in the wrong shape",
+        source=f"{LLAMA}, LlamaAttention.__init__; measured: 2 on 4 ranks, 1 on 2 ranks: ValueError",
+        fix="a degree that divides {run.model[num_key_value_heads]}",
+    ),
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: not run.divides(run.tensor, *INNER),
+        found="{run.tensor} for an intermediate size of {run.inner}",
+        reason="each rank takes as many columns, upstream asserts it",
+        source="paddle/distributed/fleet/layers/mpu/mp_layers.py, ColumnParallelLinear.__init__",
+        fix="a degree that divides {run.inner}",
+    ),
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: run.divides(run.tensor, *HEADS) and not run.divides(run.tensor, "hidden_size"),
+        found="{run.tensor} for a hidden size of {run.model[hidden_size]}",
+        reason="each rank takes as many columns",
+        source="paddle/distributed/fleet/layers/mpu/mp_layers.py, ColumnParallelLinear.__init__",
+        fix="a degree that divides {run.model[hidden_size]}",
+    ),
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: not run.divides(run.tensor, "vocab_size"),
+        found="{run.tensor} does not divide the vocabulary of {run.model[vocab_size]}",
+        reason="embedding and head stay whole on every rank",
+        source=f"{LLAMA}, LlamaModel.__init__; measured: same losses",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="pipeline_parallel_degree",
+        when=lambda run: bool(run.layers) and run.layers + OTHER_PIPELINE_MODULES < run.pipeline,
+        found="{run.pipeline} stages for {run.layers} layers",
+        reason="a stage would be empty, upstream asserts it",
+        source="paddle/distributed/fleet/meta_parallel/parallel_layers/pp_layers.py, SegmentLayers.__init__",
+        fix="at most {run.layers}",
+    ),
+    Rule(
+        flag="pipeline_parallel_degree",
+        when=lambda run: not run.divides(run.pipeline, *LAYERS)
+        and run.layers + OTHER_PIPELINE_MODULES >= run.pipeline,
+        found="{run.pipeline} stages for {run.layers} layers",
+        reason="not equally many on each: embedding, norm and head are dealt out as if they were layers",
+        source="paddlenlp/transformers/llama/modeling_pp.py, LlamaForCausalLMPipe.__init__; measured: same losses",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="pipeline_parallel_degree",
+        when=lambda run: run.pipeline > 1 and bool(run.model.get("tie_word_embeddings")),
+        found="{run.pipeline} with tied embeddings",
+        reason="the first and the last stage both count the shared weight in the gradient norm",
+        source="launch/training/grad_norm.py; measured: losses 9e-5 off after ten clipped steps",
+        fix="--pipeline_parallel_degree 1 with --tensor_parallel_degree, which is exact",
+    ),
+    Rule(
+        flag="max_seq_length",
+        when=lambda run: run.longer_than_positions and run.flags.continue_training,
+        found="{run.flags.max_seq_length}, and the model knows {run.model[max_position_embeddings]} positions",
+        reason="its weights have never seen the positions beyond",
+        source="max_position_embeddings in the model's config.json",
+        fix="at most {run.model[max_position_embeddings]}; to train longer ones all the same, raise "
+        "max_position_embeddings (and rope_scaling) in the config.json of the model directory",
+    ),
+    Rule(
+        flag="max_seq_length",
+        when=lambda run: run.longer_than_positions and not run.flags.continue_training,
+        found="{run.flags.max_seq_length}",
+        reason="the new model gets as many positions, its configuration says {run.model[max_position_embeddings]}",
+        source="launch/training/model.py, build_config",
+        action=ANNOUNCE,
+    ),
+)

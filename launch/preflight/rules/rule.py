@@ -1,0 +1,115 @@
+"""A row of the compatibility matrix, and what its condition looks at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from launch.models.flag_values import FlagValues
+from launch.models.layout import Layout
+from launch.preflight.report import Finding
+
+REFUSE, ANNOUNCE = "refuse", "announce"
+
+# What the families' config.json call the same size.
+HEADS = ("num_attention_heads", "n_head")
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
+# Words of --sharding_parallel_config that put tensors together into one buffer.
+FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that is asked for.
+
+    flags:  values of the shared module's flags
+    layout: how its processes will be divided
+    stage:  the sharding stage that is asked for, which layout.sharding is not where its degree becomes 1
+    model:  config.json of the model, empty where it is unknown
+    """
+
+    flags: FlagValues
+    layout: Layout
+    stage: str = ""
+    model: dict = field(default_factory=dict)
+
+    @property
+    def tensor(self) -> int:
+        return self.layout.tensor_parallel_degree
+
+    @property
+    def pipeline(self) -> int:
+        return self.layout.pipeline_parallel_degree
+
+    @property
+    def samples_a_step(self) -> int:
+        return self.layout.data_ranks * self.samples_a_data_rank
+
+    @property
+    def samples_a_data_rank(self) -> int:
+        return self.flags.per_device_train_batch_size * self.flags.gradient_accumulation_steps
+
+    @property
+    def heads(self) -> int | None:
+        return self.size(*HEADS)
+
+    @property
+    def head_divisors(self) -> str:
+        return ", ".join(str(degree) for degree in range(1, self.heads + 1) if self.heads % degree == 0)
+
+    @property
+    def layers(self) -> int | None:
+        return self.size(*LAYERS)
+
+    @property
+    def inner(self) -> int | None:
+        return self.size(*INNER)
+
+    @property
+    def longer_than_positions(self) -> bool:
+        """Whether a sample is longer than the positions that the model's configuration states."""
+        positions = self.size("max_position_embeddings")
+        return bool(positions and self.flags.max_seq_length and self.flags.max_seq_length > positions)
+
+    @property
+    def bubble(self) -> float:
+        """Share of a step in which a pipeline stage waits, 0 to 1."""
+        return (self.pipeline - 1) / (self.flags.gradient_accumulation_steps + self.pipeline - 1)
+
+    @property
+    def fusion_words(self) -> str:
+        return ", ".join(word for word in FUSION if self.has_word("sharding_parallel_config", word))
+
+    def has_word(self, flag: str, *words: str) -> bool:
+        """Whether one of the words is in a flag of several, such as --pipeline_parallel_config."""
+        return bool(set(words) & set(self.flags.words(flag)))
+
+    def divides(self, degree: int, *names: str) -> bool:
+        """Whether a degree divides a size of the model, which families call by one of these names; unknown: yes."""
+        return (self.size(*names) or 0) % degree == 0
+
+    def size(self, *names: str) -> int | None:
+        """The first of these keys of the model's configuration that it has."""
+        return next((self.model[name] for name in names if self.model.get(name)), None)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row: `when` it holds, the run is refused or an announcement is made.
+
+    flag:   the one to change, without dashes
+    found, reason, fix: what is told; {run.X} stands for a value of the request
+    source: file and function of the pinned packages in which it is seen, or how it was measured
+    """
+
+    flag: str
+    when: Callable[[Request], bool]
+    found: str
+    reason: str
+    source: str
+    fix: str = ""
+    action: str = REFUSE
+
+    def finding(self, run: Request) -> Finding:
+        found = f"{self.found}: {self.reason}".format(run=run)
+        ok = self.action == ANNOUNCE
+        return Finding(ok, f"--{self.flag}", found, "" if ok else self.fix.format(run=run))
