@@ -6,6 +6,7 @@ import sys
 from launch import preflight
 from launch.cpu.settings import prepare
 from launch.errors import UserError
+from launch.nodes.meeting import meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
 from launch.preflight.situation import Situation
@@ -28,13 +29,12 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     flags = parse_flags(argv)
     _check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
-    processes = int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
-    lines = []
+    lines = meet_ranks(flags, on_cpu)
     if on_cpu and "paddle" not in sys.modules:
-        lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], processes))
+        lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], _variable("PADDLE_LOCAL_SIZE", 1)))
     import_paddle_quietly()
     correct()
-    if on_cpu and processes > 1:
+    if on_cpu and _variable("PADDLE_TRAINERS_NUM", 1) > 1:
         from launch.rehearsal.collectives import install
 
         install()
@@ -43,13 +43,14 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
 
 def _check(script: str, flags: Flags) -> None:
     """The checks of launch.preflight, silent when all is well: a recipe has shown them before it started us."""
-    situation = Situation(script, flags, processes=int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
+    situation = Situation(script, flags, processes=_variable("PADDLE_TRAINERS_NUM", 1))
     faults = [finding for finding in preflight.run(situation) if not finding.ok]
-    if faults and _is_first_rank():
+    if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(faults, sys.stderr)
     if faults:
         raise UserError(f"{script} cannot start: see the ✗ above")
 
 
-def _is_first_rank() -> bool:
-    return os.environ.get("PADDLE_TRAINER_ID", "0") == "0"
+def _variable(name: str, default: int) -> int:
+    """A number that the launcher has set for this rank."""
+    return int(os.environ.get(name, default))

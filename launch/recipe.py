@@ -4,7 +4,8 @@
     ACTION=print     print the whole command, to read or to paste into a shell
     ACTION=rehearse  the same on as many processes, on this machine's CPU, with a tiny model of the family
 
-The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, MASTER, ARGS.
+The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, PROCESSES, ARGS, and for several
+nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
 """
 
 import argparse
@@ -12,7 +13,7 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -20,6 +21,8 @@ if __name__ == "__main__":
 
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.nodes.link import Link
+from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.preflight.help import flag_help
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
@@ -69,7 +72,9 @@ def main(argv: list[str]) -> None:
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
-    sys.exit(ACTIONS[action](recipe, apply_wishes(recipe, os.environ)))
+    # A rehearsal has the ranks of all nodes on this machine: their number is all it needs.
+    nodes = Nodes(_number("NNODES", os.environ.get("NNODES")) or 1) if action == "rehearse" else read_nodes(os.environ)
+    sys.exit(ACTIONS[action](recipe, apply_wishes(recipe, os.environ, nodes)))
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
@@ -93,8 +98,8 @@ def parse_recipe(argv: list[str]) -> Recipe:
     )
 
 
-def apply_wishes(recipe: Recipe, wishes: dict[str, str]) -> Run:
-    """The recipe with the user's variables applied. Raises UserError where they cannot be met."""
+def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE) -> Run:
+    """The recipe with the user's variables applied, on these nodes. Raises UserError where they cannot be met."""
     flags = dict(recipe.flags)
     for variable, name in FLAG_VARIABLES.items():
         if wishes.get(variable):
@@ -102,16 +107,18 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str]) -> Run:
     flags = parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", "")))
     notes = []
     devices = choose_devices(recipe.gpus, wishes)
-    if len(devices) != recipe.gpus:
-        flags, note = keep_global_batch(flags, recipe.gpus, len(devices))
+    processes = choose_processes(recipe, devices, wishes)
+    stated, world_size = recipe.gpus or recipe.processes, processes * nodes.count
+    if world_size != stated:
+        flags, note = keep_global_batch(flags, stated, world_size)
         notes.append(note)
     command = LaunchCommand(
         script=ROOT / recipe.script,
         flags=flags,
         log_dir=os.path.join(*(flags.get("output_dir") or ["."])[:1], "log"),
         devices=devices,
-        processes=len(devices) or recipe.processes,
-        master=wishes.get("MASTER") or None,
+        processes=processes,
+        nodes=nodes,
     )
     gpu_memory_gb = _number("GPU_MEMORY_GB", wishes.get("GPU_MEMORY_GB")) or recipe.gpu_memory_gb
     return Run(command, gpu_memory_gb, tuple(notes))
@@ -131,6 +138,14 @@ def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
         return listed
     count = count or needed
     return visible[:count] if len(visible) >= count else tuple(str(number) for number in range(count))
+
+
+def choose_processes(recipe: Recipe, devices: tuple[str, ...], wishes: dict[str, str]) -> int:
+    """Ranks of one node: one a card; on a CPU PROCESSES, or as many as the recipe states."""
+    wished = _number("PROCESSES", wishes.get("PROCESSES"))
+    if wished and devices:
+        raise UserError("PROCESSES: this recipe runs on cards, one process each. Say GPUS=N, or leave it out.")
+    return len(devices) or wished or recipe.processes
 
 
 def keep_global_batch(flags: Flags, needed: int, gpus: int) -> tuple[Flags, str]:
@@ -178,8 +193,8 @@ def run(recipe: Recipe, run: Run) -> int:
             flags=run.command.flags,
             devices=run.command.devices,
             gpu_memory_gb=run.gpu_memory_gb,
-            processes=run.command.processes,
-            master=run.command.master,
+            processes=run.command.world_size,
+            nodes=run.command.nodes,
         )
     )
     faults = [finding for finding in findings if not finding.ok]
@@ -195,7 +210,18 @@ def run(recipe: Recipe, run: Run) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
     from launch.processes.supervise import supervise
 
-    return supervise(run.command.words(), run.command.log_dir, run.command.processes)
+    return supervise(run.command.words(), run.command.own_log_dir, run.command.processes, meet(run.command))
+
+
+def meet(command: LaunchCommand) -> Link | None:
+    """Wait for the other nodes, and say when all are there; what keeps this one connected with them."""
+    if command.nodes.count == 1:
+        return None
+    from launch.nodes.meeting import meet_nodes
+
+    link = meet_nodes(command.nodes, command.flags, command.processes)
+    print(f"all {command.nodes.count} nodes are here; rank 0 reports on node 0, this one's logs: {command.own_log_dir}")
+    return link
 
 
 def show(recipe: Recipe, run: Run) -> int:
@@ -217,7 +243,8 @@ def rehearse(recipe: Recipe, run: Run) -> int:
         raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")
     print("\n".join(run.notes), end="\n" if run.notes else "")
     output = os.environ.get("OUTPUT")  # the recipe's own --output_dir is for the real run
-    return rehearse(recipe.target, run.command, Path(output).absolute() if output else None)
+    command = replace(run.command, processes=run.command.world_size, nodes=ONE_NODE)
+    return rehearse(recipe.target, command, Path(output).absolute() if output else None)
 
 
 ACTIONS = {"run": run, "print": show, "rehearse": rehearse}

@@ -5,6 +5,7 @@ set -eu
 
 wished_gpus=${GPUS:-}
 wished_gpu_memory_gb=${GPU_MEMORY_GB:-}
+wished_processes=${PROCESSES:-}
 GPUS=0 GPU_MEMORY_GB=0 PROCESSES=1
 
 run() {
@@ -14,6 +15,7 @@ run() {
         echo "error: no Python: neither $root/.venv/bin/python nor python on PATH. Run \`make setup\` in $root" >&2
         exit 2
     fi
-    exec env GPUS="$wished_gpus" GPU_MEMORY_GB="$wished_gpu_memory_gb" "$python" "$root/launch/recipe.py" \
+    exec env GPUS="$wished_gpus" GPU_MEMORY_GB="$wished_gpu_memory_gb" PROCESSES="$wished_processes" \
+        "$python" "$root/launch/recipe.py" \
         --recipe "$0" --gpus "$GPUS" --gpu_memory_gb "$GPU_MEMORY_GB" --processes "$PROCESSES" "$@"
 }

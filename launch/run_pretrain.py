@@ -29,6 +29,7 @@ def main(argv: list[str]) -> None:
     from launch.training.decisions import decide
     from launch.training.device import set_device
     from launch.training.model import build_config, build_model, load_tokenizer, speed_up
+    from launch.training.network import measure_network
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer, finish
     from launch.training.ranks import check_world
@@ -37,6 +38,7 @@ def main(argv: list[str]) -> None:
     model_args, data_args, training_args = parse_pretrain(argv)
     check_world()
     set_device(training_args.device)
+    process_lines += measure_network()
     open_output(training_args)
     decisions = decide(model_args, training_args)
     config = build_config(model_args, data_args, training_args, decisions)

@@ -10,6 +10,7 @@ WITHOUT_PADDLE = [
     "launch/preflight",
     "launch/processes",
     "launch/devices",
+    "launch/nodes",
     "launch/environment",
     "data_tools",
     "launch/recipe.py",

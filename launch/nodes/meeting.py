@@ -31,8 +31,11 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
     return Link({meeting.nodes[index]: connection for index, connection in assembly.connections.items()})
 
 
-def meet_ranks(flags: Mapping[str, list[str]]) -> list[str]:
+def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     """Wait for all ranks of all nodes; the lines to tell. Does nothing, [], where there is one node.
+
+    on_cpu: gloo will connect the ranks. By itself it takes the interface of this machine's name, which /etc/hosts
+    often gives to loopback; so it gets the one that leads to node 0, unless GLOO_SOCKET_IFNAME is set.
 
     Reads the place of this rank from what paddle.distributed.launch has set. They meet at rank 0's own endpoint,
     which nothing else uses. Raises UserError, on all ranks the same, when one is missing or not alike.
@@ -48,6 +51,8 @@ def meet_ranks(flags: Mapping[str, list[str]]) -> list[str]:
     assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds()), me)
     for connection in assembly.connections.values():
         connection.close()
+    if on_cpu:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", me.interface)
     return _describe(assembly, per_node)
 
 
@@ -77,7 +82,10 @@ def _describe(assembly: Assembly, per_node: int) -> list[str]:
         f"{name}={os.environ[name]}" if name in os.environ else f"{name} not set"
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     )
-    lines = [f"nodes: {len(first)} of {per_node} ranks, alike in {alike} and all flags", f"network: {where}; {variables}"]
+    lines = [
+        f"nodes: {len(first)} of {per_node} {'ranks' if per_node > 1 else 'rank'}, alike in {alike} and all flags",
+        f"network: {where}; {variables}",
+    ]
     if any(is_loopback(member.address) for member in first):
         lines.append("warning: a loopback address is used, so all nodes are on one machine")
     return lines

@@ -114,7 +114,7 @@ def _refuse(meeting: Meeting, me: Member, member: Member, connections: dict[int,
     """Why a newcomer cannot be one of us, None where it can."""
     number = {"node": "RANK", "rank": "PADDLE_TRAINER_ID"}[meeting.what]
     if member.count != me.count:
-        return f"{meeting.what} {member.index} ({member.address}) counts {member.count} {meeting.what}s, here {me.count}"
+        return f"{meeting.what} {member.index} ({member.address}) counts {member.count} {meeting.what}s, not {me.count}"
     if not 0 < member.index < me.count or (member.index in connections and connections[member.index].is_open()):
         return f"{number}={member.index} is there twice; the second is at {member.address}"
     return None

@@ -125,7 +125,7 @@ def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> Told:
     elif hosts and len(hosts) != count:
         raise UserError(
             f"{scheduler.name}: {said['count']}={count} does not agree with the {len(hosts)} nodes of "
-            f"{said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over all of it."
+            f"{said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
         )
     if count > 1:
         _require_one_task(scheduler, variables, said.get("tasks"))
@@ -137,7 +137,7 @@ def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> Told:
         elif rank != own:
             raise UserError(
                 f"{scheduler.name}: {said['rank']}={rank}, but {said['own']}={variables[said['own']]} is number {own} "
-                f"of {said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over all of it."
+                f"of {said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
             )
     master = variables[said["master"]] if "master" in said else None
     if hosts and master is None:

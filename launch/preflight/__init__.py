@@ -20,7 +20,7 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.installed import check_installed
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
-    from launch.preflight.port import check_port
+    from launch.preflight.port import check_meeting_point
 
     flags = situation.flags
     return [
@@ -32,5 +32,5 @@ def run(situation: Situation) -> list[Finding]:
         *check_data(flags),
         *check_output(flags),
         *check_resume(flags),
-        *(check_port(situation.master) if situation.master else []),
+        *check_meeting_point(situation.nodes),
     ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from launch.nodes.place import ONE_NODE, Nodes
 from launch.processes.flags import Flags
 
 
@@ -14,7 +15,7 @@ class Situation:
     devices:       numbers of this machine's cards that it uses, empty for a CPU
     gpu_memory_gb: memory it needs on each card, 0 where unknown
     processes:     ranks of all nodes together
-    master:        "host:port" where the ranks meet, None for the launcher's own choice
+    nodes:         the machines it runs on, and which of them this is
     """
 
     script: str
@@ -22,4 +23,4 @@ class Situation:
     devices: tuple[str, ...] = ()
     gpu_memory_gb: int = 0
     processes: int = 1
-    master: str | None = None
+    nodes: Nodes = ONE_NODE

@@ -1,4 +1,4 @@
-"""The command that starts all ranks: `python -m paddle.distributed.launch ... SCRIPT.py FLAGS`."""
+"""The command that starts all ranks of a node: `python -m paddle.distributed.launch ... SCRIPT.py FLAGS`."""
 
 import os
 import shlex
@@ -7,6 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.nodes.address import address_towards, resolve, split_address
+from launch.nodes.place import ONE_NODE, Nodes
+from launch.processes.environment import environment_words
 from launch.processes.flags import Flags, flag_lines, flag_words
 
 LAUNCHER = "paddle.distributed.launch"
@@ -14,14 +17,14 @@ LAUNCHER = "paddle.distributed.launch"
 
 @dataclass(frozen=True)
 class LaunchCommand:
-    """One run of the launcher on this machine.
+    """One run of the launcher on each node.
 
     script:    path of the shared module; the launcher runs only a path that ends in .py as Python
     flags:     of the script
-    log_dir:   where the launcher writes workerlog.N
-    devices:   numbers of the cards, one rank each; empty: ranks on the CPU
-    processes: how many ranks
-    master:    "host:port" where ranks of several machines meet, None on one machine
+    log_dir:   where the launcher writes workerlog.N; each of several nodes has a folder of its own in it
+    devices:   numbers of each node's cards, one rank each; empty: ranks on the CPU
+    processes: how many ranks on each node
+    nodes:     the nodes, and which of them this is
     """
 
     script: Path
@@ -29,23 +32,66 @@ class LaunchCommand:
     log_dir: str
     devices: tuple[str, ...]
     processes: int
-    master: str | None = None
+    nodes: Nodes = ONE_NODE
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of all nodes."""
+        return self.processes * self.nodes.count
+
+    @property
+    def own_log_dir(self) -> str:
+        """This node's: on a common file system the nodes' files have the same names."""
+        return self._log_dir(self.nodes.rank)
 
     def words(self) -> list[str]:
-        """The command to execute."""
-        return [*self._head(), str(self.script), *flag_words(self.flags)]
+        """The command to execute on this node."""
+        return [*self._head(self.nodes.rank), str(self.script), *flag_words(self.flags)]
 
     def text(self) -> str:
-        """The command to read and to paste into a shell, one flag a line."""
-        lines = [self._head(), [_short(self.script)], *flag_lines(self.flags)]
+        """The command to read and to paste into a shell, one flag a line; of several nodes, the command of each."""
+        if self.nodes.count == 1:
+            return self._text(0)
+        titles = [self.nodes.name(rank) for rank in range(self.nodes.count)]
+        titles[self.nodes.rank] += ", this one"
+        return "\n\n".join(f"# {title}\n{self._text(rank)}" for rank, title in enumerate(titles))
+
+    def _text(self, rank: int) -> str:
+        lines = [self._head(rank), [_short(self.script)], *flag_lines(self.flags)]
         return " \\\n    ".join(shlex.join(line) for line in lines)
 
-    def _head(self) -> list[str]:
+    def _head(self, rank: int) -> list[str]:
+        """Up to the script, for the node with this number."""
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
-        master = ["--master", self.master] if self.master else []
-        return [_python(), "-m", LAUNCHER, *where, *master, "--log_dir", self.log_dir]
+        return [
+            *environment_words(os.environ, self._meeting_point()[0]),
+            *[_python(), "-m", LAUNCHER, *where],
+            *self._node_words(rank),
+            *["--log_dir", self._log_dir(rank)],
+        ]
+
+    def _node_words(self, rank: int) -> list[str]:
+        """--host: by itself the launcher takes the address of this machine's name, often 127.0.1.1; and node 0 opens
+        the meeting point only if that is the master's address, to the letter."""
+        if self.nodes.count == 1:
+            return []
+        host, port = self._meeting_point()
+        words = ["--nnodes", str(self.nodes.count), "--rank", str(rank), "--master", f"{host}:{port}"]
+        if rank == 0:
+            return [*words, "--host", host]
+        return [*words, "--host", address_towards(host)] if rank == self.nodes.rank else words
+
+    def _meeting_point(self) -> tuple[str | None, int | None]:
+        """The address, as numbers, and the port where several nodes meet."""
+        if self.nodes.count == 1:
+            return None, None
+        host, port = split_address(self.nodes.master)
+        return resolve(host), port
+
+    def _log_dir(self, rank: int) -> str:
+        return self.log_dir if self.nodes.count == 1 else os.path.join(self.log_dir, f"node-{rank}")
 
 
 def _python() -> str:

@@ -3,7 +3,7 @@
 The launcher by itself leaves its workers running when it is killed; when a rank fails, it often ends with 241
 (the signal it sent to the other ranks), shows rank 0's lost connection where rank 5 ran out of memory, and
 mixes its own log with the training's. So its output goes to LOG_DIR/launcher.log, and what the user sees
-comes from here.
+comes from here. Of several nodes, a launcher knows nothing of the others' ranks: that is what the link is for.
 """
 
 import re
@@ -15,28 +15,44 @@ from pathlib import Path
 
 import psutil
 
+from launch.nodes.link import Ended, Link
 from launch.processes.logs import Follower, first_to_fail, last_lines, log_path, print_failure
 from launch.processes.orphans import adopt_orphans, signal_at_parents_end
 from launch.processes.signals import recorded_signals
 
 POLL_SECONDS = 0.1
 SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
+SECONDS_TO_HEAR = 3.0  # of another node's end, which may be the cause of a lost connection here
 
 # What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
 FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log ")
 PYTHON_ERROR = "Traceback (most recent call last)"
 
 
-def supervise(command: list[str], log_dir: str | Path, ranks: int, grace: float = 15.0) -> int:
+def supervise(
+    command: list[str], log_dir: str | Path, ranks: int, link: Link | None = None, grace: float = 15.0
+) -> int:
     """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
-    of its own.
+    of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
     Rank 0's output appears on stdout. SIGINT and SIGTERM go to the launcher, which stops its ranks; what is
     left after `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept
     under another name. Exit code: 0; 128 + N when signal N ended the run; else the worst of the failed ranks
     that the launcher tells, with the end of the log of the rank that failed first on stderr.
     """
-    log_dir = Path(log_dir)
+    exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
+    try:
+        exit_code, peer = _run(command, Path(log_dir), ranks, link, grace)
+    finally:
+        if link:
+            link.end(exit_code, peer.why if peer else "")
+    return exit_code
+
+
+def _run(
+    command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float
+) -> tuple[int, Ended | None]:
+    """The exit code of the run, and the other node's end that caused it."""
     _put_aside(log_dir)
     log_dir.mkdir(parents=True)
     adopt_orphans()
@@ -51,22 +67,35 @@ def supervise(command: list[str], log_dir: str | Path, ranks: int, grace: float 
             preexec_fn=lambda: signal_at_parents_end(signal.SIGTERM),
         )
         try:
-            received = _wait(launcher, Follower(log_path(log_dir, 0), sys.stdout), signals, grace)
+            follower = Follower(log_path(log_dir, 0), sys.stdout)
+            received, peer = _wait(launcher, follower, signals, link, grace)
         finally:
             _end_descendants()
     if received is not None:
-        return 128 + received
-    if launcher.returncode == 0:
-        return 0
-    return _explain_failure(launcher.returncode, launcher_log, log_dir, ranks)
+        return 128 + received, None
+    if peer is None and launcher.returncode == 0:
+        return 0, None
+    if peer is None:
+        exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks)
+        peer = link.lost(SECONDS_TO_HEAR) if link else None
+        if peer:
+            print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
+        return exit_code, peer
+    print(f"\n{peer.why}: stopped here, too; the log of this node is {log_dir}", file=sys.stderr)
+    return peer.exit_code, peer
 
 
-def _wait(launcher: subprocess.Popen, follower: Follower, signals: list[int], grace: float) -> int | None:
-    """Until the launcher has ended; the first signal received meanwhile, None without."""
-    received = kill_at = None
+def _wait(
+    launcher: subprocess.Popen, follower: Follower, signals: list[int], link: Link | None, grace: float
+) -> tuple[int | None, Ended | None]:
+    """Until the launcher has ended; the first signal received meanwhile, the first bad end of another node."""
+    received = peer = kill_at = None
     while launcher.poll() is None:
         time.sleep(POLL_SECONDS)
         follower.copy()
+        if link and peer is None and received is None and (peer := link.lost()):
+            kill_at = time.monotonic() + grace
+            launcher.send_signal(signal.SIGTERM)
         if signals:
             number = signals.pop(0)
             kill_at = time.monotonic() + (grace if received is None else 0)
@@ -76,7 +105,7 @@ def _wait(launcher: subprocess.Popen, follower: Follower, signals: list[int], gr
             for process in psutil.Process().children(recursive=True):
                 process.kill()
     follower.copy()
-    return received
+    return received, peer
 
 
 def _end_descendants() -> None:

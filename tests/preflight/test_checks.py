@@ -1,7 +1,6 @@
 """Each check of the preflight: what is right passes, each fault is named with its fix."""
 
 import os
-import socket
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from launch.preflight.data import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.model import check_model, check_resume
 from launch.preflight.output import check_output
-from launch.preflight.port import check_port
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
@@ -170,26 +168,6 @@ def test_output_below_a_file(tmp_path):
 
 def test_output_on_a_file_system_that_cannot_be_written():
     assert told(check_output({"output_dir": ["/proc/run"]}))[0] is False
-
-
-def test_used_port():
-    with socket.socket() as used:
-        used.bind(("127.0.0.1", 0))
-        used.listen()
-        port = used.getsockname()[1]
-        ok, found, fix = told(check_port(f"127.0.0.1:{port}"))
-    assert (ok, found) == (False, f"{port} on 127.0.0.1 is used by another process")
-    assert fix.startswith("another port: MASTER=127.0.0.1:")
-    assert told(check_port(f"127.0.0.1:{port}")) == (True, f"{port} on 127.0.0.1 is free", "")
-
-
-@pytest.mark.parametrize("master", ["8090", "host", "127.0.0.1:http", "127.0.0.1:99999"])
-def test_master_that_is_none(master):
-    assert told(check_port(master))[:2] == (False, f"MASTER={master}")
-
-
-def test_port_of_another_machine_is_not_tried():
-    assert told(check_port("192.0.2.1:8090"))[:2] == (True, "192.0.2.1 is another machine")
 
 
 def test_all_checks_are_made(data):

@@ -77,8 +77,3 @@ def test_cards_for_a_recipe_of_the_cpu(machine):
     done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
     assert done.returncode == 2
     assert done.stderr == "error: GPUS, DEVICES: this recipe runs on the CPU. Leave them out.\n"
-
-
-def test_meeting_point_of_several_machines(machine):
-    words = machine.print("llama-7b/pretrain", MASTER="10.0.0.1:8090")
-    assert words[words.index("--master") + 1] == "10.0.0.1:8090"
