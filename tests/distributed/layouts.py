@@ -1,34 +1,104 @@
-"""The layouts that must give the single-process loss: one entry each, from which the parity tests are made."""
+"""The layouts that must give the single-process loss: one entry each, from which the parity tests, the benchmark
+and docs/layouts.md are made."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+GLOBAL_BATCH = 8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A way of dividing one training over processes.
+    """A way of dividing one training over processes: the product of its four degrees.
 
-    data_ranks: processes that see different samples; with the micro batch chosen so that every layout has the same
-    global batch.
+    stage: of sharding. accumulation: micro batches a step, whose size is chosen so that every layout has the same
+    global batch. slow: not needed in every run of the tests.
     """
 
-    name: str
-    processes: int
-    data_ranks: int
-    flags: list[str] = field(default_factory=list)
+    tensor: int = 1
+    pipeline: int = 1
+    sharding: int = 1
+    data: int = 1
+    stage: int = 0
+    sequence_parallel: bool = False
+    accumulation: int = 1
+    slow: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as tp2-pp2-stage1-2-dp2: each degree above 1 beside its kind."""
+        parts = [
+            (f"tp{self.tensor}", self.tensor),
+            (f"pp{self.pipeline}", self.pipeline),
+            (f"stage{self.stage}-{self.sharding}", self.sharding),
+            (f"dp{self.data}", self.data),
+        ]
+        named = [part for part, degree in parts if degree > 1] or ["single"]
+        return "-".join(named + (["sp"] if self.sequence_parallel else []))
+
+    @property
+    def processes(self) -> int:
+        return self.tensor * self.pipeline * self.sharding * self.data
+
+    @property
+    def data_ranks(self) -> int:
+        """Processes that see different samples."""
+        return self.sharding * self.data
+
+    @property
+    def micro_batch(self) -> int:
+        return GLOBAL_BATCH // self.data_ranks // self.accumulation
 
     @property
     def argv(self) -> list[str]:
-        return [*self.flags, "--per_device_train_batch_size", str(GLOBAL_BATCH // self.data_ranks)]
+        """The flags of run_pretrain.py."""
+        flags = {
+            "per_device_train_batch_size": self.micro_batch,
+            "gradient_accumulation_steps": self.accumulation,
+            "tensor_parallel_degree": self.tensor,
+            "pipeline_parallel_degree": self.pipeline,
+            "sequence_parallel": int(self.sequence_parallel),
+        }
+        if self.stage:
+            flags |= {"sharding": f"stage{self.stage}", "sharding_parallel_degree": self.sharding}
+        return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
 
-GLOBAL_BATCH = 8
-SINGLE = Layout("single", 1, 1)
+SINGLE = Layout()
+DP2 = Layout(data=2)
+STAGE2 = Layout(stage=2, sharding=2)
+STAGE3 = Layout(stage=3, sharding=2)
+TP2 = Layout(tensor=2)
+TP2_SP = Layout(tensor=2, sequence_parallel=True, accumulation=2)
+PP2 = Layout(pipeline=2, accumulation=4)
+TP2_PP2_SP = Layout(tensor=2, pipeline=2, sequence_parallel=True, accumulation=4)
 LAYOUTS = [
-    Layout("dp2", 2, 2),
-    Layout("stage1-2", 2, 2, ["--sharding", "stage1"]),
-    Layout("stage2-2", 2, 2, ["--sharding", "stage2"]),
-    Layout("dp8", 8, 8),
-    Layout("stage1-8", 8, 8, ["--sharding", "stage1"]),
-    Layout("stage2-8", 8, 8, ["--sharding", "stage2"]),
-    Layout("stage2-4-dp2", 8, 8, ["--sharding", "stage2", "--sharding_parallel_degree", "4"]),
+    DP2,
+    Layout(stage=1, sharding=2),
+    STAGE2,
+    STAGE3,
+    TP2,
+    TP2_SP,
+    PP2,
+    Layout(pipeline=4, accumulation=4),
+    Layout(tensor=2, pipeline=2, accumulation=4),
+    TP2_PP2_SP,
+    Layout(tensor=2, data=2),
+    Layout(tensor=2, stage=1, sharding=2),
+    Layout(tensor=2, stage=2, sharding=2),
+    Layout(pipeline=2, stage=1, sharding=2, accumulation=4),
+    Layout(stage=3, sharding=2, data=2, accumulation=2),
+    Layout(data=8),
+    Layout(stage=1, sharding=8),
+    Layout(stage=2, sharding=8),
+    Layout(stage=2, sharding=4, data=2),
+    Layout(tensor=2, pipeline=2, stage=1, sharding=2, sequence_parallel=True, accumulation=4),
 ]
+
+# Each --recompute_granularity, and where it is tried.
+RECOMPUTED = {
+    "full": [DP2, STAGE3, TP2_SP, PP2, TP2_PP2_SP],
+    "full_attn": [STAGE2, TP2_SP, PP2],
+    "core_attn": [DP2, TP2_SP, PP2],
+}
+# Where a model with fewer key and value heads than query heads is tried.
+GROUPED_QUERIES = [TP2, TP2_SP, PP2, TP2_PP2_SP]

@@ -1,51 +1,30 @@
-"""Every layout gives the single-process numbers: losses, gradient norms, weights after a plain SGD step, evaluation."""
+"""Every layout gives the single-process numbers: losses, gradient norms, weights after a plain SGD step, evaluation.
+And it is the layout that it is called: what each rank holds and computes is looked at from inside."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
-from launch.reporting.records import read_summary, read_train_log
-from tests.distributed.layouts import LAYOUTS, SINGLE, Layout
+from launch.models.arithmetic import ModelShape
+from launch.models.named_configs import load_config
+from tests.distributed import parity
+from tests.distributed.layouts import GROUPED_QUERIES, LAYOUTS, RECOMPUTED, SINGLE
+from tests.distributed.parity import EVALUATED_SAMPLES, STEPS, Runs
 from tests.distributed.training_ranks import SEQUENCE_LENGTH
 
-PRETRAIN = "tests.distributed.training_ranks:pretrain"
-# Four units in the last place of a loss near 5.5 in float32; correct layouts have been seen to differ by one.
-LOSS_TOLERANCE = 2e-6
-GRAD_NORM_TOLERANCE = 1e-5
-# After one step of 1.0 times a gradient: relative to the tensor's largest change. Wrong factors show as 0.1 and more.
-UPDATE_TOLERANCE = 1e-4
-
-every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+HIDDEN, LAYERS = 64, 4
 
 
-class Runs:
-    """Trains once per (layout, variant) and keeps the output directory."""
+def parameters_of(layouts):
+    """Layouts as pytest takes them; those that are slow are run by `make test-long`."""
+    return [
+        pytest.param(layout, id=layout.name, marks=[pytest.mark.long] if layout.slow else [])
+        for layout in layouts
+    ]
 
-    def __init__(self, ranks, root):
-        self.ranks, self.root, self.done = ranks, root, {}
-        ranks(1, "tests.distributed.training_ranks:make_material", str(root))
 
-    def __call__(self, layout: Layout, variant: str = "adamw", *argv: str):
-        key = f"{layout.name}-{variant}"
-        if key not in self.done:
-            output = self.root / key
-            world = self.ranks(
-                layout.processes, PRETRAIN, str(self.root), str(output), [*layout.argv, *argv], variant.split("-")[0]
-            )
-            assert world == [layout.processes] * layout.processes
-            topology = read_summary(output)["topology"]
-            assert topology["processes"] == layout.processes
-            assert topology["data_parallel_degree"] * topology["sharding_parallel_degree"] == layout.data_ranks
-            self.done[key] = output
-        return self.done[key]
-
-    def adamw(self, layout: Layout):
-        # 24 samples in batches of 5: the last ones are partly, or on some ranks wholly, padding.
-        return self(layout, "adamw", "--do_eval", "1", "--per_device_eval_batch_size", "5")
-
-    def sgd_step(self, layout: Layout):
-        flags = ["--max_steps", "1", "--learning_rate", "1.0", "--max_grad_norm", "0", "--weight_decay", "0"]
-        return self(layout, "sgd", *flags)
+every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS))
 
 
 @pytest.fixture(scope="module")
@@ -53,66 +32,132 @@ def runs(ranks, tmp_path_factory) -> Runs:
     return Runs(ranks, tmp_path_factory.mktemp("parity"))
 
 
-def column(output, key: str) -> np.ndarray:
-    return np.array([record[key] for record in read_train_log(output) if "loss" in record])
+@pytest.fixture(scope="module")
+def grouped(ranks, tmp_path_factory) -> Runs:
+    """Two queries share a key and a value."""
+    return Runs(ranks, tmp_path_factory.mktemp("grouped"), key_value_heads=2)
 
 
-def weights(directory) -> dict[str, np.ndarray]:
-    return {
-        name: tensor for path in sorted(directory.glob("*.safetensors")) for name, tensor in load_file(path).items()
+def assert_equal_to_one_process(runs, layout):
+    expected, found = runs.adamw(SINGLE), runs.adamw(layout)
+    assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
+    for run in (expected, found):
+        assert run.summary["evaluation"]["eval_tokens"] == EVALUATED_SAMPLES * SEQUENCE_LENGTH
+    differences = parity.differences(runs, layout)
+    assert differences.loss <= parity.LOSS_TOLERANCE
+    assert differences.grad_norm <= parity.GRAD_NORM_TOLERANCE
+    assert differences.evaluation <= parity.LOSS_TOLERANCE
+    updates = parity.update_differences(runs, layout)
+    assert {name: value for name, value in updates.items() if value > parity.UPDATE_TOLERANCE} == {}
+
+
+@every_layout
+def test_numbers_of_one_process(runs, layout):
+    assert_equal_to_one_process(runs, layout)
+
+
+@pytest.mark.parametrize("layout", parameters_of(GROUPED_QUERIES))
+def test_numbers_of_one_process_with_grouped_queries(grouped, layout):
+    assert_equal_to_one_process(grouped, layout)
+
+
+@every_layout
+def test_summary_and_log_count_the_whole_model_and_every_token(runs, layout):
+    run = runs.adamw(layout)
+    tokens = 8 * SEQUENCE_LENGTH
+    assert run.summary["topology"] == {
+        "processes": layout.processes,
+        "data_parallel_degree": layout.data,
+        "sharding_parallel_degree": layout.sharding,
+        "tensor_parallel_degree": layout.tensor,
+        "pipeline_parallel_degree": layout.pipeline,
     }
+    assert run.summary["parameters"] == shape(runs).parameters
+    assert run.summary["consumed_tokens"] == STEPS * tokens
+    assert run.summary["first_loss"] == run.column("loss")[0]
+    assert list(run.column("consumed_tokens")) == [tokens * step for step in range(1, STEPS + 1)]
+    speed = run.column("tokens_per_second") * run.column("step_seconds")
+    assert speed == pytest.approx([tokens] * STEPS)
 
 
 @every_layout
-def test_losses_of_ten_steps(runs, layout):
-    expected, found = column(runs.adamw(SINGLE), "loss"), column(runs.adamw(layout), "loss")
-    assert len(expected) == len(found) == 10
-    assert np.abs(found - expected).max() <= LOSS_TOLERANCE
+def test_each_stage_holds_its_own_layers(runs, layout):
+    held = Counter(tuple(facts["layers"]) for facts in runs.adamw(layout).facts)
+    assert sorted(layer for layers in held for layer in layers) == list(range(LAYERS))
+    assert list(held.values()) == [layout.processes // layout.pipeline] * layout.pipeline
 
 
 @every_layout
-def test_unclipped_gradient_norm_of_every_step(runs, layout):
-    expected, found = column(runs.adamw(SINGLE), "grad_norm"), column(runs.adamw(layout), "grad_norm")
-    assert (np.abs(found - expected) / expected).max() <= GRAD_NORM_TOLERANCE
+def test_each_rank_computes_its_part_of_heads_and_sequence(runs, layout):
+    """Sequence parallel: between two blocks a rank has rows of its own, of samples and positions taken together."""
+    whole = [layout.micro_batch, SEQUENCE_LENGTH, HIDDEN]
+    part = [layout.micro_batch * SEQUENCE_LENGTH // layout.tensor, HIDDEN]
+    for facts in runs.adamw(layout).facts:
+        assert facts["block_inputs"] == [part if layout.sequence_parallel else whole]
+        assert facts["query_shape"] == [HIDDEN, HIDDEN // layout.tensor]
 
 
 @every_layout
-def test_weights_after_one_plain_sgd_step(runs, layout):
-    initial = weights(runs.root / "model")
-    expected, found = weights(runs.sgd_step(SINGLE)), weights(runs.sgd_step(layout))
-    assert expected.keys() == found.keys() == initial.keys()
-    for name, start in initial.items():
-        change = np.abs(expected[name] - start).max()
-        assert change > 0, f"{name} was not trained"
-        assert np.abs(found[name] - expected[name]).max() <= UPDATE_TOLERANCE * change, name
+def test_sharding_keeps_each_number_once(runs, layout):
+    """Sums over all ranks: tensor parallel splits matrices and copies norms, stage 3 slices matrices and copies norms,
+    every stage shares the optimizer's states of what it does not slice."""
+    facts = runs.adamw(layout).facts
+    norms = HIDDEN * (2 * LAYERS + 1)
+    matrices = shape(runs).parameters - norms
+    copies = layout.data * (1 if layout.stage == 3 else layout.sharding)
+    norm_copies = layout.data * layout.sharding * layout.tensor
+    assert sum(rank["elements"] for rank in facts) == copies * matrices + norm_copies * norms
+    norm_states = layout.data * layout.tensor * (layout.sharding if layout.stage == 3 else 1)
+    assert sum(rank["state_elements"] for rank in facts) == layout.data * matrices + norm_states * norms
 
 
-@every_layout
-def test_evaluation_is_the_same_number(runs, layout):
-    expected, found = (read_summary(runs.adamw(one))["evaluation"] for one in (SINGLE, layout))
-    assert found["eval_tokens"] == expected["eval_tokens"] == 24 * SEQUENCE_LENGTH
-    assert abs(found["eval_loss"] - expected["eval_loss"]) <= LOSS_TOLERANCE
+CALLED_TWICE = {
+    "full": ["LlamaDecoderLayer", "LlamaAttention", "scaled_dot_product_attention"],
+    "full_attn": ["LlamaAttention", "scaled_dot_product_attention"],
+    "core_attn": ["scaled_dot_product_attention"],
+}
+
+
+@pytest.mark.parametrize(
+    ("granularity", "layout"),
+    [
+        pytest.param(granularity, *parameter.values, id=f"{granularity}-{parameter.id}", marks=parameter.marks)
+        for granularity, layouts in RECOMPUTED.items()
+        for parameter in parameters_of(layouts)
+    ],
+)
+def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):
+    plain = runs.adamw(layout)
+    recomputed = runs.adamw(layout, "--recompute", "1", "--recompute_granularity", granularity)
+    for key in ("loss", "grad_norm"):
+        np.testing.assert_array_equal(recomputed.column(key), plain.column(key))
+    for before, after in zip(plain.facts, recomputed.facts, strict=True):
+        once = STEPS * layout.accumulation * len(before["layers"])
+        assert before["calls"] == dict.fromkeys(CALLED_TWICE["full"], once)
+        assert after["calls"] == {
+            kind: once * (2 if kind in CALLED_TWICE[granularity] else 1) for kind in CALLED_TWICE["full"]
+        }
 
 
 def test_the_logged_gradient_norm_is_that_of_the_sgd_step(runs):
-    """With learning rate 1 and no clipping the change of all weights is the gradient."""
-    initial, updated = weights(runs.root / "model"), weights(runs.sgd_step(SINGLE))
-    squares = sum(float(np.square(updated[name].astype("float64") - initial[name]).sum()) for name in initial)
-    assert column(runs.sgd_step(SINGLE), "grad_norm")[0] == pytest.approx(squares**0.5, rel=1e-4)
+    """Without clipping the change of all weights is the gradient times the learning rate."""
+    run, initial = runs.sgd_step(SINGLE), runs.initial_weights
+    changes = [tensor.astype("float64") - initial[name] for name, tensor in run.weights.items()]
+    norm = sum(float(np.square(change).sum()) for change in changes) ** 0.5 / parity.SGD_RATE
+    assert run.column("grad_norm")[0] == pytest.approx(norm, rel=1e-4)
 
 
 def test_evaluation_does_not_depend_on_the_micro_batch(runs):
-    one_by_one = runs(SINGLE, "adamw-eval1", "--do_eval", "1", "--per_device_eval_batch_size", "1")
-    expected = read_summary(runs.adamw(SINGLE))["evaluation"]
-    found = read_summary(one_by_one)["evaluation"]
+    expected = runs.adamw(SINGLE).summary["evaluation"]
+    found = runs.adamw(SINGLE, "--per_device_eval_batch_size", "1").summary["evaluation"]
     assert found["eval_tokens"] == expected["eval_tokens"]
-    assert abs(found["eval_loss"] - expected["eval_loss"]) <= LOSS_TOLERANCE
+    assert abs(found["eval_loss"] - expected["eval_loss"]) <= parity.LOSS_TOLERANCE
 
 
 def test_first_loss_on_uniformly_random_ids_is_the_closed_form(runs):
     """ln V + h sigma^2 / 2 within 0.5 %: ids are uniform here, so nothing but the formula is tested."""
-    from launch.models.arithmetic import LlamaShape
-    from launch.models.named_configs import load_config
+    assert runs.adamw(SINGLE).summary["first_loss"] == pytest.approx(shape(runs).first_loss, rel=0.005)
 
-    expected = LlamaShape.from_config(load_config(str(runs.root / "model"))).first_loss
-    assert read_summary(runs.adamw(SINGLE))["first_loss"] == pytest.approx(expected, rel=0.005)
+
+def shape(runs) -> ModelShape:
+    return ModelShape.from_config(load_config(str(runs.root / "model")))

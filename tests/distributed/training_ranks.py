@@ -1,5 +1,6 @@
-"""What the ranks of the parity tests run: run_pretrain's own main, on a model and data made here."""
+"""What the ranks of the parity tests run: run_pretrain's own main, on models and data made here."""
 
+import json
 import os
 from pathlib import Path
 
@@ -9,17 +10,15 @@ SEQUENCE_LENGTH = 32
 VOCABULARY = 256
 
 
-def make_material(directory: str) -> None:
-    """A hidden-64, 4-layer LLaMA with random weights, and random token ids that any vocabulary of 256 allows."""
-    import json
-
+def make_material(directory: str, key_value_heads: int) -> None:
+    """A hidden-64, 4-layer, 4-head LLaMA with random weights, and random ids of a vocabulary of 256."""
     from data_tools.formats.indexed import IndexedWriter
     from launch.models.named_configs import load_config
     from launch.training.model import save_random_model
 
     root = Path(directory)
-    config = load_config("llama-rehearsal") | {"vocab_size": VOCABULARY, "intermediate_size": 128}
-    (root / "config.json").write_text(json.dumps(config))
+    sizes = {"vocab_size": VOCABULARY, "intermediate_size": 128, "num_key_value_heads": key_value_heads}
+    (root / "config.json").write_text(json.dumps(load_config("llama-rehearsal") | sizes))
     save_random_model(str(root / "config.json"), root / "model")
     ids = np.random.default_rng(0)
     with IndexedWriter(root / "corpus", VOCABULARY) as corpus:
@@ -27,9 +26,13 @@ def make_material(directory: str) -> None:
             corpus.add_document(ids.integers(0, VOCABULARY, size=100))
 
 
-def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "adamw") -> int:
-    """Train by run_pretrain; the world size this rank saw. optimizer "sgd": plain, so that no factor is hidden."""
+def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "adamw") -> dict:
+    """Train by run_pretrain; what this rank saw: the world's size and tests.distributed.observation's facts.
+
+    optimizer "sgd": plain, so that no factor is hidden.
+    """
     from launch.run_pretrain import main
+    from tests.distributed.observation import Observation
 
     if optimizer == "sgd":
         _train_with_plain_sgd()
@@ -52,8 +55,9 @@ def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "ada
         "unified_checkpoint": 1,
         "save_steps": 1000,
     }
+    observation = Observation()
     main([word for name, value in flags.items() for word in (f"--{name}", str(value))] + argv)
-    return int(os.environ["PADDLE_TRAINERS_NUM"])
+    return {"world": int(os.environ["PADDLE_TRAINERS_NUM"]), **observation.facts}
 
 
 def _train_with_plain_sgd() -> None:

@@ -1,0 +1,82 @@
+"""What a rank of a run really does, seen from inside. Imported in ranks only: it needs Paddle.
+
+    observation = Observation()      # before the model is built
+    main(argv)
+    observation.facts                # JSON
+"""
+
+import re
+from collections import Counter
+
+from paddlenlp.transformers.llama import modeling
+
+from launch.training.trainer import PretrainTrainer
+
+
+class Observation:
+    """Counts the calls of LLaMA's blocks in training, and looks at the model when it is first saved.
+
+    facts:
+        calls              of decoder layers, attention blocks and their cores
+        block_inputs       shapes of the activations that enter a decoder layer, each once
+        layers             numbers of the decoder layers that this rank holds
+        query_shape        of the first layer's query projection
+        elements           of parameters that this rank keeps between two steps
+        state_elements     of first moments that this rank keeps
+    """
+
+    def __init__(self):
+        self._training, self._calls, self._block_inputs, self._model = True, Counter(), set(), {}
+        for owner, name in (
+            (modeling.LlamaDecoderLayer, "forward"),
+            (modeling.LlamaAttention, "forward"),
+            (modeling, "scaled_dot_product_attention"),
+        ):
+            self._count(owner, name)
+        upstream = PretrainTrainer.save_model
+
+        def save_model(trainer, *args, **kwargs):
+            self._model = self._model or describe(trainer)
+            upstream(trainer, *args, **kwargs)
+
+        PretrainTrainer.save_model = save_model
+
+    @property
+    def facts(self) -> dict:
+        return {"calls": dict(self._calls), "block_inputs": sorted(self._block_inputs), **self._model}
+
+    def _count(self, owner, name: str) -> None:
+        upstream = getattr(owner, name)
+        kind = getattr(owner, "__name__").rpartition(".")[2] if name == "forward" else name
+
+        def counted(*args, **kwargs):
+            if kind == "LlamaDecoderLayer":
+                self._training = args[0].training  # what follows, up to the next decoder layer, is part of the same
+                if self._training:
+                    self._block_inputs.add(tuple(args[1].shape))
+            self._calls[kind] += self._training
+            return upstream(*args, **kwargs)
+
+        setattr(owner, name, counted)
+
+
+def describe(trainer) -> dict:
+    tensors = trainer.model.state_dict()
+    query = next(name for name in tensors if name.endswith("q_proj.weight"))
+    kept = [getattr(parameter, "fw_storage", parameter) for parameter in trainer.model.parameters()]
+    moments = innermost(trainer.optimizer)._accumulators.get("moment1", {}).values()
+    return {
+        "layers": sorted({int(found[1]) for name in tensors if (found := re.search(r"\.layers\.(\d+)\.", name))}),
+        "query_shape": tensors[query].shape,
+        "elements": sum(int(tensor.size) for tensor in kept),
+        "state_elements": sum(int(moment.size) for moment in moments),
+    }
+
+
+def innermost(optimizer):
+    """The optimizer itself, without those that fleet and sharding put around it."""
+    for name in ("_inner_opt", "_optim"):
+        inner = vars(optimizer).get(name, optimizer)
+        if inner is not optimizer:
+            return innermost(inner)
+    return optimizer
