@@ -9,6 +9,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.formats.native import build_blend_index
 from data_tools.formats.samples import SampleDataset, Split, split_boundaries
+from data_tools.formats.weights import weighted_paths
 
 SPLITS = ("train", "valid", "test")
 
@@ -22,17 +23,11 @@ def find_corpora(input_dir: str | Path) -> list[tuple[float | None, str]]:
 
     Raises DataError that names the path, what was looked for and the command that makes data.
     """
-    named = str(input_dir).strip()
-    words = [named] if Path(named).exists() else re.split(r"[,\s]+", named)
-    if len(words) == 1:
-        return [(None, prefix) for prefix in _prefixes(named)]
-    weights, paths = words[0::2], words[1::2]
-    if len(weights) != len(paths) or not all(_is_weight(weight) for weight in weights):
-        raise DataError(
-            f"input_dir {named!r}: expected one folder, one prefix, or weights above 0 and prefixes in turn, "
-            "such as `0.7 data/a 0.3 data/b`."
-        )
-    return [(float(weight), _one_prefix(path)) for weight, path in zip(weights, paths, strict=True)]
+    corpora = weighted_paths("input_dir", str(input_dir))
+    if len(corpora) == 1:
+        [(_, path)] = corpora
+        return [(None, prefix) for prefix in _prefixes(path)]
+    return [(weight, _one_prefix(path)) for weight, path in corpora]
 
 
 def open_splits(
@@ -136,10 +131,3 @@ def _one_prefix(path: str) -> str:
 def _how_to_make(folder: str) -> str:
     command = f".venv/bin/python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
     return f"Make them from text: {command}"
-
-
-def _is_weight(word: str) -> bool:
-    try:
-        return 0 < float(word) < float("inf")
-    except ValueError:
-        return False

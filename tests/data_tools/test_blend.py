@@ -44,9 +44,7 @@ def test_missing_data_name_the_path_and_the_command(tmp_path):
 
 @pytest.mark.parametrize("named", ["a b", "0.5 a 0.5", "0 a 1 b", "-1 a 2 b", "a 0.5 b 0.5", "nan a 1 b"])
 def test_weights_that_are_none(named):
-    with pytest.raises(
-        DataError, match="expected one folder, one prefix, or weights above 0 and prefixes in turn"
-    ):
+    with pytest.raises(DataError, match="expected one path, or weights above 0 and paths in turn"):
         find_corpora(named)
 
 

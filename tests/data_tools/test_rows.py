@@ -1,0 +1,84 @@
+"""Files of dialogues: where they are broken is told, counted, and stops or not."""
+
+import json
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from data_tools.formats.rows import Fault, check_faults, read_rows
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "train.json"
+
+
+def write(file, *rows) -> None:
+    """Rows that are text already are written as they are."""
+    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+GOOD = {"src": "Q", "tgt": "A"}
+
+
+def test_lines_and_a_list_hold_the_same(file):
+    write(file, GOOD, "", GOOD)
+    lines = read_rows(file)
+    file.write_text(json.dumps([GOOD, GOOD]))
+    assert read_rows(file).dialogues == lines.dialogues and len(lines.dialogues) == 2
+    assert lines.faults == []
+
+
+def test_each_broken_row_is_told_with_its_line_and_reason(file):
+    write(file, GOOD, '{"src" "Q"}', "", '["Q"]', {"src": "Q"}, '"text"', GOOD)
+    rows = read_rows(file)
+    assert len(rows.dialogues) == 2
+    assert rows.faults == [
+        Fault(str(file), 2, "not JSON, Expecting ':' delimiter at column 8"),
+        Fault(str(file), 4, "a JSON list, expected an object"),
+        Fault(str(file), 5, "no key 'tgt', only src"),
+        Fault(str(file), 6, "a JSON text, expected an object"),
+    ]
+
+
+def test_bytes_that_are_no_text(file):
+    file.write_bytes(b'{"src": "Q", "tgt": "A"}\n{"src": "\xff", "tgt": "A"}\n')
+    assert [str(fault) for fault in read_rows(file).faults] == [f"{file}:2: not UTF-8 at byte 9"]
+
+
+def test_broken_row_of_a_list_has_its_number(file):
+    file.write_text(json.dumps([GOOD, {"src": "Q"}]))
+    assert read_rows(file).faults == [Fault(str(file), 2, "no key 'tgt', only src")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the keys of the first rows are none"),
+        ("[1, 2", "Line 1: not JSON"),
+        ("no json at all", "Line 1: not JSON"),
+        ('{"src": "Q", "tgt": ""}', "no dialogues, 1 broken rows. .*train.json:1: an empty answer"),
+    ],
+)
+def test_file_without_dialogues(file, content, message):
+    file.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_rows(file)
+
+
+def test_file_that_is_not_there(file):
+    with pytest.raises(DataError, match="train.json: No such file"):
+        read_rows(file)
+
+
+def test_more_faults_than_allowed_stop_with_places_number_and_way_out():
+    faults = [Fault("a.json", line, "an empty answer") for line in range(1, 8)]
+    check_faults(faults, 7)
+    with pytest.raises(DataError) as refused:
+        check_faults(faults, 6)
+    assert str(refused.value) == (
+        "7 broken rows, --max_broken_rows allows 6: a.json:1: an empty answer; a.json:2: an empty answer; "
+        "a.json:3: an empty answer; a.json:4: an empty answer; a.json:5: an empty answer; and 2 more. "
+        "Mend or remove them, or leave them out: --max_broken_rows 7."
+    )
