@@ -2,6 +2,7 @@
 
 import difflib
 
+from launch.models.aliases import refusal
 from launch.models.flag_values import NO, YES, load_schema, split_words
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
@@ -40,6 +41,9 @@ def _is_negation(name: str, words: list[str], known: dict) -> bool:
 
 
 def _unknown(name: str, known: dict) -> Finding:
+    reason = refusal(name)
+    if reason:
+        return Finding(False, f"--{name}", f"a flag of PaddleNLP 2.6: {reason}", "leave it out")
     nearest = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean --{nearest[0]}?" if nearest else "leave it out; --help lists all flags"
     return Finding(False, f"--{name}", "unknown flag", fix)

@@ -1,0 +1,132 @@
+"""Flags of PaddleNLP 2.6's scripts, and what each is called or done by today.
+
+    flags, lines = todays_flags({"r": ["4"], "tgt_length": ["160"]})
+    # {"lora_rank": ["4"], "src_length": ["128"], "max_length": ["288"]}, one line for each that was changed
+
+Sources: examples/language_model/llama of mid 2023 (run_pretrain.py, finetune_generation.py,
+finetune_instruction_generation.py, predict_generation.py) and llm/ of v2.6.1.
+"""
+
+from launch.models.flag_values import NO
+
+Flags = dict[str, list[str]]  # as launch.processes.flags.Flags
+
+# Another name, the same meaning.
+RENAMED = {
+    "r": "lora_rank",
+    "do_generation": "eval_with_do_generation",
+    "task_name": "dataset_name_or_path",
+    "task_name_or_path": "dataset_name_or_path",
+    "dataset_path": "dataset_name_or_path",
+    "data_path": "dataset_name_or_path",
+    "data_name_or_path": "dataset_name_or_path",
+    "model_path": "model_name_or_path",
+    "model_dir": "model_name_or_path",
+    "sharding_degree": "sharding_parallel_degree",
+}
+
+# Accepted, and nothing is done: what the flag said is found elsewhere.
+DROPPED = {
+    "model_type": "the model's config.json says it (--model_name_or_path)",
+    "instruction_generation": "the form of the data says it: dialogues in --dataset_name_or_path",
+    "share_folder": "rank 0 makes the sample indices, --data_cache says where",
+    "select_topk": "evaluation generates greedily (--eval_with_do_generation)",
+    "model_prefix": "--model_name_or_path names the whole model directory",
+}
+
+# Left out where they ask for nothing (a value that means no, or these), else refused with the reason.
+REFUSED = {
+    "merge_weights": ((), "adapters are kept apart from their base; merging is a command of its own"),
+    "virtual_pp_degree": (("1",), "the interleaved pipeline is not supported here"),
+    "label_smoothing": (("0.0",), "the loss is plain cross-entropy"),
+    "lr_decay_ratio": ((), "schedules end at --min_learning_rate"),
+    "min_tgt_length": ((), "evaluation generates greedily (--eval_with_do_generation)"),
+    "length_penalty": ((), "evaluation generates greedily (--eval_with_do_generation)"),
+    "no_repeat_ngram_size": ((), "evaluation generates greedily (--eval_with_do_generation)"),
+    "num_beams": (("1",), "evaluation generates greedily (--eval_with_do_generation)"),
+    "generate_num": ((), "predictions are saved by --eval_with_do_generation"),
+    "merge_tensor_parallel_path": ((), "--unified_checkpoint 1 writes checkpoints that are not cut into ranks"),
+    "save_onepiece_model_path": ((), "--unified_checkpoint 1 writes checkpoints that are not cut into ranks"),
+    "tp": ((), "--unified_checkpoint 1 writes checkpoints that are not cut into ranks"),
+    "pp": ((), "--unified_checkpoint 1 writes checkpoints that are not cut into stages"),
+    "config_name": ((), "--model_name_or_path names the configuration, too"),
+    "fuse_attention_qkv": ((), "weights keep q, k and v apart"),
+    "data_name": ((), "data are files, --dataset_name_or_path FOLDER; a data set is not loaded by its name"),
+    "benchmark": ((), "see benchmarks/"),
+    "profiler_options": ((), "there is no profiler here"),
+    "qat": ((), "quantisation-aware training is not supported here"),
+    "qat_type": ((), "quantisation-aware training is not supported here"),
+}
+
+# Translated by arithmetic, and refused where that cannot be done.
+UNREADABLE = {
+    "tgt_length": "it is a whole number, and --src_length, too",
+    "pipeline_parallel_mirco_batch_size": "it is a whole number that divides --per_device_train_batch_size",
+}
+
+# What --src_length was where a command gave --tgt_length alone (README of the 2.6 example).
+DEFAULT_SRC_LENGTH = "128"
+# PaddleNLP's own default, then and now.
+DEFAULT_TRAIN_BATCH = "8"
+
+
+def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
+    """The flags by today's names, and a line for each that was another.
+
+    A flag whose meaning is gone stays as it is, and so does one with a value that cannot be translated: the check of
+    the flags refuses it, with refusal()'s reason.
+    """
+    today, lines = {}, []
+    for name, words in flags.items():
+        if name in RENAMED:
+            lines.append(f"--{name} is --{RENAMED[name]} today")
+            today[RENAMED[name]] = words
+        elif name in DROPPED or (name in REFUSED and _asks_for_nothing(name, words)):
+            lines.append(f"--{name} is left out: {DROPPED.get(name) or REFUSED[name][1]}")
+        else:
+            today[name] = words
+    for translate in (_lengths, _pipeline_batch):
+        today, line = translate(today)
+        lines += [line] if line else []
+    return today, lines
+
+
+def refusal(name: str) -> str | None:
+    """Why a flag of 2.6 was not translated; None for a flag that was not in it."""
+    return UNREADABLE.get(name) or (REFUSED[name][1] if name in REFUSED else None)
+
+
+def _asks_for_nothing(name: str, words: list[str]) -> bool:
+    return bool(words) and words[0].lower() in (*NO, *REFUSED[name][0])
+
+
+def _lengths(flags: Flags) -> tuple[Flags, str]:
+    """--tgt_length, the room for the answer alone, was replaced by --max_length, prompt and answer together."""
+    source, target = flags.get("src_length", [DEFAULT_SRC_LENGTH]), flags.get("tgt_length", [])
+    if not _are_numbers(source, target):
+        return flags, ""
+    together = str(int(source[0]) + int(target[0]))
+    rest = {name: words for name, words in flags.items() if name != "tgt_length"}
+    line = f"--tgt_length is --max_length {together} today, with --src_length {source[0]}: both together"
+    return rest | {"src_length": source, "max_length": [together]}, line
+
+
+def _pipeline_batch(flags: Flags) -> tuple[Flags, str]:
+    """--pipeline_parallel_mirco_batch_size (sic) cut a larger train batch; today the train batch is the micro batch."""
+    old, batch_flag, steps_flag = (
+        "pipeline_parallel_mirco_batch_size",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+    )
+    micro = flags.get(old, [])
+    batch, steps = flags.get(batch_flag, [DEFAULT_TRAIN_BATCH]), flags.get(steps_flag, ["1"])
+    if not _are_numbers(micro, batch, steps) or int(micro[0]) == 0 or int(batch[0]) % int(micro[0]):
+        return flags, ""
+    accumulation = str(int(batch[0]) // int(micro[0]) * int(steps[0]))
+    rest = {name: words for name, words in flags.items() if name != old}
+    line = f"--{old} is --{batch_flag} {micro[0]} --{steps_flag} {accumulation} today"
+    return rest | {batch_flag: micro, steps_flag: [accumulation]}, line
+
+
+def _are_numbers(*values: list[str]) -> bool:
+    return all(len(words) == 1 and words[0].isdecimal() for words in values)
