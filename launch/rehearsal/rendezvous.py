@@ -5,14 +5,17 @@ common TCPStore under "<group id>/<rank in group>", the second time (for the com
 operators) under "<rank in group>" alone, the same keys for all groups.
 Without the bridge: groups read each other's addresses as soon as there are more than two processes: "connect
 [127.0.0.1]: Connection refused", or a time-out, or a wait without end, depending on who was faster.
-Here: rank 0 of a group opens a TCPStore for it, and tells the others its port through the common store.
+Here: rank 0 of a group opens a TCPStore for it, and tells the others where through the common store.
 """
 
+import os
 import socket
 from dataclasses import dataclass
 
 from paddle.base import core
 from paddle.distributed import collective
+
+from launch.nodes.address import address_towards, split_address
 
 TIMEOUT_SECONDS = 900
 
@@ -30,19 +33,19 @@ _meetings: dict[core.ProcessGroup, Meeting] = {}
 
 
 def create_group(name: str, rank: int, size: int, group_id: int) -> core.ProcessGroup:
-    """A gloo group of `size` processes of this host, seen from its `rank`; all members call this.
+    """A gloo group of `size` processes, seen from its `rank`; all members call this.
 
     `name` must be unique in the run, `group_id` in this process, both equal on all members.
     """
-    port_key = f"rehearsal/{name}"
+    key = f"rehearsal/{name}"
     if rank == 0:
-        port = _free_port()
+        host, port = _own_address(), _free_port()
         # A world size of 1 makes the constructor return at once instead of waiting for the others.
-        store = core.TCPStore("127.0.0.1", port, True, 1, TIMEOUT_SECONDS)
-        collective._default_store.set(port_key, str(port))
+        store = core.TCPStore(host, port, True, 1, TIMEOUT_SECONDS)
+        collective._default_store.set(key, f"{host}:{port}")
     else:
-        port = int(bytes(collective._default_store.get(port_key)))
-        store = core.TCPStore("127.0.0.1", port, False, 1, TIMEOUT_SECONDS)
+        host, port = split_address(bytes(collective._default_store.get(key)).decode())
+        store = core.TCPStore(host, port, False, 1, TIMEOUT_SECONDS)
     group = core.ProcessGroupGloo.create(store, rank, size, group_id)
     _meetings[group] = Meeting(name, group_id, store)
     return group
@@ -71,7 +74,14 @@ def install() -> None:
     collective._new_process_group_impl = new_process_group
 
 
+def _own_address() -> str:
+    """Where the other ranks find this one: on several nodes, the address on the way to the first of them."""
+    if os.environ["PADDLE_NNODES"] == "1":
+        return "127.0.0.1"
+    return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("", 0))
         return probe.getsockname()[1]
