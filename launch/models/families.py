@@ -122,6 +122,7 @@ FAMILIES = {
                 "sequence_parallel": NO_SEQUENCE,
                 "packing": NO_PACKING,
             },
+            corrections=("chatglm_loss",),
         ),
         Family(
             name="chatglm_v2",
@@ -135,7 +136,7 @@ FAMILIES = {
             linear_layers=GLM_LINEAR,
             prefix_postprocess="chatglm_postprocess_past_key_value",
             chat_template="chatglm_v2",
-            corrections=("generation_mask", "chatglm_v2_flash_layout"),
+            corrections=("generation_mask", "chatglm_v2_flash_layout", "chatglm_v2_split"),
         ),
         Family(
             name="bloom",
@@ -177,7 +178,7 @@ FAMILIES = {
                 "packing": NO_PACKING,
                 "prefix": "its cache holds hidden states, not the keys and values that a prefix is made of; LoRA works",
             },
-            corrections=("glm_loss",),
+            corrections=("glm_loss", "glm_split"),
         ),
         Family(
             name="opt",

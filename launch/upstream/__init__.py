@@ -1,15 +1,17 @@
 """Faults of Paddle and paddlenlp that are corrected here, one file each, and the means to do it narrowly.
 
 Each file is named after its fault, says what upstream does, and has a function correct() that puts it right in this
-process and may be called twice. CORRECTIONS names those that every training process needs.
+process and may be called twice. CORRECTIONS names those that every training process needs; those of one model family
+are named in its row of launch/models/families.py.
 """
 
 import importlib
+from collections.abc import Iterable
 
-CORRECTIONS: tuple[str, ...] = ("stage3_weight_decay",)
+CORRECTIONS: tuple[str, ...] = ("stage3_weight_decay", "generation_of_divided_logits")
 
 
-def correct() -> None:
-    """Apply every correction of CORRECTIONS. For a process that has imported Paddle."""
-    for name in CORRECTIONS:
+def correct(names: Iterable[str] = CORRECTIONS) -> None:
+    """Apply corrections by the names of their files. For a process that has imported Paddle."""
+    for name in names:
         importlib.import_module(f"launch.upstream.{name}").correct()

@@ -1,0 +1,21 @@
+"""generate() without an attention mask fails for LLaMA, Qwen2 and ChatGLM2.
+
+paddlenlp/generation/utils.py, GenerationMixin.prepare_attention_mask_for_generation: makes a mask to be added,
+[batch, 1, 1, length], where these families take 1 for a token and 0 for padding, [batch, length]. Corrected for them:
+1 where a token is not padding.
+"""
+
+import paddle
+from paddlenlp.transformers import ChatGLMv2ForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM
+
+
+def correct() -> None:
+    for model_class in (LlamaForCausalLM, Qwen2ForCausalLM, ChatGLMv2ForCausalLM):
+        model_class.prepare_attention_mask_for_generation = staticmethod(_mask)
+
+
+def _mask(input_ids: paddle.Tensor, pad_token_id: int | None, eos_token_id: int | None) -> paddle.Tensor:
+    """int64 [batch, length]. Where padding is the end-of-text token, it cannot be told from it: all ones."""
+    if pad_token_id is None or pad_token_id == eos_token_id:
+        return paddle.ones_like(input_ids)
+    return (input_ids != pad_token_id).astype("int64")

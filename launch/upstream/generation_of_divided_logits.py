@@ -1,0 +1,28 @@
+"""generate() under tensor parallel gives wrong tokens, without a word.
+
+paddlenlp/generation/utils.py, GenerationMixin.generate: with `tensor_parallel_output`, which training wants, each rank
+picks the best token of its own part of the vocabulary. Corrected: the logits are gathered while it generates.
+"""
+
+import functools
+
+from paddlenlp.generation.utils import GenerationMixin
+
+
+def correct() -> None:
+    if not hasattr(GenerationMixin.generate, "corrected"):
+        GenerationMixin.generate = _with_whole_logits(GenerationMixin.generate)
+
+
+def _with_whole_logits(stock_generate):
+    @functools.wraps(stock_generate)
+    def generate(self, *args, **kwargs):
+        divided = self.config.tensor_parallel_output
+        self.config.tensor_parallel_output = False
+        try:
+            return stock_generate(self, *args, **kwargs)
+        finally:
+            self.config.tensor_parallel_output = divided
+
+    generate.corrected = True
+    return generate

@@ -1,0 +1,218 @@
+"""Tiny models of all families on forked ranks, for test_families.py. Each call does all families in one process."""
+
+import numpy as np
+import paddle
+import paddlenlp.transformers as transformers
+from paddle.distributed import fleet
+
+from launch.models import prefix_lm
+from launch.models.families import FAMILIES, Family
+from launch.models.named_configs import load_config
+from launch.upstream import correct
+
+SAMPLES, LENGTH, PROMPT, VOCABULARY = 32, 16, 6, 256
+MASK_POSITION = PROMPT - 1
+ANSWER_TOKEN, MASK_TOKEN = 1, 2  # the other tokens of samples are from 3 on
+NEW_TOKENS = 8
+WITHOUT_DROPOUT = {
+    name: 0.0
+    for name in (
+        "embedding_dropout_prob",
+        "attention_dropout_prob",
+        "output_dropout_prob",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+    )
+}
+
+
+def tiny(name: str, **changes):
+    """A family's rehearsal configuration, smaller still and without dropout, with its corrections made."""
+    family = FAMILIES[name]
+    correct()
+    correct(family.corrections)
+    config = getattr(transformers, family.config_class)(**load_config(family.rehearsal_config))
+    settings = {
+        "vocab_size": VOCABULARY,
+        "num_hidden_layers": 2,
+        "n_layer": 2,
+        "seq_length": LENGTH,
+        "use_cache": False,
+        "bos_token_id": ANSWER_TOKEN,
+        "gmask_token_id": MASK_TOKEN,
+        "fuse_attention_qkv": False,
+        "use_fused_rms_norm": False,
+    }
+    for key, value in (settings | WITHOUT_DROPOUT | changes).items():
+        setattr(config, key, value)
+    return config
+
+
+def build(name: str, config, pipeline: bool = False):
+    """The model on random weights."""
+    family = FAMILIES[name]
+    paddle.seed(1)
+    return getattr(transformers, family.pipeline_class if pipeline else family.model_class)._from_config(
+        config, dtype="float32"
+    )
+
+
+def batch(family: Family, samples: int = SAMPLES, length: int = LENGTH) -> dict:
+    """Random samples: prompt and answer, the loss on all that the family learns from; labels are shifted."""
+    ids = np.random.default_rng(0).integers(3, VOCABULARY, size=(samples, length + 1))
+    inputs, labels = ids[:, :-1], ids[:, 1:].copy()
+    arrays = {"input_ids": inputs, "labels": labels}
+    if family.attention == "prefix":
+        inputs[:, MASK_POSITION], inputs[:, PROMPT] = MASK_TOKEN, ANSWER_TOKEN
+        labels[:, :PROMPT] = -100
+        arrays |= prefix_inputs(family, samples, length)
+    return {key: paddle.to_tensor(value) for key, value in arrays.items()}
+
+
+def prefix_inputs(family: Family, samples: int, length: int) -> dict:
+    mask = np.tile(prefix_lm.attention_mask(length, PROMPT), (samples, 1, 1, 1))
+    positions = np.tile(prefix_lm.position_ids(length, PROMPT, MASK_POSITION), (samples, 1, 1))
+    return {"attention_mask": mask.astype("float32") if family.name == "glm" else mask, "position_ids": positions}
+
+
+def overfit(name: str, steps: int) -> list[float]:
+    """Losses of training on the same 32 samples, the first before any step."""
+    model = build(name, tiny(name))
+    return _train(model, batch(FAMILIES[name]), model.parameters(), learning_rate=5e-3, steps=steps)
+
+
+def _train(model, inputs: dict, parameters: list, learning_rate: float, steps: int) -> list[float]:
+    optimizer = paddle.optimizer.AdamW(learning_rate, parameters=parameters, weight_decay=0.0)
+    losses = []
+    for _ in range(steps):
+        loss = model(**inputs)[0]
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(float(loss))
+    return losses
+
+
+def overfit_all(names: list[str], steps: int) -> dict[str, list[float]]:
+    return {name: overfit(name, steps) for name in names}
+
+
+def save_all(names: list[str], directory: str) -> None:
+    """Models with weights so large that each token's successor depends on all before it, and no vector at rest."""
+    for name in names:
+        model = build(name, tiny(name))
+        for parameter in model.parameters():
+            if len(parameter.shape) == 1:
+                parameter.set_value(parameter + 0.1 * paddle.randn(parameter.shape))
+            elif parameter.shape[0] != VOCABULARY:
+                parameter.set_value(4 * parameter)
+        model.save_pretrained(f"{directory}/{name}", safe_serialization=True)
+
+
+def start_fleet(**degrees: int) -> None:
+    """Hybrid parallel as the Trainer starts it; on one process all degrees are 1."""
+    from launch.rehearsal.collectives import install
+
+    if paddle.distributed.get_world_size() > 1:
+        install()
+    paddle.set_device("cpu")
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, **degrees}
+    fleet.init(is_collective=True, strategy=strategy)
+    if degrees.get("mp_degree", 1) > 1:
+        fleet.meta_parallel.model_parallel_random_seed(1)
+
+
+def numbers_all(names: list[str], directory: str, tensor_parallel: int, changes: dict | None = None) -> dict[str, dict]:
+    """Loss, norm of the gradient and greedy continuation of each family's saved model."""
+    start_fleet(mp_degree=tensor_parallel)
+    return {name: _numbers(name, f"{directory}/{name}", tensor_parallel, changes or {}) for name in names}
+
+
+def _numbers(name: str, directory: str, tensor_parallel: int, changes: dict) -> dict:
+    family = FAMILIES[name]
+    config = tiny(
+        name,
+        tensor_parallel_degree=tensor_parallel,
+        tensor_parallel_rank=max(paddle.distributed.get_rank(), 0),
+        tensor_parallel_output=True,
+        **changes,
+    )
+    model_class = getattr(transformers, family.model_class)
+    model = model_class.from_pretrained(directory, config=config, dtype="float32")
+    if changes.get("recompute"):
+        model.recompute_enable()
+    model.train()
+    loss = model(**batch(family, samples=4))[0]
+    loss.backward()
+    numbers = {"loss": float(loss), "grad_norm": _grad_norm(model, tensor_parallel)}
+    if not config.sequence_parallel:
+        numbers["tokens"] = _continuation(family, model)
+    return numbers
+
+
+def _grad_norm(model, tensor_parallel: int) -> float:
+    """Of the whole model: divided parameters of all ranks, whole ones once."""
+    divided = whole = 0.0
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            continue
+        square = float((parameter.grad.astype("float64") ** 2).sum())
+        if parameter.is_distributed:
+            divided += square
+        elif getattr(parameter, "sequence_parallel", False):
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            total = parameter.grad.clone()
+            paddle.distributed.all_reduce(total, group=group)
+            whole += float((total.astype("float64") ** 2).sum())
+        else:
+            whole += square
+    if tensor_parallel > 1:
+        total = paddle.to_tensor([divided], dtype="float64")
+        paddle.distributed.all_reduce(total)
+        divided = float(total[0])
+    return (divided + whole) ** 0.5
+
+
+def _continuation(family: Family, model) -> list[list[int]]:
+    """Greedy, of two prompts, without an end before NEW_TOKENS."""
+    model.eval()
+    prompts = batch(family, samples=2)["input_ids"][:, : PROMPT + 1]
+    inputs = {"input_ids": prompts}
+    if family.attention == "prefix":
+        length = PROMPT + 1 + (NEW_TOKENS if family.name == "glm" else 0)  # GLM wants those of the answer at once
+        arrays = prefix_inputs(family, 2, length)
+        inputs |= {key: paddle.to_tensor(value) for key, value in arrays.items()}
+    tokens, _ = model.generate(
+        **inputs,
+        max_new_tokens=NEW_TOKENS,
+        decode_strategy="greedy_search",
+        eos_token_id=VOCABULARY + 1,
+        pad_token_id=0,
+    )
+    return tokens.tolist()
+
+
+def lora_all(names: list[str], rank: int) -> dict[str, dict]:
+    """LoRA on all linear layers: what is trained, and losses of a few steps."""
+    from paddlenlp.peft import LoRAConfig, LoRAModel
+
+    results = {}
+    for name in names:
+        targets = FAMILIES[name].lora_targets
+        config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
+        model = LoRAModel(build(name, tiny(name)), config)
+        model.mark_only_lora_as_trainable()
+        trained = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
+        results[name] = {
+            "trained": sum(int(np.prod(parameter.shape)) for parameter in trained),
+            "losses": _train(model, batch(FAMILIES[name]), trained, learning_rate=1e-2, steps=5),
+        }
+    return results
+
+
+def state_all(names: list[str]) -> dict[str, dict[str, list[int]]]:
+    """Names and shapes of all parameters, one name for each."""
+    return {
+        name: {key: parameter.shape for key, parameter in build(name, tiny(name)).named_parameters()} for name in names
+    }
