@@ -21,12 +21,17 @@ if __name__ == "__main__":
 
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.models.aliases import todays_flags
+from launch.models.global_batch import keep_global_batch
+from launch.models.layout import Layout, LayoutError
 from launch.nodes.link import Link
 from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.preflight.help import flag_help
+from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.threads import threads_per_rank
+from launch.variables import check_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,6 +59,14 @@ class Recipe:
         named = re.search(r"^# Target\s+(\S+)", self.path.read_text(encoding="utf-8"), re.MULTILINE)
         return named[1] if named else f"{self.path.stem}-{self.path.parent.name.replace('-', '')}"
 
+    @property
+    def layout(self) -> Layout | None:
+        """As it is without wishes; None where flags given to the recipe file are meant for more processes than that."""
+        try:
+            return Layout.from_flags(self.flags, self.gpus or self.processes)
+        except LayoutError:
+            return None
+
 
 @dataclass(frozen=True)
 class Run:
@@ -69,6 +82,7 @@ def main(argv: list[str]) -> None:
     if "help" in recipe.flags:
         print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
         return 0
+    check_variables(os.environ)
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
@@ -104,12 +118,11 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     for variable, name in FLAG_VARIABLES.items():
         if wishes.get(variable):
             flags |= {name: [wishes[variable]]}
-    flags = parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", "")))
-    notes = []
+    flags, notes = todays_flags(parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", ""))))
     devices = choose_devices(recipe.gpus, wishes)
     processes = choose_processes(recipe, devices, wishes)
-    stated, world_size = recipe.gpus or recipe.processes, processes * nodes.count
-    if world_size != stated:
+    stated, world_size = recipe.layout, processes * nodes.count
+    if stated and stated.processes != world_size:
         flags, note = keep_global_batch(flags, stated, world_size)
         notes.append(note)
     command = LaunchCommand(
@@ -135,6 +148,8 @@ def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
     if listed:
         if count and count != len(listed):
             raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one out.")
+        if len(set(listed)) != len(listed):
+            raise UserError(f"DEVICES={','.join(listed)} names a card twice: each card takes one process.")
         return listed
     count = count or needed
     return visible[:count] if len(visible) >= count else tuple(str(number) for number in range(count))
@@ -146,26 +161,6 @@ def choose_processes(recipe: Recipe, devices: tuple[str, ...], wishes: dict[str,
     if wished and devices:
         raise UserError("PROCESSES: this recipe runs on cards, one process each. Say GPUS=N, or leave it out.")
     return len(devices) or wished or recipe.processes
-
-
-def keep_global_batch(flags: Flags, needed: int, gpus: int) -> tuple[Flags, str]:
-    """The flags for another number of cards, with as many samples a step, and a line that says so.
-
-    Raises UserError where the samples of a step cannot be dealt to that many cards.
-    """
-    name = "gradient_accumulation_steps"
-    steps = _number(f"--{name}", (flags.get(name) or ["1"])[0])
-    micro_batches = needed * steps
-    if micro_batches % gpus:
-        possible = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
-        raise UserError(
-            f"GPUS: found {gpus}, but the {micro_batches} micro batches of a step ({needed} cards x "
-            f"--{name} {steps}) cannot be dealt to {gpus} cards. Possible: {', '.join(possible)}; or another "
-            f'batch: ARGS="--{name} N".'
-        )
-    changed = micro_batches // gpus
-    note = f"GPUS: {gpus} instead of {needed}, --{name} {changed} instead of {steps}: as many samples a step"
-    return flags | {name: [str(changed)]}, note
 
 
 def _listed(value: str | None) -> tuple[str, ...]:
@@ -185,7 +180,6 @@ def run(recipe: Recipe, run: Run) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
     from launch.preflight.report import print_findings
-    from launch.preflight.situation import Situation
 
     findings = preflight.run(
         Situation(
@@ -233,11 +227,12 @@ def show(recipe: Recipe, run: Run) -> int:
 
 def rehearse(recipe: Recipe, run: Run) -> int:
     """Run the same on the CPU; the exit code."""
-    from launch.preflight.flags import check_flags
+    from launch import preflight
     from launch.preflight.report import print_findings
     from launch.rehearsal.rehearse import rehearse
 
-    faults = [finding for finding in check_flags(recipe.script, run.command.flags) if not finding.ok]
+    situation = Situation(recipe.script, run.command.flags, processes=run.command.world_size)
+    faults = [finding for finding in preflight.run_on_flags(situation) if not finding.ok]
     if faults:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")

@@ -11,7 +11,7 @@ SCHEMA = Path(__file__).resolve().parent / "flags.json"
 YES = ("yes", "true", "t", "y", "1")
 NO = ("no", "false", "f", "n", "0")
 
-Flags = dict[str, list[str]]  # as launch.processes.flags.Flags
+Flags = dict[str, list[str]]  # as launch.processes.flags.Flags, which this room must not import
 
 
 @lru_cache

@@ -7,8 +7,7 @@ each process a place; what it accepts without giving every process a place is a 
 from dataclasses import dataclass
 
 from launch.errors import UserError
-
-Flags = dict[str, list[str]]  # as launch.processes.flags.Flags
+from launch.models.flag_values import Flags
 
 
 class LayoutError(UserError):

@@ -10,13 +10,19 @@ from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
 
+def run_on_flags(situation: Situation) -> list[Finding]:
+    """The checks that look at nothing but the flags and the model's configuration: true on every machine."""
+    from launch.preflight.compatibility import check_compatibility
+    from launch.preflight.flags import check_flags
+
+    return [*check_flags(situation.script, situation.flags), *check_compatibility(situation)]
+
+
 def run(situation: Situation) -> list[Finding]:
     """All checks, in the order in which they are shown."""
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
     from launch.preflight.cards import check_cards
-    from launch.preflight.compatibility import check_compatibility
     from launch.preflight.data import check_data
-    from launch.preflight.flags import check_flags
     from launch.preflight.installed import check_installed
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
@@ -26,8 +32,7 @@ def run(situation: Situation) -> list[Finding]:
     return [
         *check_installed(),
         *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
-        *check_flags(situation.script, flags),
-        *check_compatibility(situation),
+        *run_on_flags(situation),
         *check_model(flags),
         *check_data(flags),
         *check_output(flags),

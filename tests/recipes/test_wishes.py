@@ -53,6 +53,7 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPUS": "16"}, "cannot be dealt to 16 cards. Possible: 1, 2, 4, 8;"),
         ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
+        ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
         ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse."),
     ],
@@ -61,6 +62,12 @@ def test_wish_that_cannot_be_met(machine, variables, message):
     done = machine.run("llama-7b/pretrain", **({"ACTION": "print"} | variables))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and message in done.stderr
+
+
+def test_names_of_26_become_todays(machine):
+    done = machine.run("llama-7b/pretrain", "--model_type", "llama", ACTION="print", ARGS="--sharding_degree 4")
+    assert "--sharding_parallel_degree 4\n" in done.stdout and "--model_type" not in done.stdout
+    assert "--sharding_degree is --sharding_parallel_degree today\n" in done.stderr
 
 
 def test_cards_of_ones_choice(machine):

@@ -28,9 +28,11 @@ RULES = (
     ),
     Rule(
         flag="per_device_eval_batch_size",
-        when=lambda run: run.pipeline > 1
-        and bool(run.flags.do_eval)
-        and run.flags.per_device_eval_batch_size != run.samples_a_data_rank,
+        when=lambda run: (
+            run.pipeline > 1
+            and bool(run.flags.do_eval)
+            and run.flags.per_device_eval_batch_size != run.samples_a_data_rank
+        ),
         found="{run.flags.per_device_eval_batch_size} becomes {run.samples_a_data_rank}",
         reason="under pipeline parallel upstream evaluates with micro batch x accumulation",
         source=ARGUMENTS,
@@ -94,13 +96,14 @@ RULES = (
     ),
     Rule(
         flag="amp_master_grad",
-        when=lambda run: bool(run.flags.amp_master_grad)
-        and run.stage in ("stage2", "stage3")
-        and run.layout.data_parallel_degree > 1,
+        when=lambda run: (
+            bool(run.flags.amp_master_grad)
+            and run.stage in ("stage2", "stage3")
+            and run.layout.data_parallel_degree > 1
+        ),
         found="1 with {run.stage} and data parallel {run.layout.data_parallel_degree}",
         reason="upstream asserts that all data ranks are in one sharding group",
         source=WRAP_MODEL,
         fix="leave --sharding_parallel_degree out, or --amp_master_grad 0",
     ),
 )
-

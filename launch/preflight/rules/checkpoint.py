@@ -18,8 +18,10 @@ RULES = (
     ),
     Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: run.has_word("unified_checkpoint_config", "enable_all_options")
-        and bool(set(run.flags.words("unified_checkpoint_config")) - IN_ALL_OPTIONS),
+        when=lambda run: (
+            run.has_word("unified_checkpoint_config", "enable_all_options")
+            and bool(set(run.flags.words("unified_checkpoint_config")) - IN_ALL_OPTIONS)
+        ),
         found="{run.flags.unified_checkpoint_config}",
         reason="enable_all_options means skip_save_model_weight and master_weight_compatible, and drops every other "
         "word beside it",
@@ -28,8 +30,9 @@ RULES = (
     ),
     Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: {"skip_save_model_weight", "ignore_merge_optimizer"}
-        <= set(run.flags.words("unified_checkpoint_config")),
+        when=lambda run: (
+            {"skip_save_model_weight", "ignore_merge_optimizer"} <= set(run.flags.words("unified_checkpoint_config"))
+        ),
         found="{run.flags.unified_checkpoint_config}",
         reason="skip_save_model_weight and ignore_merge_optimizer exclude each other, upstream raises ValueError",
         source=ARGUMENTS,
@@ -61,8 +64,9 @@ RULES = (
     ),
     Rule(
         flag="load_best_model_at_end",
-        when=lambda run: bool(run.flags.load_best_model_at_end)
-        and run.flags.evaluation_strategy != run.flags.save_strategy,
+        when=lambda run: (
+            bool(run.flags.load_best_model_at_end) and run.flags.evaluation_strategy != run.flags.save_strategy
+        ),
         found="1 with --evaluation_strategy {run.flags.evaluation_strategy} --save_strategy {run.flags.save_strategy}",
         reason="the best model is one that was both evaluated and saved",
         source=ARGUMENTS,
@@ -70,9 +74,11 @@ RULES = (
     ),
     Rule(
         flag="save_steps",
-        when=lambda run: bool(run.flags.load_best_model_at_end)
-        and run.flags.evaluation_strategy == run.flags.save_strategy == "steps"
-        and run.flags.save_steps % (run.flags.eval_steps or run.flags.logging_steps or 1) != 0,
+        when=lambda run: (
+            bool(run.flags.load_best_model_at_end)
+            and run.flags.evaluation_strategy == run.flags.save_strategy == "steps"
+            and run.flags.save_steps % (run.flags.eval_steps or run.flags.logging_steps or 1) != 0
+        ),
         found="{run.flags.save_steps} with --eval_steps {run.flags.eval_steps}",
         reason="with --load_best_model_at_end each saved model must be an evaluated one",
         source=ARGUMENTS,

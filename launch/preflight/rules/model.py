@@ -60,8 +60,7 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: not run.divides(run.pipeline, *LAYERS)
-        and run.layers + OTHER_PIPELINE_MODULES >= run.pipeline,
+        when=lambda run: not run.divides(run.pipeline, *LAYERS) and run.layers + OTHER_PIPELINE_MODULES >= run.pipeline,
         found="{run.pipeline} stages for {run.layers} layers",
         reason="not equally many on each: embedding, norm and head are dealt out as if they were layers",
         source="paddlenlp/transformers/llama/modeling_pp.py, LlamaForCausalLMPipe.__init__; measured: same losses",

@@ -17,8 +17,7 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
-        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage1_overlap")
-        and bool(run.flags.lora),
+        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage1_overlap") and bool(run.flags.lora),
         found="enable_stage1_overlap with --lora 1",
         reason="upstream's fine-tuning script asserts that they are not used together",
         source="PaddleNLP 3.0.0b4, llm/run_finetune.py (not part of the wheel)",
@@ -43,8 +42,7 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
-        when=lambda run: run.has_word("sharding_parallel_config", "split_param")
-        and not run.flags.amp_master_grad,
+        when=lambda run: run.has_word("sharding_parallel_config", "split_param") and not run.flags.amp_master_grad,
         found="split_param without --amp_master_grad 1",
         reason="upstream asserts it",
         source=ARGUMENTS,
@@ -52,8 +50,10 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
-        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage2_overlap")
-        and (run.stage != "stage2" or (run.flags.logging_steps or 0) < 2),
+        when=lambda run: (
+            run.has_word("sharding_parallel_config", "enable_stage2_overlap")
+            and (run.stage != "stage2" or (run.flags.logging_steps or 0) < 2)
+        ),
         found="enable_stage2_overlap with --sharding {run.flags.sharding} --logging_steps {run.flags.logging_steps}",
         reason="it needs stage2, and steps without logging",
         source=ARGUMENTS,
@@ -61,8 +61,10 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
-        when=lambda run: run.pipeline > 1
-        and run.has_word("sharding_parallel_config", "enable_stage1_overlap", "enable_stage1_tensor_fusion"),
+        when=lambda run: (
+            run.pipeline > 1
+            and run.has_word("sharding_parallel_config", "enable_stage1_overlap", "enable_stage1_tensor_fusion")
+        ),
         found="{run.flags.sharding_parallel_config}",
         reason="upstream ignores enable_stage1_overlap and enable_stage1_tensor_fusion under pipeline parallel",
         source=ARGUMENTS,
@@ -78,9 +80,11 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_config",
-        when=lambda run: run.has_word("pipeline_parallel_config", "enable_sharding_comm_overlap")
-        and run.pipeline > 1
-        and run.layout.data_parallel_degree > 1,
+        when=lambda run: (
+            run.has_word("pipeline_parallel_config", "enable_sharding_comm_overlap")
+            and run.pipeline > 1
+            and run.layout.data_parallel_degree > 1
+        ),
         found="enable_sharding_comm_overlap with data parallel {run.layout.data_parallel_degree}",
         reason="upstream takes it for enable_dp_comm_overlap, which it refuses",
         source=ARGUMENTS,
@@ -88,10 +92,12 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_config",
-        when=lambda run: run.has_word("pipeline_parallel_config", "enable_sharding_comm_overlap")
-        and run.pipeline > 1
-        and run.layout.sharding_parallel_degree > 1
-        and not run.flags.amp_master_grad,
+        when=lambda run: (
+            run.has_word("pipeline_parallel_config", "enable_sharding_comm_overlap")
+            and run.pipeline > 1
+            and run.layout.sharding_parallel_degree > 1
+            and not run.flags.amp_master_grad
+        ),
         found="enable_sharding_comm_overlap without --amp_master_grad 1",
         reason="upstream raises ValueError",
         source=ARGUMENTS,
@@ -99,10 +105,10 @@ RULES = (
     ),
     Rule(
         flag="tensor_parallel_config",
-        when=lambda run: run.has_word(
-            "tensor_parallel_config", "enable_mp_skip_c_identity", "enable_mp_fused_linear_param_grad_add"
-        )
-        and not run.has_word("tensor_parallel_config", "enable_mp_async_allreduce"),
+        when=lambda run: (
+            run.has_word("tensor_parallel_config", "enable_mp_skip_c_identity", "enable_mp_fused_linear_param_grad_add")
+            and not run.has_word("tensor_parallel_config", "enable_mp_async_allreduce")
+        ),
         found="{run.flags.tensor_parallel_config}",
         reason="without enable_mp_async_allreduce the other enable_mp words do nothing",
         source=ARGUMENTS,
@@ -111,8 +117,10 @@ RULES = (
     *(
         Rule(
             flag=f"{dimension}_parallel_config",
-            when=lambda run, dimension=dimension: bool(run.flags.words(f"{dimension}_parallel_config"))
-            and getattr(run.layout, f"{dimension}_parallel_degree") == 1,
+            when=lambda run, dimension=dimension: (
+                bool(run.flags.words(f"{dimension}_parallel_config"))
+                and getattr(run.layout, f"{dimension}_parallel_degree") == 1
+            ),
             found=f"{{run.flags.{dimension}_parallel_config}} does nothing",
             reason=f"the {dimension} parallel degree is 1",
             source=ARGUMENTS,

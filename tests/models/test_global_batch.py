@@ -1,0 +1,56 @@
+"""As many samples a step on another number of processes, in every layout."""
+
+import pytest
+
+from launch.errors import UserError
+from launch.models.global_batch import keep_global_batch
+from launch.models.layout import Layout
+from launch.processes.flags import parse_flags
+
+FOUR_D = "--tensor_parallel_degree 2 --pipeline_parallel_degree 2 --sharding stage1"
+
+
+def kept(flags: str, stated: int, processes: int, wished: str = "") -> tuple[str, str]:
+    """The accumulation and the line, for flags stated for some processes and run on others."""
+    layout = Layout.from_flags(parse_flags(flags.split()), stated)
+    changed, line = keep_global_batch(parse_flags(f"{flags} {wished}".split()), layout, processes)
+    return changed["gradient_accumulation_steps"][0], line
+
+
+@pytest.mark.parametrize(
+    ("flags", "stated", "processes", "wished", "accumulation"),
+    [
+        ("--sharding stage2", 8, 4, "", "2"),
+        ("--gradient_accumulation_steps 4", 8, 16, "", "2"),
+        (f"{FOUR_D} --gradient_accumulation_steps 8", 8, 4, "", "16"),  # 2 data ranks -> 1
+        (f"{FOUR_D} --gradient_accumulation_steps 8", 8, 16, "", "4"),
+        (f"{FOUR_D} --gradient_accumulation_steps 8", 8, 16, "--tensor_parallel_degree 4", "8"),
+        ("--tensor_parallel_degree 4 --gradient_accumulation_steps 32", 4, 8, "", "16"),
+    ],
+)
+def test_accumulation_follows_the_data_ranks(flags, stated, processes, wished, accumulation):
+    found, line = kept(flags, stated, processes, wished)
+    assert found == accumulation
+    assert line.startswith(f"GPUS: {processes} instead of {stated}, --gradient_accumulation_steps {accumulation}")
+
+
+def test_the_line_does_not_tell_a_change_that_is_none():
+    _, line = kept(f"{FOUR_D} --gradient_accumulation_steps 8", 8, 16, "--tensor_parallel_degree 4")
+    assert line == "GPUS: 16 instead of 8, --gradient_accumulation_steps 8: as many samples a step"
+
+
+@pytest.mark.parametrize(
+    ("flags", "stated", "processes", "message"),
+    [
+        ("", 8, 3, "the 8 micro batches of a step (8 data ranks x --gradient_accumulation_steps 1)"),
+        ("", 8, 3, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8;"),
+        (FOUR_D, 8, 6, "dealt to 6 cards, 4 for each copy of the model. Possible: 4, 8;"),
+        (FOUR_D, 8, 2, "dealt to 2 cards, 4 for each copy of the model. Possible: 4, 8;"),
+        (f"{FOUR_D} --sharding_parallel_degree 2 --gradient_accumulation_steps 6", 8, 4, "Possible: 8, 16, 24, 48;"),
+        ("--gradient_accumulation_steps two", 8, 4, "--gradient_accumulation_steps: found 'two'"),
+    ],
+)
+def test_processes_that_cannot_share_the_batch(flags, stated, processes, message):
+    with pytest.raises(UserError) as caught:
+        kept(flags, stated, processes)
+    assert message in str(caught.value)

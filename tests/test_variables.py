@@ -1,0 +1,22 @@
+"""Variables of make's command line that were meant to be others."""
+
+import pytest
+
+from launch.errors import UserError
+from launch.variables import check_variables
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("GPU=4", "GPUS"), ("Gpus=4", "GPUS"), ("DEVICE_S=0", "DEVICES"), ("NODES=2", "NNODES"), ("ARG=x", "ARGS")],
+)
+def test_a_name_that_is_nearly_another_is_refused(word, meant):
+    with pytest.raises(UserError, match=f"Did you mean {meant}?"):
+        check_variables({"MAKEFLAGS": f"s -j2 -- OUTPUT=it's {word}"})
+
+
+@pytest.mark.parametrize(
+    "flags", ["", "s -j2", " -- GPUS=4 DEVICE=gpu CUDA=12.6 X=1", r" -- ARGS=--max_steps\ 10\ GPU=4"]
+)
+def test_others_are_left_alone(flags):
+    check_variables({"MAKEFLAGS": flags, "GPU": "4"})
