@@ -1,21 +1,19 @@
 """What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, and token files.
 
-Made once under build/rehearsal/materials/<configuration>, with the tools a user has, and the same every time
-with one Python version: the text is its standard library.
+Made once under build/rehearsal/materials, with the tools a user has, and the same on every machine.
 """
 
+import json
 import shutil
-import sysconfig
 import tempfile
 from pathlib import Path
 
-from data_tools.sources import read_documents
-from data_tools.stdlib_corpus import write_corpus
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.models.named_configs import load_config
 from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
+from launch.rehearsal.text import documents
 
 
 def make_materials(directory: Path, configuration: str) -> None:
@@ -23,7 +21,6 @@ def make_materials(directory: Path, configuration: str) -> None:
 
     model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir.
     configuration: of the model, a name from launch/models/configs. For a process that has imported Paddle.
-    Raises DataError where this Python's standard library lacks its sources.
     """
     if directory.exists():
         return
@@ -41,14 +38,13 @@ def make_materials(directory: Path, configuration: str) -> None:
 
 
 def _make_data(directory: Path, vocab_size: int) -> None:
-    """Text, a tokenizer for it, saved where the model will be, and token files."""
-    text = directory / "text"
-    write_corpus(text, sysconfig.get_path("stdlib"))
-    files = [str(text / "heldout.jsonl")]  # the small part, half a megabyte, is enough
-    texts = [document.text for document in read_documents(files)]
+    """A tokenizer of made-up text, saved where the model will be, and the text's token files."""
+    texts = list(documents())
     save_tokenizer(directory / "model", train_tokenizer(texts, vocab_size))
-    tokenize_files(files, directory / "model", directory / "data" / "corpus")
-    shutil.rmtree(text)
+    text = directory / "text.jsonl"
+    text.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts), encoding="utf-8")
+    tokenize_files([str(text)], directory / "model", directory / "data" / "corpus")
+    text.unlink()
 
 
 def _make_model(directory: Path, configuration: str) -> None:

@@ -1,5 +1,6 @@
 """Run a recipe on this machine's CPU: the same flags, as many processes, a tiny model of the same family."""
 
+import hashlib
 import importlib
 import os
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from launch.cpu.settings import prepare
 from launch.models.families import family_of
-from launch.models.named_configs import load_config
+from launch.models.named_configs import find_config, load_config
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words
 from launch.processes.fork import run_ranks
@@ -26,7 +27,7 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
     """
     directory = directory or DIRECTORY / target
     family = family_of(load_config(command.flags["model_name_or_path"][0])["model_type"])
-    materials_directory = DIRECTORY / "materials" / family.rehearsal_config
+    materials_directory = find_materials(family.rehearsal_config)
     flags, changes = scale_down(
         command.flags,
         model=materials_directory / "model",
@@ -48,6 +49,14 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
     if outcome.exit_code == 0:
         print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: make {target}")
     return outcome.exit_code
+
+
+def find_materials(configuration: str) -> Path:
+    """Where the materials of a configuration are kept: elsewhere once what they are made from has changed."""
+    here = Path(__file__).parent
+    made_from = [find_config(configuration), here / "materials.py", here / "text.py"]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()
+    return DIRECTORY / "materials" / f"{configuration}-{digest[:8]}"
 
 
 def _import_paddle(flags: Flags, processes: int) -> str:

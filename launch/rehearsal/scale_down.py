@@ -50,7 +50,7 @@ def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Fla
         _always(flags, "device", "cpu", "no card is used"),
         _always(flags, "model_name_or_path", str(model), "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", str(model), "its tokenizer"),
-        _always(flags, "input_dir", str(data), "text that every machine has"),
+        _always(flags, "input_dir", str(data), "made-up text"),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
         _always(flags, "max_eval_samples", "32", "a short evaluation"),
