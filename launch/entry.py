@@ -6,6 +6,7 @@ import sys
 from launch import preflight
 from launch.cpu.settings import prepare
 from launch.errors import UserError
+from launch.models.aliases import todays_flags
 from launch.nodes.meeting import meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
@@ -26,10 +27,10 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     if "--help" in argv:
         print(flag_help(script))
         sys.exit(0)
-    flags = parse_flags(argv)
+    flags, lines = todays_flags(parse_flags(argv))
     _check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
-    lines = meet_ranks(flags, on_cpu)
+    lines += meet_ranks(flags, on_cpu)
     if on_cpu and "paddle" not in sys.modules:
         lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], _variable("PADDLE_LOCAL_SIZE", 1)))
     import_paddle_quietly()
@@ -42,13 +43,18 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
 
 
 def _check(script: str, flags: Flags) -> None:
-    """The checks of launch.preflight, silent when all is well: a recipe has shown them before it started us."""
-    situation = Situation(script, flags, processes=_variable("PADDLE_TRAINERS_NUM", 1))
-    faults = [finding for finding in preflight.run(situation) if not finding.ok]
+    """The checks of launch.preflight, shown on rank 0 unless a recipe has shown them before it started us.
+
+    Faults are shown by the first rank of every node: each has its own cards, data and disk.
+    """
+    findings = preflight.run(Situation(script, flags, processes=_variable("PADDLE_TRAINERS_NUM", 1)))
+    faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
-        print_findings(faults, sys.stderr)
+        print_findings(findings, sys.stderr)
     if faults:
         raise UserError(f"{script} cannot start: see the ✗ above")
+    if _variable("PADDLE_TRAINER_ID", 0) == 0 and not os.environ.get(preflight.SHOWN):
+        print_findings(findings, sys.stdout)
 
 
 def _variable(name: str, default: int) -> int:

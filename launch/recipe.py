@@ -199,6 +199,7 @@ def run(recipe: Recipe, run: Run) -> int:
             f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed.\n"
             f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
         )
+    os.environ[preflight.SHOWN] = "1"
     if not run.command.devices:
         # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))

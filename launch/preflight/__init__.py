@@ -9,6 +9,9 @@ made, so that a user sees every fault at once.
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
+# Set by a recipe that has shown the checks, for the ranks it starts.
+SHOWN = "LAUNCH_PREFLIGHT_SHOWN"
+
 
 def run_on_flags(situation: Situation) -> list[Finding]:
     """The checks that look at nothing but the flags and the model's configuration: true on every machine."""

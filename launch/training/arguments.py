@@ -13,6 +13,8 @@ from typing import List
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
 from launch.errors import UserError
+from launch.models.aliases import todays_flags
+from launch.processes.flags import flag_words, parse_flags
 from launch.switches import switch
 
 
@@ -148,6 +150,7 @@ def parse_finetune(
 
 
 def _parse(parser: Callable[[], ArgumentParser], argv: list[str]) -> tuple:
+    argv = flag_words(todays_flags(parse_flags(argv))[0])
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
             return parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
