@@ -1,4 +1,8 @@
-"""What the device may do: each three-state switch becomes a decision with its reason. No Paddle here."""
+"""What the device may do: each three-state switch becomes a decision with its reason. No Paddle here.
+
+auto and on use a feature where nothing speaks against it and say why not elsewhere, required makes that an error,
+off never uses it.
+"""
 
 import importlib.util
 from dataclasses import dataclass
@@ -14,22 +18,11 @@ class Decision:
     reason: str
 
 
-def flash_attention(switch: str, compute_capability: tuple[int, int] | None, dtype: str) -> Decision:
-    """Whether flash attention is used.
+def flash_attention(switch: str, obstacle: str) -> Decision:
+    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing.
 
-    compute_capability: (major, minor) of the card, None on a CPU. dtype: the dtype attention is computed in.
-    FlashAttention-2 runs on compute capability 8.0 and above in half precision only (its README); elsewhere the
-    framework's exact attention is used. Raises UserError when `required` meets a device that cannot.
+    Raises UserError when `required` meets an obstacle.
     """
-    if compute_capability is None:
-        obstacle = "no GPU"
-    elif compute_capability < (8, 0):
-        found = ".".join(map(str, compute_capability))
-        obstacle = f"compute capability {found}, it needs 8.0 (A100, 3090) or newer"
-    elif dtype not in ("float16", "bfloat16"):
-        obstacle = f"{dtype}, it needs --fp16 1 or --bf16 1"
-    else:
-        obstacle = ""
     return _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
 
 

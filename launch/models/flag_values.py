@@ -5,6 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from launch.switches import switch
+
 SCHEMA = Path(__file__).resolve().parent / "flags.json"
 
 # The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
@@ -20,7 +22,7 @@ def _schemas() -> dict:
 
 
 def load_schema(script: str) -> dict:
-    """{flag: {"type", "default", "help", "choices"?, "words"?, "many"?}} of a shared module, by its path or name."""
+    """{flag: {"type", "default", ...}} of a shared module, by its path or name; see launch/training/flag_schema.py."""
     return _schemas()[Path(script).stem]
 
 
@@ -36,7 +38,7 @@ class FlagValues:
     """Values of a shared module's flags as attributes: as stated, else the default. script: the module's name.
 
     `values.lora` is None for a flag that this shared module does not have. A word that cannot be read counts as not
-    stated: the check of the flags tells it.
+    stated: the check of the flags tells it. A switch that is off is False, else it is its word.
     """
 
     def __init__(self, script: str, flags: Flags):
@@ -50,9 +52,8 @@ class FlagValues:
         expected = self._known[name]
         if f"no_{name}" in self._flags and name not in self._flags:
             return False
-        if name not in self._flags:
-            return expected["default"]
-        return _read(expected, self._flags[name])
+        value = _read(expected, self._flags[name]) if name in self._flags else expected["default"]
+        return False if expected["type"] == "switch" and value == "off" else value
 
     def given(self, name: str) -> bool:
         return name in self._flags
@@ -68,6 +69,8 @@ def _read(expected: dict, words: list[str]) -> Any:
     if kind == "bool":
         return not words or words[0].lower() in YES
     try:
+        if kind == "switch":
+            return switch(words[0] if words else expected["alone"])
         return {"int": int, "float": float}[kind](words[0]) if kind in ("int", "float") else " ".join(words)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, KeyError):
         return expected["default"]

@@ -26,6 +26,7 @@ def run(situation: Situation) -> list[Finding]:
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
     from launch.preflight.cards import check_cards
     from launch.preflight.data import check_data
+    from launch.preflight.gates import check_gates
     from launch.preflight.installed import check_installed
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
@@ -36,6 +37,7 @@ def run(situation: Situation) -> list[Finding]:
         *check_installed(),
         *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
         *run_on_flags(situation),
+        *check_gates(situation),
         *check_model(flags),
         *check_data(flags),
         *check_output(flags),

@@ -20,7 +20,7 @@ def _fault(name: str, words: list[str], known: dict) -> Finding | None:
     if name not in known:
         return None if _is_negation(name, words, known) else _unknown(name, known)
     expected = known[name]
-    if not words and expected["type"] != "bool":
+    if not words and expected["type"] != "bool" and "alone" not in expected:
         return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected['type']})")
     if len(words) > 1 and not expected.get("many"):
         together = " ".join(words)

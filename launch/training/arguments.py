@@ -12,10 +12,17 @@ from typing import List
 
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
+from launch.devices.precision import resolve
 from launch.errors import UserError
 from launch.models.aliases import todays_flags
 from launch.processes.flags import flag_words, parse_flags
 from launch.switches import switch
+from launch.training.device import compute_capability
+
+
+def switch_field(default: str, help: str):
+    """A switch of three states for a flag that has two in PaddleNLP, where --name alone means on."""
+    return field(default=default, metadata={"help": help, "nargs": "?", "const": "on"})
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,11 @@ class ModelArguments:
     continue_training: bool = field(
         default=True, metadata={"help": "Start from the model's weights (1) or from random ones (0)."}
     )
-    use_flash_attention: switch = field(
-        default="auto", metadata={"help": "auto: where the card can; required: an error where it cannot."}
+    use_flash_attention: switch = switch_field(
+        "auto", help="auto: where card and model can; required: an error where they cannot."
     )
-    use_fused_rms_norm: switch = field(
-        default="auto", metadata={"help": "auto: where the fused_ln module is built; required: an error elsewhere."}
+    use_fused_rms_norm: switch = switch_field(
+        "auto", help="auto: where the fused_ln module is built; required: an error elsewhere."
     )
     recompute_granularity: str = field(
         default="full",
@@ -104,8 +111,12 @@ class RunArguments(TrainingArguments):
     cpu_fast: switch = field(
         default="auto", metadata={"help": "Faster settings and operators on a CPU; off: stock Paddle."}
     )
+    bf16: switch = switch_field(
+        "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
+    )
 
     def __post_init__(self):
+        self.bf16, self.fp16 = resolve(self.bf16, self.fp16, compute_capability(self.device))
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
         super().__post_init__()

@@ -15,14 +15,19 @@ MATMULS = 5
 
 def set_device(name: str) -> None:
     """Use the device of --device in this process. Raises UserError when there is none of the kind."""
-    if name.startswith("gpu") and not (paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count()):
+    if name.startswith("gpu") and not _has_gpu():
         raise UserError(f"--device: found {name}, but there is no GPU for Paddle here. Use --device cpu, or rehearse.")
     paddle.set_device(name)
 
 
-def compute_capability() -> tuple[int, int] | None:
-    """(major, minor) of the current card, None on a CPU."""
-    return paddle.device.cuda.get_device_capability() if on_gpu() else None
+def compute_capability(device: str | None = None) -> tuple[int, int] | None:
+    """(major, minor) of this process's card, None on a CPU. device: as --device says it, None for the one in use."""
+    on_card = on_gpu() if device is None else device.startswith("gpu") and _has_gpu()
+    return paddle.device.cuda.get_device_capability() if on_card else None
+
+
+def _has_gpu() -> bool:
+    return paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
 
 
 def on_gpu() -> bool:

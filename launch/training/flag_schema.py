@@ -31,9 +31,10 @@ WORD_LISTS = {
 
 
 def schema() -> dict:
-    """{script: {flag: {"type", "default", "help", "choices"?, "words"?, "many"?}}}, names without dashes.
+    """{script: {flag: {"type", "default", "help", "choices"?, "words"?, "many"?, "alone"?}}}, names without dashes.
 
     choices: the values allowed. words: those that a value of several words may hold. many: true for several values.
+    alone: what a switch means without a value, where it needs none.
     """
     from launch.training.arguments import finetune_parser, pretrain_parser
 
@@ -59,6 +60,8 @@ def _flags(parser) -> dict:
             flags[name]["words"] = words[name]
         if action.nargs == "+":
             flags[name]["many"] = True
+        if action.nargs == "?" and flags[name]["type"] == "switch":
+            flags[name]["alone"] = action.const
     return dict(sorted(flags.items()))
 
 

@@ -51,6 +51,15 @@ def broadcast(value):
     return values[0]
 
 
+def gather(value) -> list:
+    """The value of every rank, by rank, on every rank."""
+    if world_size() == 1:
+        return [value]
+    values = []
+    paddle.distributed.all_gather_object(values, value)
+    return values
+
+
 def total(value: float) -> float:
     """The sum of a number over all ranks."""
     if world_size() == 1:

@@ -174,7 +174,7 @@ def test_a_gpu_that_is_not_there_is_refused(ranks, corpus, tmp_path):
 
 def test_flash_attention_required_on_a_cpu_is_refused(ranks, corpus, tmp_path):
     error = refused(ranks, argv(corpus, tmp_path / "out", use_flash_attention="required"))
-    assert "--use_flash_attention required: not possible here: no GPU" in error
+    assert "--use_flash_attention found required, not possible here: no GPU" in error
 
 
 def test_a_configuration_without_weights_cannot_be_continued(ranks, corpus, tmp_path):

@@ -80,7 +80,7 @@ RULES = (
     ),
     Rule(
         flag="fp16",
-        when=lambda run: bool(run.flags.fp16 and run.flags.bf16),
+        when=lambda run: bool(run.flags.fp16) and run.flags.bf16 in ("on", "required"),
         found="1 with --bf16 1",
         reason="one precision at a time",
         source=ARGUMENTS,

@@ -1,0 +1,168 @@
+"""Where flash attention is right: what speaks against it, a row each, for Paddle 3.3.1 and paddlenlp 3.0.0b4.
+
+    reason = obstacle(Case(compute_capability=(7, 0), dtype="float16", head_size=128))
+
+Most rows are no error in Paddle. F.scaled_dot_product_attention then takes another kernel without a word (memory
+efficient, or plain), and paddlenlp's LLaMA code gives it a mask beside is_causal=True, which all kernels but flash
+attention's ignore: padding is attended to, ALiBi is lost (measured on a CPU: logits off by as much as their size).
+
+The sources are files of the installed packages, or of the kernels' repository, PaddlePaddle/flash-attention.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.devices.cuda import paddle_build
+from launch.models.families import family_of_config
+from launch.models.parameters import attention_heads
+
+HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One use of flash attention, in training.
+
+    compute_capability: (major, minor) of the card, None without one
+    dtype:              in which attention is computed
+    head_size:          numbers in a head
+    mask:               "causal", "dense" (padded samples, a prefix), or "flashmask" (packed samples, by rows)
+    alibi:              position biases are added to the scores
+    dropout:            of attention's weights
+    model_type:         as in config.json
+    lacking:            why the model family has no flash attention at all, "" where it has
+    build:              the CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown
+    """
+
+    compute_capability: tuple[int, int] | None
+    dtype: str
+    head_size: int
+    mask: str = "causal"
+    alibi: bool = False
+    dropout: float = 0.0
+    model_type: str = "llama"
+    lacking: str = ""
+    build: str | None = None
+
+    @property
+    def card(self) -> str:
+        return "compute capability " + ".".join(map(str, self.compute_capability))
+
+    @property
+    def cuda(self) -> tuple[int, ...] | None:
+        """The build as a number, None where it is unknown."""
+        return tuple(map(int, self.build.split("."))) if self.build else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """when: whether it speaks against flash attention; {case.X} in the reason stands for a value of the case."""
+
+    when: Callable[[Case], bool]
+    reason: str
+    source: str
+
+
+# In the order in which they are asked: those below "no GPU" may count on a card.
+ROWS = (
+    Row(
+        lambda case: case.alibi,
+        "ALiBi: it would come as a mask of all scores, which saves no memory and which other kernels ignore",
+        "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: attention_mask + alibi, is_causal=True; "
+        "paddle/nn/functional/sdpa.py, scaled_dot_product_attention: a mask beside is_causal is ignored",
+    ),
+    Row(
+        lambda case: bool(case.lacking),
+        "{case.lacking}",
+        "launch/models/families.py, the family's row",
+    ),
+    Row(
+        lambda case: case.compute_capability is None,
+        "no GPU",
+        "paddle/nn/functional/sdpa.py, check_all_tensors_on_device",
+    ),
+    Row(
+        lambda case: case.build == "cpu",
+        "Paddle is the CPU build",
+        "paddle/nn/functional/sdpa.py, check_cuda_is_available",
+    ),
+    Row(
+        lambda case: case.compute_capability < (8, 0),
+        "{case.card}, it needs 8.0 (A100, 3090) or newer",
+        "PaddlePaddle/flash-attention csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: is_sm8x || is_sm90; "
+        "paddle/nn/functional/sdpa.py, init_config: MINIMUM_SM_VERSION; Paddle issue 63568",
+    ),
+    Row(
+        lambda case: case.compute_capability > (12, 1),
+        "{case.card}, newer than this Paddle knows (12.1)",
+        "paddle/nn/functional/sdpa.py, init_config: MAXIMUM_SM_VERSION",
+    ),
+    Row(
+        lambda case: case.compute_capability >= (10, 0) and case.cuda is not None and case.cuda < (12, 8),
+        "{case.card} needs a Paddle for CUDA 12.8 or newer, this one is for {case.build}",
+        "CUDA toolkit release notes: Blackwell since 12.8; PaddlePaddle/flash-attention pull request 72",
+    ),
+    Row(
+        lambda case: case.dtype not in HALF,
+        "{case.dtype}, it needs --fp16 1 or --bf16 1",
+        "paddle/nn/functional/sdpa.py, init_config: support_dtypes",
+    ),
+    Row(
+        lambda case: case.head_size > 256,
+        "heads of {case.head_size}, at most 256 are possible",
+        "csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: head_size <= 256; sdpa.py, check_head_dim_size_flash",
+    ),
+    Row(
+        lambda case: case.head_size % 8 != 0,
+        "heads of {case.head_size}, it needs a multiple of 8",
+        "csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: head_size % 8 == 0; sdpa.py, check_head_dim_size_flash",
+    ),
+    Row(
+        lambda case: case.head_size > 192 and (8, 0) < case.compute_capability < (9, 0),
+        "heads of {case.head_size} on {case.card}: their gradient needs an A100 (8.0) or H100 (9.0)",
+        "csrc/capi/flash_attn.cu, CHECK_BWD_EXECUTABLE: head_size > 192 asserts is_sm80 || is_sm90, which sdpa.py does "
+        "not look at; Paddle pull request 67547",
+    ),
+    Row(
+        lambda case: case.dropout > 0 and case.model_type not in ("bloom", "chatglm_v2", "gpt"),
+        "attention dropout {case.dropout}, which paddlenlp does not hand over: there would be none",
+        "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: no dropout; qwen2/modeling.py, "
+        "scaled_dot_product_attention: the exact branch has it",
+    ),
+    Row(
+        lambda case: case.mask == "flashmask" and case.model_type not in ("llama", "qwen2"),
+        "packed samples: paddlenlp hands their masks to the kernel for llama and qwen2 only, not for {case.model_type}",
+        "paddlenlp/transformers: attn_mask_startend_row_indices in llama/ and qwen2/modeling.py alone",
+    ),
+)
+
+
+def obstacle(case: Case) -> str:
+    """The first reason against flash attention, "" where it is right."""
+    return next((row.reason.format(case=case) for row in ROWS if row.when(case)), "")
+
+
+def case_of(
+    config: dict, compute_capability: tuple[int, int] | None, dtype: str, mask: str = "causal", build: str | None = None
+) -> Case:
+    """The case of training a model, by its config.json. build: None for that of the installed Paddle.
+
+    Raises UserError for a family that is not in launch/models/families.py.
+    """
+    dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
+    return Case(
+        compute_capability=compute_capability,
+        dtype=dtype,
+        head_size=head_size(config),
+        mask=mask,
+        alibi=bool(config.get("alibi")) or config["model_type"] == "bloom",
+        dropout=next((config[name] for name in dropouts if config.get(name)), 0.0),
+        model_type=config["model_type"],
+        lacking=family_of_config(config).lacking.get("flash_attention", ""),
+        build=build or paddle_build(),
+    )
+
+
+def head_size(config: dict) -> int:
+    """Numbers in an attention head, under the names that families have for it."""
+    return config.get("head_dim") or config.get("kv_channels") or config["hidden_size"] // attention_heads(config)

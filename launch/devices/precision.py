@@ -1,0 +1,54 @@
+"""Which half precision a card computes in: bfloat16 or float16."""
+
+from launch.errors import UserError
+
+# Tensor cores compute in bfloat16 from Ampere on (NVIDIA A100 whitepaper); PaddleNLP's help of --bf16 says so, too.
+BF16_CAPABILITY = (8, 0)
+
+
+def bf16_obstacle(compute_capability: tuple[int, int] | None) -> str:
+    """What speaks against bfloat16, "" where nothing does. compute_capability: None on a CPU."""
+    if compute_capability is None:
+        return "the CPU has no kernels in half precision"
+    if compute_capability < BF16_CAPABILITY:
+        return f"compute capability {'.'.join(map(str, compute_capability))} has no bfloat16, 8.0 (A100, 3090) has"
+    return ""
+
+
+def instead_of_bf16(compute_capability: tuple[int, int] | None) -> str:
+    """The flags for where there is no bfloat16."""
+    return "--bf16 0" if compute_capability is None else "--bf16 0 --fp16 1 --scale_loss 32768, or --bf16 auto"
+
+
+def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -> tuple[bool, bool]:
+    """The switch --bf16 and the flag --fp16 as PaddleNLP's (bf16, fp16).
+
+    auto is bfloat16 where the card has it, float16 on an older card, on a CPU what --fp16 says.
+    Raises UserError for on and required where there is no bfloat16.
+    """
+    if bf16 == "off":
+        return False, fp16
+    obstacle = bf16_obstacle(compute_capability)
+    if not obstacle:
+        return True, fp16 and bf16 != "auto"
+    if bf16 == "auto":
+        return False, fp16 or compute_capability is not None
+    raise UserError(f"--bf16: found {bf16}, but {obstacle}. Use {instead_of_bf16(compute_capability)}.")
+
+
+def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
+    """The dtype that attention is computed in. level: --fp16_opt_level, which counts for bfloat16, too; under O1
+    attention is among what gets half precision (paddle/amp/amp_lists.py)."""
+    if level == "O0":
+        return "float32"
+    return "bfloat16" if bf16 else "float16" if fp16 else "float32"
+
+
+def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:
+    """What is computed in, as one line."""
+    if bf16:
+        return "precision: bfloat16"
+    if fp16:
+        obstacle = bf16_obstacle(compute_capability)
+        return f"precision: float16, loss scale {scale_loss:g}" + (f" ({obstacle})" if obstacle else "")
+    return "precision: float32"

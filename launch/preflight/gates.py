@@ -1,0 +1,51 @@
+"""May the run use what its flags ask for: bfloat16, flash attention? Asked of NVML, before any rank starts."""
+
+from launch.devices import gates, precision
+from launch.devices.cards import Card, list_cards
+from launch.devices.flash_attention import case_of, obstacle
+from launch.devices.precision import attention_dtype
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.models.named_configs import load_config
+from launch.preflight.report import Finding
+from launch.preflight.situation import Situation
+
+
+def check_gates(situation: Situation) -> list[Finding]:
+    """Nothing where it is not known which cards will be used: started by hand, each rank asks its own."""
+    flags = FlagValues(situation.script, situation.flags)
+    if str(flags.device).startswith("cpu"):
+        capabilities = [None]
+    else:
+        capabilities = sorted({card.compute_capability for card in _chosen(situation.devices)})
+    if not capabilities:
+        return []
+    try:
+        bf16, fp16 = precision.resolve(flags.bf16 or "off", bool(flags.fp16), capabilities[0])
+        line = precision.describe(bf16, fp16, flags.scale_loss, capabilities[0])
+        findings = [Finding(True, "precision", line.removeprefix("precision: "))]
+    except UserError:
+        found = f"found {flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
+        findings = [Finding(False, "--bf16", found, precision.instead_of_bf16(capabilities[0]))]
+        bf16, fp16 = True, False
+    return findings + _check_flash_attention(flags, capabilities, attention_dtype(bf16, fp16, flags.fp16_opt_level))
+
+
+def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) -> list[Finding]:
+    """For every kind of card that is used; the start-up check of the run itself may still refuse it."""
+    try:
+        config = load_config(flags.model_name_or_path or "")
+        found = [obstacle(case_of(config, capability, dtype)) for capability in capabilities]
+    except UserError:
+        return []  # the check of the model tells it
+    reason = next(filter(None, found), "")
+    switch = flags.use_flash_attention or "off"
+    if switch == "required" and reason:
+        fix = "--use_flash_attention auto for exact attention"
+        return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
+    return [Finding(True, "attention", gates.flash_attention(switch, reason).reason)]
+
+
+def _chosen(devices: tuple[str, ...]) -> list[Card]:
+    cards = list_cards() if devices else []
+    return [card for card in cards if str(card.index) in devices or card.uuid in devices]

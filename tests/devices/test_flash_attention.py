@@ -1,0 +1,117 @@
+"""Each row of the flash attention table, with simulated cards: what it refuses, and its neighbours that are allowed."""
+
+from dataclasses import replace
+
+import pytest
+
+from launch.devices.flash_attention import ROWS, Case, case_of, head_size, obstacle
+from launch.models.families import FAMILIES
+from launch.models.named_configs import config_names, load_config
+from tests.devices.fake_nvml import KINDS
+
+A100 = Case(compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
+
+# what differs from the case above, and what is said of it; one for each row, in the table's order
+REFUSED = [
+    ({"alibi": True}, "ALiBi"),
+    ({"lacking": "its code never calls it"}, "its code never calls it"),
+    ({"compute_capability": None}, "no GPU"),
+    ({"build": "cpu"}, "Paddle is the CPU build"),
+    ({"compute_capability": (7, 5)}, "compute capability 7.5, it needs 8.0 (A100, 3090) or newer"),
+    ({"compute_capability": (13, 0), "build": "13.0"}, "compute capability 13.0, newer than this Paddle knows (12.1)"),
+    ({"compute_capability": (10, 0)}, "compute capability 10.0 needs a Paddle for CUDA 12.8 or newer, this one is"),
+    ({"dtype": "float32"}, "float32, it needs --fp16 1 or --bf16 1"),
+    ({"head_size": 264}, "heads of 264, at most 256 are possible"),
+    ({"head_size": 100}, "heads of 100, it needs a multiple of 8"),
+    (
+        {"head_size": 200, "compute_capability": (8, 6)},
+        "heads of 200 on compute capability 8.6: their gradient needs an A100 (8.0) or H100 (9.0)",
+    ),
+    ({"dropout": 0.1, "model_type": "qwen2"}, "attention dropout 0.1, which paddlenlp does not hand over"),
+    ({"mask": "flashmask", "model_type": "bloom"}, "packed samples: paddlenlp hands their masks to the kernel for"),
+]
+ALLOWED = [
+    {},
+    {"dtype": "float16"},
+    {"build": None},
+    {"compute_capability": (8, 6)},
+    {"compute_capability": (8, 9)},
+    {"compute_capability": (9, 0)},
+    {"compute_capability": (10, 0), "build": "12.9"},
+    {"compute_capability": (12, 1), "build": "13.0"},
+    {"head_size": 8},
+    {"head_size": 80},
+    {"head_size": 192, "compute_capability": (8, 6)},
+    {"head_size": 200},
+    {"head_size": 256, "compute_capability": (9, 0)},
+    {"dropout": 0.1, "model_type": "chatglm_v2"},
+    {"mask": "dense"},
+    {"mask": "dense", "model_type": "chatglm"},
+    {"mask": "flashmask"},
+    {"mask": "flashmask", "model_type": "qwen2"},
+]
+
+
+@pytest.mark.parametrize("changes", ALLOWED, ids=str)
+def test_allowed(changes):
+    assert obstacle(replace(A100, **changes)) == ""
+
+
+@pytest.mark.parametrize(("changes", "reason"), REFUSED, ids=lambda value: str(value))
+def test_refused_with_the_reason(changes, reason):
+    assert obstacle(replace(A100, **changes)).startswith(reason)
+
+
+def test_every_row_refuses_its_example_and_no_row_above_does():
+    assert len(ROWS) == len(REFUSED)
+    for row, (changes, _) in zip(ROWS, REFUSED):
+        case = replace(A100, **changes)
+        assert obstacle(case) == row.reason.format(case=case)
+
+
+def test_every_row_names_its_source():
+    assert all(row.source for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [
+        ("P100", False),
+        ("V100", False),
+        ("T4", False),
+        ("A100", True),
+        ("3090", True),
+        ("4090", True),
+        ("H100", True),
+        ("B200", True),
+        ("5090", True),
+    ],
+)
+def test_cards_with_llama_7b(kind, allowed):
+    case = case_of(load_config("llama-7b"), KINDS[kind][2], "float16", build="12.9")
+    assert (obstacle(case) == "") is allowed
+
+
+def test_models_without_it_say_why_on_an_a100():
+    without = {
+        name
+        for name in config_names()
+        if obstacle(case_of(load_config(name), (8, 0), "bfloat16", build="12.6"))
+    }
+    assert {"baichuan-13b", "bloom-7b1", "glm-10b", "opt-6.7b"} <= without
+    assert not without & {"llama-7b", "llama-3-8b", "baichuan-7b", "qwen2-7b", "chatglm-6b", "chatglm2-6b"}
+
+
+def test_what_the_table_of_families_lacks_is_refused_here():
+    for family in FAMILIES.values():
+        case = case_of(load_config(family.rehearsal_config), (8, 0), "bfloat16", build="12.6")
+        assert bool(case.lacking) == ("flash_attention" in family.lacking)
+        assert not case.lacking or obstacle(case)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("llama-7b", 128), ("chatglm2-6b", 128), ("bloom-7b1", 128), ("glm-10b", 64), ("qwen2-7b", 128)]
+)
+def test_head_sizes(name, size):
+    assert head_size(load_config(name)) == size
+    assert head_size(load_config(name) | {"head_dim": 96}) == 96
