@@ -25,6 +25,7 @@ def run(situation: Situation) -> list[Finding]:
     """All checks, in the order in which they are shown."""
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
     from launch.preflight.cards import check_cards
+    from launch.preflight.continuation import check_continuation
     from launch.preflight.data import check_data
     from launch.preflight.gates import check_gates
     from launch.preflight.installed import check_installed
@@ -42,5 +43,6 @@ def run(situation: Situation) -> list[Finding]:
         *check_data(flags),
         *check_output(flags),
         *check_resume(flags),
+        *check_continuation(situation),
         *check_meeting_point(situation.nodes),
     ]
