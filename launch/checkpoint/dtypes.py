@@ -16,14 +16,15 @@ def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
     """
     if found == wanted:
         return array
-    result = np.empty(array.shape, numpy_dtype(wanted))
-    rows = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
-    for start in range(0, len(result), rows):
-        piece = _to_float(array[start : start + rows], found)
-        result[start : start + rows] = _from_float(piece, wanted)
-        if wanted == "float16" and np.any(np.isinf(result[start : start + rows]) & np.isfinite(piece)):
+    rows = np.atleast_1d(array)
+    result = np.empty(rows.shape, numpy_dtype(wanted))
+    step = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
+    for start in range(0, len(rows), step):
+        piece = _to_float(rows[start : start + step], found)
+        result[start : start + step] = _from_float(piece, wanted)
+        if wanted == "float16" and np.any(np.isinf(result[start : start + step]) & np.isfinite(piece)):
             raise OverflowError(float(np.abs(piece).max()))
-    return result
+    return result.reshape(array.shape)
 
 
 def _to_float(array: np.ndarray, found: str) -> np.ndarray:

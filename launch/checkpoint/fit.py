@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from launch.checkpoint.weight_files import listed
 
 # Tables that older versions saved with the weights; each model computes its own.
-COMPUTED = ("rotary_emb.inv_freq", "rotary_embeddings.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+COMPUTED = (
+    "rotary_emb.inv_freq",
+    "rotary_embeddings.inv_freq",
+    "rotary_pos_emb.inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+)
 
 
 @dataclass

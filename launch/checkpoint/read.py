@@ -17,6 +17,7 @@ import numpy as np
 import paddle
 from paddle.distributed import fleet
 from paddle.distributed.fleet.meta_parallel import PipelineLayer
+from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
 from launch.checkpoint.dtypes import FLOATS, convert
@@ -24,6 +25,8 @@ from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
 from launch.checkpoint.weight_files import find_weights, listed
 from launch.errors import UserError
+
+GENERATION_CONFIG = "generation_config.json"
 
 
 def load_model(model_class, config, dtype: str, directory: str | Path):
@@ -35,6 +38,8 @@ def load_model(model_class, config, dtype: str, directory: str | Path):
     config.dtype = dtype
     model = _without_values(model_class, config, dtype)
     load_weights(model, directory)
+    if model.can_generate() and Path(directory, GENERATION_CONFIG).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(str(directory))
     return model
 
 

@@ -3,55 +3,58 @@
 import json
 from pathlib import Path
 
-CONFIG = {
-    "model_type": "llama",
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.02,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-}
+from launch.models.families import FAMILIES, family_of_config
+from launch.models.named_configs import load_config
+
+# Every family, and what a configuration may change in how its tensors are divided.
+CONFIGURATIONS = {
+    "llama": ("llama-rehearsal", {}),
+    "gqa": ("llama-rehearsal", {"num_key_value_heads": 2}),
+    "one-key": ("llama-rehearsal", {"num_key_value_heads": 1}),  # cannot be divided by two: each rank has the whole
+    "tied": ("llama-rehearsal", {"tie_word_embeddings": True}),
+    "odd-vocabulary": ("llama-rehearsal", {"vocab_size": 1023}),
+    "fused": ("llama-rehearsal", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),
+} | {name: (family.rehearsal_config, {}) for name, family in FAMILIES.items() if name != "llama"}
 
 
-def save_models(root: str, configurations: dict) -> None:
+def save_models(root: str, names: list[str]) -> None:
     """root/NAME/{single,sharded,pdparams} for each: random weights, the same in each of the three."""
     import paddle
 
-    from launch.training.model import save_random_model
-
-    for name, changes in configurations.items():
-        config = Path(root, f"{name}.json")
-        config.write_text(json.dumps(CONFIG | changes))
-        save_random_model(str(config), Path(root, name, "single"))
-        model = _classes(changes)[0].from_pretrained(f"{root}/{name}/single", dtype="float32")
-        model.save_pretrained(f"{root}/{name}/sharded", max_shard_size="100KB", safe_serialization=True)
+    for name in names:
+        configuration, changes = CONFIGURATIONS[name]
+        paddle.seed(7)
+        model = _model_class(load_config(configuration), 1)._from_config(_config(load_config(configuration) | changes))
+        model.save_pretrained(f"{root}/{name}/single", safe_serialization=True)
+        model.save_pretrained(f"{root}/{name}/sharded", max_shard_size="300KB", safe_serialization=True)
         assert len(list(Path(root, name, "sharded").glob("*.safetensors"))) > 2
         model.save_pretrained(f"{root}/{name}/pdparams", safe_serialization=False)
-        paddle.seed(7)
 
 
-def compare(directory: str, flags: dict, dtype: str = "float32") -> list[str]:
-    """Load by load_model and by from_pretrained: the names of this rank's parameters, all of them equal to the bit."""
+def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "float32") -> dict[str, list[str]]:
+    """Load each model by load_model and by from_pretrained: this rank's parameters, all of them equal to the bit."""
     import numpy as np
 
     from launch.checkpoint.read import load_model
 
-    model_class, config = prepare(directory, flags)
-    expected = {
-        name: tensor.numpy().copy()
-        for name, tensor in model_class.from_pretrained(directory, config=config, dtype=dtype).state_dict().items()
-    }
-    found = load_model(model_class, config, dtype, directory).state_dict()
-    assert list(found) == list(expected)
-    for name, tensor in found.items():
-        assert str(tensor.dtype) == f"paddle.{dtype}" and tensor.stop_gradient is False, name
-        assert np.array_equal(tensor.numpy(), expected[name]), name
-    return list(found)
+    arguments = start(flags)
+    parameters = {}
+    for name in names:
+        directory = f"{root}/{name}/{files}"
+        model_class, config = prepare(directory, arguments)
+        upstream = model_class.from_pretrained(directory, config=config, dtype=dtype)
+        expected = {key: tensor.numpy().copy() for key, tensor in upstream.state_dict().items()}
+        model = load_model(*prepare(directory, arguments), dtype, directory)
+        found = model.state_dict()
+        assert list(found) == list(expected), name
+        for key, tensor in found.items():
+            assert np.array_equal(tensor.numpy(), expected[key]), (name, key)
+        assert {str(tensor.dtype) for tensor in model.parameters()} == {f"paddle.{dtype}"}
+        assert not any(tensor.stop_gradient for tensor in model.parameters())
+        if model.can_generate():  # a pipeline cannot
+            assert model.generation_config.to_dict() == upstream.generation_config.to_dict()
+        parameters[name] = list(found)
+    return parameters
 
 
 def refusal(directory: str, flags: dict, dtype: str = "float32") -> str:
@@ -59,7 +62,7 @@ def refusal(directory: str, flags: dict, dtype: str = "float32") -> str:
     from launch.checkpoint.read import load_model
     from launch.errors import UserError
 
-    model_class, config = prepare(directory, flags)
+    model_class, config = prepare(directory, start(flags))
     try:
         load_model(model_class, config, dtype, directory)
     except UserError as error:
@@ -67,29 +70,50 @@ def refusal(directory: str, flags: dict, dtype: str = "float32") -> str:
     return ""
 
 
-def prepare(directory: str, flags: dict):
-    """(model class, configuration) of a rank of a layout, its process groups started."""
+def refusal_of_own_disk(root: str, flags: dict) -> str:
+    """What load_model says on this rank, which reads root/rank0, root/rank1, ..."""
     import paddle
-    import paddlenlp.transformers as transformers
+
+    return refusal(f"{root}/rank{paddle.distributed.get_rank()}", flags)
+
+
+def start(flags: dict):
+    """The training arguments of a layout, its process groups started."""
+    import paddle
     from paddlenlp.trainer import PdArgumentParser, TrainingArguments
 
     from launch.rehearsal import collectives
 
     if paddle.distributed.get_world_size() > 1:
         collectives.install()
-    [args] = PdArgumentParser((TrainingArguments,)).parse_dict({"output_dir": directory, "device": "cpu"} | flags)
+    [arguments] = PdArgumentParser((TrainingArguments,)).parse_dict({"output_dir": "none", "device": "cpu"} | flags)
     paddle.set_device("cpu")
+    return arguments
+
+
+def prepare(directory: str, arguments):
+    """(model class, configuration) of a rank."""
     values = json.loads(Path(directory, "config.json").read_text())
-    single, pipeline = _classes(values)
-    model_class = pipeline if args.pipeline_parallel_degree > 1 else single
-    config = getattr(transformers, single.__name__.replace("ForCausalLM", "Config"))(**values)
-    config.tensor_parallel_degree = args.tensor_parallel_degree
-    config.tensor_parallel_rank = args.tensor_parallel_rank
-    return model_class, config
+    config = _config(values)
+    config.tensor_parallel_degree = arguments.tensor_parallel_degree
+    config.tensor_parallel_rank = arguments.tensor_parallel_rank
+    return _model_class(values, arguments.pipeline_parallel_degree), config
 
 
-def _classes(values: dict):
+def _config(values: dict):
     import paddlenlp.transformers as transformers
 
-    name = {"llama": "Llama", "qwen2": "Qwen2", "bloom": "Bloom", "opt": "OPT"}[values.get("model_type", "llama")]
-    return getattr(transformers, f"{name}ForCausalLM"), getattr(transformers, f"{name}ForCausalLMPipe", None)
+    from launch.upstream import correct
+
+    family = family_of_config(values)
+    correct(family.corrections)
+    config = getattr(transformers, family.config_class)(**values)
+    config.seq_length = 32
+    return config
+
+
+def _model_class(values: dict, pipeline_parallel_degree: int):
+    import paddlenlp.transformers as transformers
+
+    family = family_of_config(values)
+    return getattr(transformers, family.pipeline_class if pipeline_parallel_degree > 1 else family.model_class)
