@@ -6,10 +6,13 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddlenlp.transformers import AutoTokenizer
 
+from launch.checkpoint.read import load_model
 from launch.cpu import kernels
 from launch.errors import UserError
-from launch.models.families import family_of
+from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
+from launch.training.ranks import first_on_rank_zero
+from launch.upstream import correct
 
 COPIED_FLAGS = [
     "tensor_parallel_degree",
@@ -25,17 +28,31 @@ def build_config(model_args, data_args, training_args, decisions):
     values = load_config(model_args.model_name_or_path)
     if model_args.continue_training:
         _require_weights(model_args.model_name_or_path)
-    config = getattr(transformers, family_of(values["model_type"]).config_class)(**values)
+    config = family_config(values)
     for name in COPIED_FLAGS:
         setattr(config, name, getattr(training_args, name))
     config.recompute_granularity = model_args.recompute_granularity
     config.seq_length = data_args.max_seq_length
-    config.max_position_embeddings = max(config.max_position_embeddings, data_args.max_seq_length)
+    _make_room(config, data_args.max_seq_length)
     config.use_cache = False
     config.use_flash_attention = decisions.flash_attention.enabled
     config.use_fused_rms_norm = decisions.fused_rms_norm.enabled
     config.use_fast_layer_norm = False  # read by the fused path of 3.0.0b4, which never sets it
     return config
+
+
+def family_config(values: dict):
+    """The paddlenlp configuration from a config.json's values, once what is wrong with its family is corrected."""
+    family = family_of_config(values)
+    correct(family.corrections)
+    return getattr(transformers, family.config_class)(**values)
+
+
+def _make_room(config, length: int) -> None:
+    """At least `length` positions, under the name that the family has for them; Bloom counts none."""
+    for name in ("max_position_embeddings", "max_sequence_length"):
+        if hasattr(config, name):
+            setattr(config, name, max(getattr(config, name), length))
 
 
 def _require_weights(name: str) -> None:
@@ -49,14 +66,26 @@ def _require_weights(name: str) -> None:
 
 def build_model(config, model_args, training_args):
     """The model on its device, in the dtype of training, with random or loaded weights."""
-    family = family_of(config.model_type)
+    family = family_of_config(config.to_dict())
     pipeline = training_args.pipeline_parallel_degree > 1
     model_class = getattr(transformers, family.pipeline_class if pipeline else family.model_class)
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
         return model_class._from_config(config, dtype=dtype)
-    name = model_args.model_name_or_path
-    return _load("model_name_or_path", name, lambda: model_class.from_pretrained(name, config=config, dtype=dtype))
+    return load_model(model_class, config, dtype, weights_directory(model_args.model_name_or_path, model_class, config))
+
+
+def weights_directory(name: str, model_class, config) -> Path:
+    """The directory that a name means: itself, or where PaddleNLP keeps what it downloads, which rank 0 does first.
+
+    Raises UserError where the name cannot be downloaded.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    file, shards, _, _ = first_on_rank_zero(
+        lambda: _load("model_name_or_path", name, lambda: model_class._resolve_model_file_path(name, config=config))
+    )
+    return Path(shards[0] if shards else file).parent
 
 
 def speed_up(model, training_args) -> list[str]:
@@ -104,9 +133,8 @@ def _load(flag: str, name: str, load):
 
 def save_random_model(model_name_or_path: str, directory: Path, seed: int = 42) -> None:
     """Write a model with random weights as a directory that --model_name_or_path takes (float32, safetensors)."""
-    values = load_config(model_name_or_path)
-    family = family_of(values["model_type"])
+    config = family_config(load_config(model_name_or_path))
     paddle.seed(seed)
-    config = getattr(transformers, family.config_class)(**values)
-    model = getattr(transformers, family.model_class)._from_config(config, dtype="float32")
+    model_class = getattr(transformers, family_of_config(config.to_dict()).model_class)
+    model = model_class._from_config(config, dtype="float32")
     model.save_pretrained(str(directory), safe_serialization=True)
