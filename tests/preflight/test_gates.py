@@ -1,0 +1,111 @@
+"""What a run may use, told before it starts, on simulated cards."""
+
+import pytest
+
+from launch.devices import flash_attention
+from launch.preflight import gates
+from launch.preflight.gates import check_gates
+from launch.preflight.situation import Situation
+from tests.devices.fake_nvml import card
+
+LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """told(kinds, **flags): {subject: (ok, found, fix)} with those cards here and used, a LLaMA-7B in float16."""
+    monkeypatch.setattr(flash_attention, "paddle_build", lambda: "12.6")
+
+    def check(kinds, **flags):
+        cards = [card(kind, index) for index, kind in enumerate(kinds)]
+        monkeypatch.setattr(gates, "list_cards", lambda: cards)
+        stated = LLAMA | {name: value if isinstance(value, list) else [value] for name, value in flags.items()}
+        findings = check_gates(Situation("run_pretrain", stated, tuple(str(one.index) for one in cards)))
+        return {finding.subject: (finding.ok, finding.found, finding.fix) for finding in findings}
+
+    return check
+
+
+def test_an_a100_uses_both(told):
+    assert told(["A100"] * 8, fp16="0", bf16="1") == {
+        "precision": (True, "bfloat16", ""),
+        "attention": (True, "flash attention: on", ""),
+    }
+
+
+@pytest.mark.parametrize(("kind", "capability"), [("V100", "7.0"), ("T4", "7.5")])
+def test_older_cards_fall_back_under_auto(told, kind, capability):
+    assert told([kind], fp16="0", bf16="auto") == {
+        "precision": (
+            True,
+            f"float16, loss scale 32768 (compute capability {capability} has no bfloat16, 8.0 (A100, 3090) has)",
+            "",
+        ),
+        "attention": (
+            True,
+            f"flash attention: off (compute capability {capability}, it needs 8.0 (A100, 3090) or newer), "
+            "exact attention",
+            "",
+        ),
+    }
+
+
+@pytest.mark.parametrize("bf16", ["1", "on", "required", []])
+@pytest.mark.parametrize("kind", ["V100", "T4"])
+def test_bfloat16_is_refused_on_older_cards(told, kind, bf16):
+    ok, found, fix = told([kind], fp16="0", bf16=bf16)["--bf16"]
+    assert not ok and "has no bfloat16" in found and fix.startswith("--bf16 0 --fp16 1 --scale_loss 32768")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "flags", "reason"),
+    [
+        (["V100"] * 8, {}, "compute capability 7.0"),
+        (["T4"], {}, "compute capability 7.5"),
+        (["A100", "V100"], {}, "compute capability 7.0"),
+        (["A100"], {"fp16": "0"}, "float32"),
+        (["A100"], {"fp16_opt_level": "O0"}, "float32"),
+        (["A100"], {"model_name_or_path": "baichuan-13b"}, "ALiBi"),
+        (["A100"], {"model_name_or_path": "opt-6.7b"}, "paddlenlp's code of this family never calls it"),
+    ],
+)
+def test_required_where_it_is_not_right_is_refused(told, kinds, flags, reason):
+    ok, found, fix = told(kinds, use_flash_attention="required", **flags)["--use_flash_attention"]
+    assert not ok and found.startswith(f"found required, not possible here: {reason}")
+    assert fix == "--use_flash_attention auto for exact attention"
+
+
+def test_heads_too_large_for_a_3090(told, tmp_path):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 8, "vocab_size": 256}'
+    )
+    flags = {"model_name_or_path": str(tmp_path), "use_flash_attention": "required"}
+    assert "heads of 256 on compute capability 8.6" in told(["3090"], **flags)["--use_flash_attention"][1]
+    assert told(["A100"], **flags)["attention"] == (True, "flash attention: on", "")
+
+
+def test_on_a_cpu_only_what_is_required_is_refused(told):
+    flags = {"device": "cpu", "fp16": "0"}
+    assert told([], **flags, bf16="auto")["precision"] == (True, "float32", "")
+    assert told([], **flags)["attention"] == (True, "flash attention: off (no GPU), exact attention", "")
+    ok, found, _ = told([], **flags, use_flash_attention="required")["--use_flash_attention"]
+    assert not ok and "no GPU" in found
+    assert told([], **flags, bf16="1")["--bf16"] == (
+        False,
+        "found on, but the CPU has no kernels in half precision",
+        "--bf16 0",
+    )
+
+
+def test_off_is_off(told):
+    assert told(["A100"], use_flash_attention="0")["attention"][1] == (
+        "flash attention: off by --use_flash_attention off, exact attention"
+    )
+
+
+def test_without_knowing_the_cards_nothing_is_said(told):
+    assert told([]) == {}
+
+
+def test_a_model_that_is_nowhere_is_left_to_its_own_check(told):
+    assert "attention" not in told(["A100"], model_name_or_path="nowhere")
