@@ -176,21 +176,24 @@ def _number(name: str, value: str | None) -> int | None:
     return int(value)
 
 
+def situation(recipe: Recipe, run: Run) -> Situation:
+    """The run as the checks see it."""
+    return Situation(
+        script=recipe.script,
+        flags=run.command.flags,
+        devices=run.command.devices,
+        gpu_memory_gb=run.gpu_memory_gb,
+        processes=run.command.world_size,
+        nodes=run.command.nodes,
+    )
+
+
 def run(recipe: Recipe, run: Run) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
     from launch.preflight.report import print_findings
 
-    findings = preflight.run(
-        Situation(
-            script=recipe.script,
-            flags=run.command.flags,
-            devices=run.command.devices,
-            gpu_memory_gb=run.gpu_memory_gb,
-            processes=run.command.world_size,
-            nodes=run.command.nodes,
-        )
-    )
+    findings = preflight.run(situation(recipe, run))
     faults = [finding for finding in findings if not finding.ok]
     print("\n".join(run.notes), end="\n" if run.notes else "")
     print_findings(findings, sys.stderr if faults else sys.stdout)
@@ -232,8 +235,7 @@ def rehearse(recipe: Recipe, run: Run) -> int:
     from launch.preflight.report import print_findings
     from launch.rehearsal.rehearse import rehearse
 
-    situation = Situation(recipe.script, run.command.flags, processes=run.command.world_size)
-    faults = [finding for finding in preflight.run_on_flags(situation) if not finding.ok]
+    faults = [finding for finding in preflight.run_on_flags(situation(recipe, run)) if not finding.ok]
     if faults:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")

@@ -5,12 +5,13 @@ seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flag
 never apply to it.
 """
 
-from launch.preflight.rules import batch, checkpoint, finetuning, layout, model, overlap, unsupported
+from launch.preflight.rules import batch, checkpoint, family, finetuning, layout, model, overlap, unsupported
 from launch.preflight.rules.rule import Request, Rule
 
 RULES: tuple[Rule, ...] = (
     *layout.RULES,
     *model.RULES,
+    *family.RULES,
     *batch.RULES,
     *overlap.RULES,
     *checkpoint.RULES,

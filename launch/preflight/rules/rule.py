@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from launch.errors import UserError
+from launch.models.families import Family, family_of_config
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout
 from launch.preflight.report import Finding
@@ -78,6 +80,19 @@ class Request:
     @property
     def fusion_words(self) -> str:
         return ", ".join(word for word in FUSION if self.has_word("sharding_parallel_config", word))
+
+    @property
+    def family(self) -> Family | None:
+        """The model's family; None where it is not in the table, which the check of the model tells."""
+        try:
+            return family_of_config(self.model) if self.model else None
+        except UserError:
+            return None
+
+    @property
+    def lacking(self) -> dict[str, str]:
+        """Feature of launch.models.families.FEATURES -> why the model's family lacks it."""
+        return self.family.lacking if self.family else {}
 
     def has_word(self, flag: str, *words: str) -> bool:
         """Whether one of the words is in a flag of several, such as --pipeline_parallel_config."""
