@@ -18,7 +18,10 @@ def run_on_flags(situation: Situation) -> list[Finding]:
     from launch.preflight.compatibility import check_compatibility
     from launch.preflight.flags import check_flags
 
-    return [*check_flags(situation.script, situation.flags), *check_compatibility(situation)]
+    findings = check_flags(situation.script, situation.flags)
+    at_fault = {finding.subject for finding in findings if not finding.ok}
+    # A value that cannot be read is told once: what would follow from it is not known.
+    return findings + [finding for finding in check_compatibility(situation) if finding.subject not in at_fault]
 
 
 def run(situation: Situation) -> list[Finding]:

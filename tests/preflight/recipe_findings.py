@@ -1,6 +1,6 @@
 """A recipe's preflight in this process: its file's own lines, a user's wishes, a pretended machine.
 
-    findings = recipe_findings("llama-7b/pretrain", "--sharding stage3", GPUS="4")
+findings = recipe_findings("llama-7b/pretrain", "--sharding stage3", GPUS="4")
 """
 
 import re
