@@ -1,20 +1,14 @@
-"""What the commands of data_tools share: the parser, progress, and how a mistake of the user is shown."""
+"""What the commands of data_tools share: the parser, and how a mistake of the user is shown."""
 
 import argparse
 import difflib
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from collections.abc import Callable
 
 from data_tools.formats.errors import DataError
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
-SECONDS_BETWEEN_LINES = 10
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,34 +47,3 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted: the output is not finished", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
-
-
-@contextmanager
-def progress(verb: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Yields `advance(bytes)`. A bar on a terminal; elsewhere (a log file) a line every ten seconds."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _PlainProgress(verb, total_bytes).advance
-        return
-    columns = (TextColumn(verb), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(verb, total=total_bytes)
-        yield lambda size: bar.advance(task, size)
-
-
-class _PlainProgress:
-    def __init__(self, verb: str, total_bytes: int):
-        self.verb = verb
-        self.total = total_bytes
-        self.done = 0
-        self.last_line = time.monotonic()
-
-    def advance(self, size: int) -> None:
-        self.done += size
-        if time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
-            self.last_line = time.monotonic()
-            print(
-                f"{self.verb}: {self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB",
-                file=sys.stderr,
-                flush=True,
-            )

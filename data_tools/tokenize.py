@@ -1,78 +1,197 @@
-"""Text to token files: JSONL or .txt to PREFIX.bin and PREFIX.idx.
+"""Text to token files: PREFIX.bin and PREFIX.idx, as Megatron-LM and PaddleNLP have them.
 
-    python -m data_tools.tokenize --input text/train.jsonl --tokenizer tokenizer --output data/corpus
+    python -m data_tools.tokenize --input texts --tokenizer tokenizer --output data/corpus
 
-An end-of-sequence token follows each document, unless --no_eos; empty texts are left out. Any mistake in the
-input stops the command and leaves the output as it was.
+Input is JSON lines, .txt (one document a file) or Parquet; .gz and .zst; files, folders, patterns, or - for stdin.
+An end-of-sequence token follows each document, unless --no_eos; empty texts are left out. The documents come in the
+order of the input, whatever the number of workers.
+
+Interrupted or killed, the same command goes on where it stopped, and the result is the same to the byte. A line that is
+no document stops it, unless --max_bad_lines allows some; an earlier corpus of the same name stays until the end.
 """
 
-from dataclasses import dataclass
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from data_tools.cli import Parser, progress, run
+from data_tools.blocks import STDIN, Block, Place, read_blocks
+from data_tools.cli import Parser, run
+from data_tools.encoders import CONFIG_NAME, fingerprint, load_encoder
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedWriter
-from data_tools.sources import batches, read_documents, total_bytes
-from data_tools.tokenizer import load_tokenizer
+from data_tools.formats.indexed import token_dtype
+from data_tools.formats.resumable import ResumableWriter
+from data_tools.progress import progress
+from data_tools.sources import BadLine, documents, find_files, total_bytes
+from data_tools.workers import Workers
+
+SECONDS_BETWEEN_COMMITS = 5.0
+SMALL_BYTES = 8 << 20  # below, starting workers costs more than it brings
 
 
 @dataclass(frozen=True)
 class Tokenized:
-    documents: int
-    tokens: int
-    empty: int  # documents left out
-    text_bytes: int
+    """What has been done: documents and tokens written, empty documents and bad lines left out."""
+
+    documents: int = 0
+    tokens: int = 0
+    empty: int = 0
+    bad_lines: int = 0
+    input_bytes: int = 0  # as stored: packed, if the file is
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """Documents of a block: tokens one after another, sizes int32; bad_lines: the reason of each."""
+
+    tokens: np.ndarray
+    sizes: np.ndarray
+    empty: int
+    bad_lines: list[str]
+
+
+def block_encoder(encoder, text_key: str, eos: bool) -> Callable[[Block], EncodedBlock]:
+    """The function that workers apply to blocks."""
+    dtype = token_dtype(encoder.vocab_size)
+    end = np.array([encoder.eos_id] if eos else [], dtype=np.int32)
+
+    def encode(block: Block) -> EncodedBlock:
+        found = list(documents(block, text_key))
+        bad_lines = [line.reason for line in found if isinstance(line, BadLine)]
+        texts = [document.text for document in found if not isinstance(document, BadLine) and document.text]
+        ids = encoder.encode(texts)
+        sizes = np.array([one.size for one in ids], dtype=np.int32) + np.int32(end.size)
+        pieces = [piece for one in ids for piece in (one, end)]
+        tokens = np.concatenate(pieces).astype(dtype) if pieces else np.empty(0, dtype)
+        return EncodedBlock(tokens, sizes, len(found) - len(bad_lines) - len(texts), bad_lines)
+
+    return encode
 
 
 def tokenize_files(
-    files: list[str], tokenizer_dir: str | Path, prefix: str | Path, text_key: str = "text", eos: bool = True
+    inputs: list[str],
+    tokenizer_dir: str | Path,
+    prefix: str | Path,
+    text_key: str = "text",
+    eos: bool = True,
+    workers: int | None = None,
+    max_bad_lines: int = 0,
+    restart: bool = False,
 ) -> Tokenized:
-    """Write the corpus `prefix` from text files; memory is that of a batch and 4 bytes a document.
+    """Write the corpus `prefix` from text, going on with unfinished work that has the same input and options.
+
+    workers: processes that encode; None finds the number that is fastest, 0 encodes in this process. Memory is that of
+    a few blocks a worker and does not grow with the input.
 
     Raises DataError for input that cannot be read, with file and line; `prefix` is then as it was.
     """
+    files = find_files(inputs)
     total = total_bytes(files)
-    tokenizer = load_tokenizer(tokenizer_dir)
-    end = np.array([tokenizer.eos_id()] if eos else [], dtype=np.int32)
-    empty = 0
+    encoder = load_encoder(tokenizer_dir)
+    if eos and encoder.eos_id is None:
+        raise DataError(
+            f"{encoder.path} names no end-of-sequence token: add eos_token to {CONFIG_NAME} beside it, or give --no_eos."
+        )
+    identity = {
+        "input": [_identity_of(file) for file in files],
+        "tokenizer": fingerprint(encoder),
+        "text_key": text_key,
+        "eos": eos,
+    }
+    if workers is None and total < SMALL_BYTES and files != [STDIN]:
+        workers = 0
     with (
-        IndexedWriter(prefix, tokenizer.get_piece_size()) as writer,
-        progress("tokenizing", total) as advance,
+        Workers(block_encoder(encoder, text_key, eos), workers) as pool,
+        ResumableWriter(prefix, token_dtype(encoder.vocab_size), identity, restart) as writer,
     ):
-        for batch in batches(read_documents(files, text_key)):
-            texts = [document.text for document in batch if document.text]
-            empty += len(batch) - len(texts)
-            for ids in tokenizer.encode(texts, out_type="numpy"):
-                writer.add_document(np.concatenate([ids, end]))
-            advance(sum(document.size for document in batch))
-        if not writer.tokens:
-            raise DataError(
-                f"{', '.join(files)}: no text in them, {empty} empty documents. Give files with text."
-            )
-    return Tokenized(len(writer), writer.tokens, empty, total)
+        done = _tokenize(files, text_key, total, pool, writer, max_bad_lines)
+        if pool.speeds:
+            print(_speeds(pool), file=sys.stderr)
+        writer.finish({**identity, "vocab_size": encoder.vocab_size, "empty": done.empty, "bad_lines": done.bad_lines})
+    return done
+
+
+def _tokenize(
+    files: list[str], text_key: str, total: int, pool: Workers, writer: ResumableWriter, max_bad_lines: int
+) -> Tokenized:
+    place, counts = Place(), {"empty": 0, "bad_lines": 0, "input_bytes": 0}
+    if writer.state:
+        place, counts = Place(**writer.state["place"]), writer.state["counts"]
+        print(f"going on after {writer.documents:,} documents of an earlier run", file=sys.stderr, flush=True)
+    committed = time.monotonic()
+    with progress("tokenizing", total, counts["input_bytes"]) as advance:
+        for block, encoded in pool.in_order(read_blocks(files, text_key, place)):
+            counts["bad_lines"] += len(encoded.bad_lines)
+            _check_bad_lines(encoded.bad_lines, counts["bad_lines"], max_bad_lines)
+            writer.append(encoded.tokens, encoded.sizes)
+            counts["empty"] += encoded.empty
+            counts["input_bytes"] += block.size
+            advance(block.size, encoded.sizes.size, encoded.tokens.size)
+            place = block.next
+            if time.monotonic() - committed >= SECONDS_BETWEEN_COMMITS:
+                writer.commit({"place": asdict(place), "counts": counts})
+                committed = time.monotonic()
+    if not writer.tokens:
+        raise DataError(
+            f"{', '.join(files)}: no text in them, {counts['empty']} empty documents. Give files with text."
+        )
+    writer.commit({"place": asdict(place), "counts": counts})
+    return Tokenized(writer.documents, writer.tokens, **counts)
+
+
+def _check_bad_lines(reasons: list[str], count: int, allowed: int) -> None:
+    """Report bad lines; raise DataError when `count`, with all before, is more than allowed."""
+    if count > allowed:
+        first_too_many = reasons[len(reasons) - (count - allowed)]
+        more = f" {allowed} before it were left out." if allowed else ""
+        raise DataError(f"{first_too_many} Or leave such lines out: --max_bad_lines N.{more}")
+    for reason in reasons:
+        print(f"left out: {reason}", file=sys.stderr, flush=True)
+
+
+def _identity_of(file: str) -> list:
+    """What tells whether a file is still the same: path, size, time of the last change."""
+    if file == STDIN:
+        return [file]  # checked by what was read of it (Place.checksum)
+    status = os.stat(file)
+    return [os.path.abspath(file), status.st_size, status.st_mtime_ns]
+
+
+def _speeds(pool: Workers) -> str:
+    tried = ", ".join(f"{count}: {speed / 1e6:.1f} MB/s" for count, speed in sorted(pool.speeds.items()))
+    return f"workers: {pool.active} ({tried})"
 
 
 def main() -> None:
     parser = Parser("tokenize", __doc__)
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; - is stdin")
     parser.add_argument(
-        "--input", required=True, nargs="+", metavar="FILE", help="JSONL, or .txt (one document a file)"
-    )
-    parser.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="a directory with a sentencepiece model"
+        "--tokenizer", required=True, metavar="DIR", help="a directory with a sentencepiece model or tokenizer.json"
     )
     parser.add_argument("--output", required=True, metavar="PREFIX", help="writes PREFIX.bin and PREFIX.idx")
     parser.add_argument(
-        "--text_key", default="text", help="where the text is in a JSON object (default: text)"
+        "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
     )
     parser.add_argument("--no_eos", action="store_true", help="no end-of-sequence token after each document")
+    parser.add_argument("--workers", type=int, help="processes that encode (default: as many as help)")
+    parser.add_argument(
+        "--max_bad_lines", type=int, default=0, metavar="N", help="leave out up to N lines that are no documents"
+    )
+    parser.add_argument("--restart", action="store_true", help="drop what an interrupted run has done")
     args = parser.parse_args()
-    done = tokenize_files(args.input, args.tokenizer, args.output, args.text_key, not args.no_eos)
+    done = tokenize_files(
+        args.input, args.tokenizer, args.output, args.text_key, not args.no_eos, args.workers, args.max_bad_lines,
+        args.restart,
+    )  # fmt: skip
     left_out = f", {done.empty} empty left out" if done.empty else ""
+    left_out += f", {done.bad_lines} bad lines left out" if done.bad_lines else ""
     print(
         f"{args.output}.bin, .idx: {done.documents} documents{left_out}, {done.tokens} tokens, "
-        f"{done.text_bytes / done.tokens:.2f} bytes of input a token"
+        f"{done.input_bytes / done.tokens:.2f} bytes of input a token"
     )
 
 

@@ -17,15 +17,14 @@ from pathlib import Path
 
 import sentencepiece
 
-from data_tools.cli import Parser, progress, run
+from data_tools.cli import Parser, run
+from data_tools.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
-from data_tools.sources import read_documents, total_bytes
+from data_tools.progress import progress
+from data_tools.sources import find_files, read_documents, total_bytes
 
-MODEL_NAME = (
-    "sentencepiece.bpe.model"  # what paddlenlp's LlamaTokenizer looks for, whatever the kind of model
-)
-MODEL_NAMES = (MODEL_NAME, "tokenizer.model")  # the second: LLaMA's own and Hugging Face's name
+MODEL_NAME = SENTENCEPIECE_NAMES[0]
 CONFIG = {
     "tokenizer_class": "LlamaTokenizer",
     "unk_token": "<unk>",
@@ -78,25 +77,8 @@ def save_tokenizer(directory: str | Path, model: bytes) -> None:
     """Write the files of a tokenizer directory; the configuration last."""
     with written_aside(Path(directory, MODEL_NAME)) as file:
         file.write(model)
-    with written_aside(Path(directory, "tokenizer_config.json")) as file:
+    with written_aside(Path(directory, CONFIG_NAME)) as file:
         file.write(json.dumps(CONFIG, indent=2).encode() + b"\n")
-
-
-def load_tokenizer(directory: str | Path) -> sentencepiece.SentencePieceProcessor:
-    """The sentencepiece model of a tokenizer directory. Raises DataError when there is none."""
-    for name in MODEL_NAMES:
-        path = Path(directory, name)
-        if path.is_file():
-            try:
-                return sentencepiece.SentencePieceProcessor(model_file=str(path))
-            except RuntimeError:
-                raise DataError(
-                    f"{path} is not a sentencepiece model, or is damaged. Copy or train it again."
-                ) from None
-    raise DataError(
-        f"{directory} has no tokenizer: looked for {' and '.join(MODEL_NAMES)}. Train one with "
-        f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {directory} --vocab_size 32000`."
-    )
 
 
 def _explain(message: str, vocab_size: int) -> str:
@@ -125,9 +107,9 @@ def main() -> None:
     )
     args = parser.parse_args()
 
-    texts = []
-    with progress("reading", total_bytes(args.input)) as advance:
-        for document in read_documents(args.input, args.text_key):
+    files, texts = find_files(args.input), []
+    with progress("reading", total_bytes(files)) as advance:
+        for document in read_documents(files, args.text_key):
             texts.append(document.text)
             advance(document.size)
     print(

@@ -1,27 +1,44 @@
-"""Check token files: whole, consistent, ids within the vocabulary, and the text they were made from.
+"""Check token files: whole, consistent, unchanged, ids within the vocabulary, and the text they were made from.
 
-    python -m data_tools.verify data/corpus --tokenizer tokenizer --against text/train.jsonl
+    python -m data_tools.verify data/corpus --tokenizer tokenizer --against texts
 
-Opening a corpus checks both files' sizes and that each document starts where the one before ends.
---vocab_size or --tokenizer checks every id; --against decodes every document and compares it with its source.
+Opening a corpus checks both files' sizes and that each document starts where the one before ends. The SHA-256 of the
+.bin is compared with PREFIX.summary.json, where there is one. --vocab_size or --tokenizer checks every id; --against
+decodes every document and compares it with its source, as far as the tokenizer keeps text (normalization).
 """
 
 from pathlib import Path
 
-from data_tools.cli import Parser, progress, run
+from data_tools.cli import Parser, run
+from data_tools.encoders import load_encoder
 from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
-from data_tools.sources import Document, batches, read_documents, total_bytes
-from data_tools.tokenizer import load_tokenizer
+from data_tools.formats.summary import file_sha256, read_summary, summary_path
+from data_tools.progress import progress
+from data_tools.sources import Document, batches, find_files, read_documents, total_bytes
 
 SHOWN = 30
 
 
+def check_hash(corpus: IndexedDataset) -> tuple[str, bool]:
+    """(SHA-256 of the .bin, whether there was a summary to compare it with). Raises DataError when they differ."""
+    found = file_sha256(corpus.tokens_path)
+    if not summary_path(corpus.prefix).is_file():
+        return found, False
+    summary = read_summary(corpus)
+    if summary is None or summary.sha256 != found:
+        raise DataError(
+            f"{corpus.prefix}: not what {summary_path(corpus.prefix)} was written for: changed since, or damaged. "
+            "Copy all three files again, or make it again."
+        )
+    return found, True
+
+
 def compare_with_source(
-    corpus: IndexedDataset, tokenizer_dir: str | Path, files: list[str], text_key: str = "text"
+    corpus: IndexedDataset, tokenizer_dir: str | Path, inputs: list[str], text_key: str = "text"
 ) -> None:
     """Raise DataError at the first document that does not decode to the text of its source."""
-    tokenizer = load_tokenizer(tokenizer_dir)
+    encoder, files = load_encoder(tokenizer_dir), find_files(inputs)
     number = 0
     with progress("comparing", total_bytes(files)) as advance:
         for batch in batches(read_documents(files, text_key)):
@@ -32,28 +49,31 @@ def compare_with_source(
                     f"{with_text[len(corpus) - number].where} is not in it. Name the files it was made from, "
                     "or make it again."
                 )
-            ids = [corpus[number + i].tolist() for i in range(len(with_text))]
-            for document, decoded in zip(with_text, tokenizer.decode(ids), strict=True):
-                _compare(corpus, number, document, decoded)
+            ids = [_without_eos(corpus[number + i].tolist(), encoder.eos_id) for i in range(len(with_text))]
+            for document, decoded in zip(with_text, encoder.decode(ids), strict=True):
+                _compare(corpus, number, document, decoded, encoder.as_decoded(document.text))
                 number += 1
-            advance(sum(document.size for document in batch))
+            advance(sum(document.size for document in batch), len(with_text))
     if number < len(corpus):
         raise DataError(
             f"{corpus.prefix} has {len(corpus)} documents, its source only {number}. Name all files of it."
         )
 
 
-def _compare(corpus: IndexedDataset, number: int, source: Document, decoded: str) -> None:
-    text = source.text.replace("\u2581", " ")  # sentencepiece writes a space as U+2581: that one is not kept
-    if decoded == text:
+def _without_eos(ids: list[int], eos_id: int | None) -> list[int]:
+    return ids[:-1] if ids and ids[-1] == eos_id else ids
+
+
+def _compare(corpus: IndexedDataset, number: int, source: Document, decoded: str, expected: str) -> None:
+    if decoded == expected:
         return
     at = next(
-        (i for i, (a, b) in enumerate(zip(decoded, text, strict=False)) if a != b),
-        min(len(decoded), len(text)),
+        (i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b),
+        min(len(decoded), len(expected)),
     )
     raise DataError(
         f"{corpus.prefix}, document {number}: decodes to {decoded[at : at + SHOWN]!r} at character {at}, but "
-        f"{source.where} has {text[at : at + SHOWN]!r} there. Name the files and the tokenizer it was made "
+        f"{source.where} has {expected[at : at + SHOWN]!r} there. Name the files and the tokenizer it was made "
         "with, or make it again."
     )
 
@@ -68,7 +88,7 @@ def main() -> None:
         "--against", nargs="+", metavar="FILE", help="the text it was made from; needs --tokenizer"
     )
     parser.add_argument(
-        "--text_key", default="text", help="where the text is in a JSON object (default: text)"
+        "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
     )
     args = parser.parse_args()
     if args.against and not args.tokenizer:
@@ -76,13 +96,15 @@ def main() -> None:
 
     corpus = IndexedDataset(args.prefix)
     print(f"✓ {corpus.prefix}: {len(corpus)} documents, {corpus.tokens.size} tokens, {corpus.dtype}")
-    vocab_size = load_tokenizer(args.tokenizer).get_piece_size() if args.tokenizer else args.vocab_size
+    sha256, compared = check_hash(corpus)
+    print(f"✓ SHA-256 of the .bin {sha256}" + (", as when it was written" if compared else ""))
+    vocab_size = load_encoder(args.tokenizer).vocab_size if args.tokenizer else args.vocab_size
     if vocab_size is not None:
         corpus.check_vocabulary(vocab_size)
         print(f"✓ every id is below {vocab_size}; the largest is {corpus.largest_id()}")
     if args.against:
         compare_with_source(corpus, args.tokenizer, args.against, args.text_key)
-        print(f"✓ every document decodes to its source, {len(args.against)} file(s)")
+        print(f"✓ every document decodes to its source, {len(find_files(args.against))} file(s)")
 
 
 if __name__ == "__main__":

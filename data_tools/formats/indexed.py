@@ -36,6 +36,7 @@ CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 HOW_TO_MAKE = "To make it from text: .venv/bin/python -m data_tools.tokenize --help."
 
 BLOCK_TOKENS = 1 << 24
+BLOCK_DOCUMENTS = 1 << 20
 KEY_WHOLE_BYTES = 64 << 20
 KEY_BLOCKS = 64
 KEY_BLOCK_BYTES = 1 << 20
@@ -78,29 +79,40 @@ class IndexedWriter:
             index.unlink(missing_ok=True)
         self._bin_context.__exit__(*exception)
         if finished:
-            with written_aside(index) as file:
-                self._write_index(file)
+            write_index(index, np.frombuffer(self._sizes, dtype=np.int32), self.dtype)
 
     def add_document(self, ids: ArrayLike) -> None:
         """Append one document. Raises DataError when an id lies outside [0, vocab_size)."""
         ids = np.asarray(ids)
-        if ids.size and not (0 <= ids.min() and ids.max() < self.vocab_size):
-            wrong = ids[(ids < 0) | (ids >= self.vocab_size)][0]
+        self.add_documents(ids, np.array([ids.size], dtype=np.int32))
+
+    def add_documents(self, tokens: np.ndarray, sizes: np.ndarray) -> None:
+        """Append documents: their tokens one after another, and int32 sizes. Raises DataError as above."""
+        if tokens.size and not (0 <= tokens.min() and tokens.max() < self.vocab_size):
+            wrong = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
+            document = len(self) + int(np.searchsorted(np.cumsum(sizes), wrong, side="right"))
             raise DataError(
-                f"document {len(self)} for {self.prefix}.bin: token id {wrong}, but a vocabulary of "
+                f"document {document} for {self.prefix}.bin: token id {tokens[wrong]}, but a vocabulary of "
                 f"{self.vocab_size} has the ids 0 to {self.vocab_size - 1}. Use the tokenizer that made the "
                 "ids."
             )
-        self._bin.write(ids.astype(self.dtype).tobytes())
-        self._sizes.append(ids.size)
-        self.tokens += ids.size
+        self._bin.write(np.ascontiguousarray(tokens, dtype=self.dtype))
+        self._sizes.frombytes(np.ascontiguousarray(sizes, dtype=np.int32).tobytes())
+        self.tokens += tokens.size
 
-    def _write_index(self, file) -> None:
-        sizes = np.frombuffer(self._sizes, dtype=np.int32)
-        file.write(HEADER.pack(MAGIC, VERSION, CODES[self.dtype], sizes.size, sizes.size + 1))
-        file.write(sizes.tobytes())
-        file.write(_pointers(sizes, self.dtype.itemsize).tobytes())
-        file.write(np.arange(sizes.size + 1, dtype=np.int64).tobytes())
+
+def write_index(path: str | Path, sizes: np.ndarray, dtype: np.dtype) -> None:
+    """Write the .idx of documents of these sizes, a document a sequence; memory does not grow with their number."""
+    with written_aside(path) as file:
+        file.write(HEADER.pack(MAGIC, VERSION, CODES[np.dtype(dtype)], sizes.size, sizes.size + 1))
+        file.write(sizes)
+        before = 0
+        for start in range(0, sizes.size, BLOCK_DOCUMENTS):
+            block = sizes[start : start + BLOCK_DOCUMENTS]
+            file.write(before + _pointers(block, np.dtype(dtype).itemsize))
+            before += int(block.sum(dtype=np.int64)) * np.dtype(dtype).itemsize
+        for start in range(0, sizes.size + 1, BLOCK_DOCUMENTS):
+            file.write(np.arange(start, min(start + BLOCK_DOCUMENTS, sizes.size + 1), dtype=np.int64))
 
 
 class IndexedDataset:

@@ -1,5 +1,6 @@
 """The commands as a user runs them: text to a verified corpus, and mistakes on the way."""
 
+import hashlib
 import json
 import os
 import pty
@@ -8,11 +9,12 @@ import sys
 
 import pytest
 
+from data_tools.encoders import load_encoder
 from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.stdlib_corpus import write_corpus
 from data_tools.tokenize import tokenize_files
-from data_tools.tokenizer import load_tokenizer
+
 from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
 
@@ -40,6 +42,8 @@ def test_from_the_standard_library_to_a_verified_corpus(command, tmp_path):
     tokens = IndexedDataset(prefix).tokens.size
     assert steps[3].stdout.splitlines() == [
         f"✓ {prefix}: {documents} documents, {tokens} tokens, uint16",
+        f"✓ SHA-256 of the .bin {hashlib.sha256((tmp_path / 'data' / 'corpus.bin').read_bytes()).hexdigest()}, as when it "
+        "was written",
         f"✓ every id is below 800; the largest is {IndexedDataset(prefix).largest_id()}",
         "✓ every document decodes to its source, 1 file(s)",
     ]
@@ -76,14 +80,12 @@ def test_sources_that_are_not_utf8_or_empty_are_skipped(tmp_path):
 
 def test_eos_follows_each_document_and_empty_ones_are_left_out(tokenizer_dir, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": ""}\n{"body": "two"}\n')
-    tokenizer = load_tokenizer(tokenizer_dir)
+    encoder = load_encoder(tokenizer_dir)
     for eos, end in ((True, [2]), (False, [])):
         done = tokenize_files([str(tmp_path / "a.jsonl")], tokenizer_dir, tmp_path / "a", "body", eos)
         dataset = IndexedDataset(tmp_path / "a")
-        assert [ids.tolist() for ids in dataset] == [
-            tokenizer.encode("one") + end,
-            tokenizer.encode("two") + end,
-        ]
+        expected = [ids.tolist() + end for ids in encoder.encode(["one", "two"])]
+        assert [ids.tolist() for ids in dataset] == expected
         assert (done.documents, done.empty, done.tokens) == (2, 1, dataset.tokens.size)
         compare_with_source(dataset, tokenizer_dir, [str(tmp_path / "a.jsonl")], "body")
 

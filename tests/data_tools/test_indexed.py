@@ -200,10 +200,10 @@ def test_the_index_takes_its_name_last(write, monkeypatch):
     """A disk that fills up while the index is written: the new .bin must not meet the old .idx."""
     prefix = write("a", [[1, 2, 3]])
 
-    def fail(self, file):
+    def fail(path, sizes, dtype):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(IndexedWriter, "_write_index", fail)
+    monkeypatch.setattr(indexed, "write_index", fail)
     with pytest.raises(OSError, match="No space left"):
         write("a", [[4, 5, 6]])
     assert os.path.exists(f"{prefix}.bin") and not os.path.exists(f"{prefix}.idx")

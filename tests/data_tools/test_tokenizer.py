@@ -2,8 +2,9 @@
 
 import pytest
 
+from data_tools.encoders import load_encoder, load_sentencepiece
 from data_tools.formats.errors import DataError
-from data_tools.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 
 AWKWARD = [
     " ",
@@ -25,7 +26,7 @@ def trained(request, sources):
 @pytest.fixture
 def tokenizer(trained, tmp_path):
     save_tokenizer(tmp_path, trained[1])
-    return load_tokenizer(tmp_path)
+    return load_sentencepiece(tmp_path / MODEL_NAME)
 
 
 def test_llama_special_tokens(tokenizer):
@@ -80,8 +81,8 @@ def test_the_smallest_vocabulary_named_is_the_smallest():
 
 
 def test_a_directory_without_a_tokenizer(tmp_path):
-    with pytest.raises(DataError, match="looked for sentencepiece.bpe.model and tokenizer.model"):
-        load_tokenizer(tmp_path)
+    with pytest.raises(DataError, match="looked for sentencepiece.bpe.model, tokenizer.model, "):
+        load_encoder(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"nonsense")
     with pytest.raises(DataError, match="tokenizer.model is not a sentencepiece model"):
-        load_tokenizer(tmp_path)
+        load_encoder(tmp_path)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_tools.encoders import load_sentencepiece
 from data_tools.formats.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.samples import split_boundaries
-from data_tools.tokenizer import load_tokenizer
+from data_tools.tokenizer import MODEL_NAME
 from tests.data_tools.conftest import ROOT
 
 
@@ -54,7 +55,7 @@ def test_splits(upstream):
 
 def test_tokenizer(upstream, tokenizer_dir):
     _, texts, found = upstream
-    tokenizer = load_tokenizer(tokenizer_dir)
+    tokenizer = load_sentencepiece(tokenizer_dir / MODEL_NAME)
     assert found["auto"] == "LlamaTokenizer"
     assert found["special"] == [0, 1, 2, 1000]
     assert found["ids"] == [[1, *ids] for ids in tokenizer.encode(texts)]

@@ -1,0 +1,239 @@
+"""Files in blocks: about a megabyte of whole lines, or rows, each, and the place where the next block begins.
+
+A place is a number of bytes (of a packed file: unpacked) or of Parquet rows, so that reading can go on there after an
+interruption. Memory is that of a block, or of the longest line; of a Parquet file, of a row group's texts.
+"""
+
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools.formats.errors import DataError
+
+STDIN = "-"
+LINES, TEXT, PARQUET = "lines", "text", "parquet"
+KINDS = {".jsonl": LINES, ".json": LINES, ".txt": TEXT, ".parquet": PARQUET}
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+SUFFIXES = (*KINDS, *PACKED)
+
+BLOCK_BYTES = 1 << 20
+BLOCK_ROWS = 10_000
+LONGEST_LINE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to go on reading. file: its number in the list; offset: bytes or rows before; line: the next one's number;
+    checksum: CRC-32 of what was read of stdin, which nothing else identifies."""
+
+    file: int = 0
+    offset: int = 0
+    line: int = 1
+    checksum: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """content: bytes of whole lines; of a .txt all its bytes; of Parquet a list of texts, None where there is none.
+    size: bytes of the stored file (packed, if it is) that reading this block took. next: the place behind it."""
+
+    file: str
+    kind: str
+    line: int
+    content: bytes | list[str | None]
+    size: int
+    next: Place
+
+
+def kind_of(file: str) -> str | None:
+    """lines, text or parquet, by the name without .gz or .zst (JSON lines where nothing is left); None: unknown."""
+    if file == STDIN:
+        return LINES
+    path = Path(file)
+    if path.suffix in PACKED:
+        kind = KINDS.get(path.with_suffix("").suffix, LINES)
+        return None if kind == PARQUET else kind
+    return KINDS.get(path.suffix)
+
+
+def read_blocks(files: Iterable[str], text_key: str = "text", start: Place | None = None) -> Iterator[Block]:
+    """All blocks from `start` on, file by file. text_key: the column of Parquet files.
+
+    Raises DataError when a file cannot be read, is damaged, or when stdin is not what it was.
+    """
+    start = start or Place()
+    readers = {LINES: _lines, TEXT: _text, PARQUET: _parquet}
+    for number, file in enumerate(files):
+        if number < start.file:
+            continue
+        place = start if number == start.file else Place(number)
+        yield from readers[kind_of(file)](file, text_key, place)
+
+
+def _lines(file: str, _, place: Place) -> Iterator[Block]:
+    with _opened(file) as stream:
+        stored = stream.stored()
+        _skip(stream, place)
+        offset, line, checksum = place.offset, place.line, place.checksum
+        for content in _whole_lines(stream, line):
+            before = line
+            offset, line = offset + len(content), line + content.count(b"\n")
+            checksum = zlib.crc32(content, checksum) if file == STDIN else 0
+            size, stored = stream.stored() - stored, stream.stored()
+            yield Block(file, LINES, before, content, size, Place(place.file, offset, line, checksum))
+
+
+def _whole_lines(stream: "_Stream", line: int) -> Iterator[bytes]:
+    """All that is left of a stream, cut behind line ends (the last line may lack its own)."""
+    pieces = []
+    while chunk := stream.read(BLOCK_BYTES):
+        end = chunk.rfind(b"\n") + 1
+        if not end:  # a line longer than a block
+            pieces.append(chunk)
+            _check_length(pieces, stream.file, line)
+            continue
+        content = b"".join([*pieces, chunk[:end]])
+        pieces = [chunk[end:]]
+        line += content.count(b"\n")
+        yield content
+    if rest := b"".join(pieces):
+        yield rest
+
+
+def _text(file: str, _, place: Place) -> Iterator[Block]:
+    if place.offset:
+        return
+    with _opened(file) as stream:
+        pieces = []
+        while piece := stream.read(BLOCK_BYTES):
+            pieces.append(piece)
+            _check_length(pieces, file, 1)
+        content = b"".join(pieces)
+        yield Block(file, TEXT, 1, content, stream.stored(), Place(place.file, max(1, len(content)), 2))
+
+
+def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
+    import pyarrow  # only here: 0.2 s
+    from pyarrow.parquet import ParquetFile
+
+    stored = os.path.getsize(file)
+    try:
+        with ParquetFile(file, pre_buffer=False) as parquet:
+            _check_column(parquet, file, text_key)
+            rows = parquet.metadata.num_rows
+            groups, first = _groups_from(parquet.metadata, place.offset)
+            batches = parquet.iter_batches(_rows_of_a_block(parquet.metadata), groups, [text_key], use_threads=False)
+            for batch in batches:
+                done = max(0, place.offset - first)
+                begin, first = first + done, first + len(batch)
+                if begin < first:
+                    size = stored * first // rows - stored * begin // rows
+                    texts = batch.column(0).slice(done).to_pylist()
+                    yield Block(file, PARQUET, begin + 1, texts, size, Place(place.file, first, first + 1))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
+
+
+def _check_column(parquet, file: str, text_key: str) -> None:
+    columns = {field.name: str(field.type) for field in parquet.schema_arrow}
+    if "string" not in columns.get(text_key, ""):
+        found = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+        raise DataError(f"{file}: no column of texts {text_key!r}; there are {found}. Name one by --text_key.")
+
+
+def _groups_from(metadata, row: int) -> tuple[list[int], int]:
+    """The row groups from the one with this row on, and the number of their first row."""
+    first = 0
+    for group in range(metadata.num_row_groups):
+        behind = first + metadata.row_group(group).num_rows
+        if row < behind:
+            return list(range(group, metadata.num_row_groups)), first
+        first = behind
+    return [], first
+
+
+def _rows_of_a_block(metadata) -> int:
+    stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES * metadata.num_rows // max(1, stored)))
+
+
+class _Stream:
+    """A file, unpacked where it is packed, or stdin. `stored()`: the bytes of the stored file read so far."""
+
+    def __init__(self, file: str):
+        self.file = file
+        codec = PACKED.get(Path(file).suffix)
+        if codec:
+            import pyarrow
+
+            self._stored = pyarrow.OSFile(file)
+            self._content = pyarrow.CompressedInputStream(self._stored, codec)
+        else:
+            self._stored = self._content = sys.stdin.buffer if file == STDIN else open(file, "rb", buffering=0)
+        self._read = 0
+
+    def read(self, size: int) -> bytes:
+        """As many bytes, fewer at the end alone."""
+        pieces, missing = [], size
+        while missing and (piece := self._read_piece(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        self._read += size - missing
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _read_piece(self, size: int) -> bytes:
+        try:
+            return self._content.read(size)
+        except OSError as error:
+            raise DataError(f"{self.file} cannot be read: {error}. Copy or make it again.") from None
+
+    def stored(self) -> int:
+        return self._read if self._stored is self._content else self._stored.tell()
+
+    def seek(self, offset: int) -> bool:
+        """Go to a byte of the unpacked content, where that needs no reading."""
+        if self.file == STDIN or self._stored is not self._content:
+            return False
+        self._content.seek(offset)
+        self._read = offset
+        return True
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[_Stream]:
+    stream = _Stream(file)
+    try:
+        yield stream
+    finally:
+        if file != STDIN:
+            stream._content.close()
+
+
+def _skip(stream: _Stream, place: Place) -> None:
+    """Go to a place. Raises DataError when what lies before it is not what was read then."""
+    if not place.offset or stream.seek(place.offset):
+        return
+    missing, checksum = place.offset, 0
+    while missing:
+        piece = stream.read(min(missing, BLOCK_BYTES))
+        if not piece:
+            break
+        missing -= len(piece)
+        checksum = zlib.crc32(piece, checksum) if place.checksum else 0
+    if missing or checksum != place.checksum:
+        raise DataError(
+            f"{'stdin' if stream.file == STDIN else stream.file}: not the text that was read before the interruption. "
+            "Give the same, or begin anew with --restart."
+        )
+
+
+def _check_length(pieces: list[bytes], file: str, line: int) -> None:
+    if sum(map(len, pieces)) > LONGEST_LINE_BYTES:
+        raise DataError(
+            f"{file}:{line}: more than {LONGEST_LINE_BYTES >> 20} MiB without an end, too long for one document. "
+            "Give JSON lines, one object a line."
+        )

@@ -1,0 +1,131 @@
+"""Tokenizer directories as one interface: a sentencepiece model, or a tokenizer.json of Hugging Face's tokenizers.
+
+Both encode lists of texts in native code, one thread a call, with nothing added: no bos, no eos. The ids are those of
+the library that the directory is made for. So a text that spells a special token ("<s>", "<|endoftext|>") is text for
+sentencepiece, and the special token for tokenizer.json.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from data_tools.formats.errors import DataError
+
+SENTENCEPIECE_NAMES = (
+    "sentencepiece.bpe.model",  # paddlenlp's name for LLaMA's, whatever the kind of model
+    "tokenizer.model",  # LLaMA's own and Hugging Face's name
+    "spiece.model",  # T5, ALBERT
+)
+JSON_NAME = "tokenizer.json"
+CONFIG_NAME = "tokenizer_config.json"
+SPACE = "\u2581"
+
+
+class SentencePieceEncoder:
+    """A sentencepiece model. vocab_size: ids are below it. eos_id: None where the model has none."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._model = load_sentencepiece(path)
+        self.vocab_size = self._model.get_piece_size()
+        self.eos_id = self._model.eos_id() if self._model.eos_id() >= 0 else None
+
+    def encode(self, texts: list[str]) -> list[np.ndarray]:
+        """int32 ids of each text."""
+        return self._model.encode(texts, out_type="numpy", num_threads=1)
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """The text of each list of ids."""
+        return self._model.decode(ids)
+
+    def as_decoded(self, text: str) -> str:
+        """What decoding the ids of a text gives."""
+        return _as_decoded(self._model.normalize, text)
+
+    def piece(self, token: int) -> str:
+        return self._model.id_to_piece(token)
+
+
+class JsonEncoder:
+    """A tokenizer.json; eos comes from tokenizer_config.json beside it."""
+
+    def __init__(self, path: Path):
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one thread: processes share the work
+        from tokenizers import Tokenizer
+
+        self.path = path
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises no narrower class
+            raise DataError(f"{path} is no tokenizer: {error}. Copy it again.") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values()) + 1  # the ids may have gaps
+        self.eos_id = self._tokenizer.token_to_id(_eos_token(path.parent) or "")
+
+    def encode(self, texts: list[str]) -> list[np.ndarray]:
+        """int32 ids of each text."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """The text of each list of ids."""
+        return self._tokenizer.decode_batch(ids, skip_special_tokens=False)
+
+    def as_decoded(self, text: str) -> str:
+        """What decoding the ids of a text gives."""
+        normalizer = self._tokenizer.normalizer
+        return _as_decoded(normalizer.normalize_str, text) if normalizer else text
+
+    def piece(self, token: int) -> str:
+        return self._tokenizer.id_to_token(token) or ""
+
+
+def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
+    """The tokenizer of a directory; where it has both kinds of file, the sentencepiece model, as paddlenlp does.
+
+    Raises DataError when there is none, or it is damaged.
+    """
+    for name in SENTENCEPIECE_NAMES:
+        if Path(directory, name).is_file():
+            return SentencePieceEncoder(Path(directory, name))
+    if Path(directory, JSON_NAME).is_file():
+        return JsonEncoder(Path(directory, JSON_NAME))
+    raise DataError(
+        f"{directory} has no tokenizer: looked for {', '.join(SENTENCEPIECE_NAMES)} and {JSON_NAME}. Train one with "
+        f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {directory} --vocab_size 32000`."
+    )
+
+
+def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """A sentencepiece model file. Raises DataError when it is none."""
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError):
+        raise DataError(f"{path} is not a sentencepiece model, or is damaged. Copy or train it again.") from None
+
+
+def fingerprint(encoder: SentencePieceEncoder | JsonEncoder) -> str:
+    """SHA-256 of the file that decides the ids."""
+    return hashlib.sha256(encoder.path.read_bytes()).hexdigest()
+
+
+def _as_decoded(normalize: Callable[[str], str], text: str) -> str:
+    """What encoding and decoding leave of a text at best: it is normalized; U+2581, which stands for the space, becomes
+    one; and a space that some tokenizers put in front goes again."""
+    put_in_front = len(normalize("x")) - 1
+    return normalize(text).replace(SPACE, " ")[put_in_front:]
+
+
+def _eos_token(directory: Path) -> str | None:
+    config = directory / CONFIG_NAME
+    if not config.is_file():
+        return None
+    token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+    return token.get("content") if isinstance(token, dict) else token
