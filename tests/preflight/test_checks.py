@@ -29,6 +29,7 @@ def told(findings: list[Finding]) -> tuple[bool, str, str]:
         ("max_steps", ["10"]),
         ("learning_rate", ["1e-5"]),
         ("fp16", ["1"]),
+        ("bf16", []),
         ("do_train", []),
         ("no_continue_training", []),
         ("use_flash_attention", ["auto"]),

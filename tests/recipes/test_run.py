@@ -18,7 +18,7 @@ def test_refusal_without_cards(tmp_path):
     assert done.returncode == 2
     assert "cards   8 of 80 GB needed, here: none" in done.stderr
     assert done.stderr.splitlines()[-2:] == [
-        "error: pretrain-llama7b cannot start here: 1 of 6 checks failed.",
+        "error: pretrain-llama7b cannot start here: 1 of 7 checks failed.",
         "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b",
     ]
 
@@ -48,7 +48,7 @@ def test_all_faults_are_told_at_once(tmp_path):
     assert done.returncode == 2
     for fault in ["✗ cards", "✗ --max_step", "✗ --fp16", "✗ data", "✗ output"]:
         assert fault in done.stderr
-    assert "5 of 7 checks failed" in done.stderr
+    assert "5 of 8 checks failed" in done.stderr
     assert (machine.folder / "checkpoints").read_text() == "a file where a folder is needed"
 
 
