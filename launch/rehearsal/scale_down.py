@@ -19,6 +19,8 @@ REPLACED = {
     "bf16": ("0", "fp32: the CPU has no kernels in half precision"),
     "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),
 }
+# Switches that a rehearsal leaves to the device where the recipe requires them.
+SWITCHES = ("use_flash_attention", "use_fused_rms_norm")
 # flag -> (largest value in a rehearsal, why). Applied where the recipe states a larger value.
 LIMITED = {
     "max_seq_length": (SEQUENCE, "short samples"),
@@ -59,6 +61,11 @@ def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Fla
         _always(flags, flag, value, reason)
         for flag, (value, reason) in REPLACED.items()
         if flag in flags and _stated(flags, flag) != value
+    ]
+    changes += [
+        _always(flags, flag, "auto", "the CPU has none")
+        for flag in SWITCHES
+        if _stated(flags, flag) == "required"
     ]
     changes += [
         _always(flags, flag, str(limit), reason)

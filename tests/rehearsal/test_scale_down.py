@@ -50,6 +50,11 @@ def test_switch_without_a_value_is_on():
     assert changed({"bf16": [], "device": ["gpu"]}) == {"bf16": "0"}
 
 
+def test_what_is_required_of_a_card_is_not_required_of_the_cpu():
+    flags = {"use_flash_attention": ["required"], "use_fused_rms_norm": ["off"], "bf16": ["auto"]}
+    assert changed(flags) == {"use_flash_attention": "auto", "bf16": "0"}
+
+
 def test_every_change_is_told_with_its_reason():
     _, changes = scale_down({"max_steps": ["10000"], "fp16": ["1"]}, MODEL, DATA, OUTPUT)
     lines = describe(changes).splitlines()
