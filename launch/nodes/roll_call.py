@@ -5,6 +5,7 @@ the others connect and say who they are. It answers all of them at once: with th
 wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is executed.
 """
 
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -81,7 +82,7 @@ def roll_call(meeting: Meeting, me: Member) -> Assembly:
 def _lead(meeting: Meeting, me: Member) -> Assembly:
     """Collect the members, judge, and tell them all."""
     members, connections = {0: me}, {}
-    faults = []
+    faults, refused = [], []
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
     with _listen(meeting.address) as listener:
@@ -97,11 +98,13 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             fault = _refuse(meeting, me, member, connections)
             if fault:
                 faults.append(fault)
-            members[member.index], connections[member.index] = member, connection
+                refused.append(connection)
+            else:
+                members[member.index], connections[member.index] = member, connection
     order = sorted(members)
     faults += differences((meeting.nodes[index], members[index].facts) for index in order if members[index].facts)
     verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
-    for connection in connections.values():
+    for connection in [*connections.values(), *refused]:
         try:
             connection.send(verdict)
         except OSError:
@@ -133,7 +136,8 @@ def _listen(address: str) -> socket.socket:
     try:
         return socket.create_server(("", port), backlog=1024)
     except OSError as error:
-        raise UserError(f"{address}: cannot listen there: {error.strerror}. Another port: MASTER=HOST:PORT.") from None
+        reason = os.strerror(error.errno)
+        raise UserError(f"{address}: cannot listen there: {reason}. Another port: MASTER=HOST:PORT.") from None
 
 
 def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:

@@ -1,0 +1,144 @@
+"""Two nodes for real: two launchers of Paddle's on this machine, each started by a recipe with its own RANK."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.processes.flags import flag_words
+from launch.reporting.records import read_train_log
+from tests.nodes.test_recipe import end
+from tests.nodes.two_nodes import FIRST, free_port, start_node
+from tests.recipes.machine import ROOT, WISHES
+from tests.recipes.test_rendered import printed_flags
+
+RECIPE = ROOT / "recipes" / "tiny" / "pretrain.sh"
+TOLERANCE = 2e-6  # as of every layout (tests/distributed/test_parity.py)
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("material")
+    ranks(1, "tests.distributed.training_ranks:make_material", str(directory), 4)
+    return directory
+
+
+def flags(material: Path, output: Path) -> list[str]:
+    changed = {
+        "model_name_or_path": material / "model",
+        "continue_training": 1,
+        "input_dir": material / "corpus",
+        "output_dir": output,
+        "split": "8,2,0",
+        "max_seq_length": 32,
+        "max_steps": 4,
+        "logging_steps": 1,
+        "cpu_fast": "off",
+        "do_eval": 0,
+        "report_to": "none",
+    }
+    return [word for name, value in changed.items() for word in (f"--{name}", str(value))]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if name not in WISHES}
+    path = f"{Path(sys.executable).parent}:{clean['PATH']}"
+    return clean | {"PATH": path, "OMP_NUM_THREADS": "1", "PROCESSES": "1", "NNODES": "2"} | variables
+
+
+def losses(output: Path) -> list[float]:
+    return [record["loss"] for record in read_train_log(output) if "loss" in record]
+
+
+def losses_on_one_node(ranks, material: Path, tmp_path: Path) -> list[float]:
+    """Of the same recipe with two processes here."""
+    output = tmp_path / "one"
+    printed = subprocess.run(
+        ["bash", RECIPE, *flags(material, output)],
+        env=environment(NNODES="1", PROCESSES="2", ACTION="print"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    argv = flag_words(printed_flags(printed.stdout.replace("\\\n", " ").split()))
+    for said in ranks(2, "tests.training.run_ranks:pretrain", argv):
+        assert said["exit_code"] == 0, said["stderr"]
+    return losses(output)
+
+
+def test_two_launchers_train_as_one_node_does(ranks, material, tmp_path):
+    output = tmp_path / "two"
+    variables = environment(MASTER=f"{FIRST}:{free_port()}", RENDEZVOUS_MINUTES="2")
+    nodes = [start_node(rank, RECIPE, tmp_path, variables, *flags(material, output)) for rank in (0, 1)]
+    (code, out, err), (second_code, _, second_err) = end(*nodes)
+    assert (code, second_code) == (0, 0), err + second_err
+    assert f"network: node 0 {FIRST} (lo), node 1 127.0.0.1 (lo); " in out
+    assert "all-reduce: 64 MiB over 2 ranks in " in out
+    assert losses(output) == pytest.approx(losses_on_one_node(ranks, material, tmp_path), abs=TOLERANCE)
+    assert sorted(path.name for path in (output / "log").iterdir()) == ["node-0", "node-1"]
+
+
+@pytest.fixture
+def namespaces():
+    """Two network namespaces with a cable between them, 10.77.0.1 and 10.77.0.2; skipped where not allowed."""
+    if not shutil.which("ip"):
+        pytest.skip("no `ip` here (package iproute2)")
+    names = [f"recipes-{os.getpid()}-{rank}" for rank in (0, 1)]
+    cable = ["link", "add", "cable0", "netns", names[0], "type", "veth", "peer", "name", "cable1", "netns", names[1]]
+    commands = [["netns", "add", name] for name in names] + [cable]
+    for rank, name in enumerate(names):
+        commands += [
+            ["-n", name, "addr", "add", f"10.77.0.{rank + 1}/24", "dev", f"cable{rank}"],
+            ["-n", name, "link", "set", f"cable{rank}", "up"],
+            ["-n", name, "link", "set", "lo", "up"],
+        ]
+    try:
+        for command in commands:
+            done = subprocess.run(["ip", *command], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"network namespaces are not allowed here: ip {' '.join(command)}: {done.stderr.strip()}")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.mark.long
+def test_two_network_namespaces_train_as_one_node_does(ranks, material, tmp_path, namespaces):
+    """The nodes share no interface, not even loopback: every address that is used must be one that leads there."""
+    output = tmp_path / "two"
+    nodes = []
+    for rank, name in enumerate(namespaces):
+        inside = environment(MASTER="10.77.0.1:8090", RENDEZVOUS_MINUTES="2", RANK=str(rank))
+        command = ["ip", "netns", "exec", name, "bash", RECIPE, *flags(material, output)]
+        nodes.append(
+            subprocess.Popen(
+                command, cwd=tmp_path, env=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    (code, out, err), (second_code, _, second_err) = end(*nodes)
+    assert (code, second_code) == (0, 0), err + second_err
+    assert "network: node 0 10.77.0.1 (cable0), node 1 10.77.0.2 (cable1); " in out
+    assert "warning" not in out
+    assert losses(output) == pytest.approx(losses_on_one_node(ranks, material, tmp_path), abs=TOLERANCE)
+
+
+def test_a_launcher_typed_by_hand_meets_and_refuses(material, tmp_path):
+    """Without recipe and make: the ranks themselves compare their nodes, before they import Paddle."""
+    script = ROOT / "launch" / "run_pretrain.py"
+    port = free_port()
+    nodes = []
+    for rank in (0, 1):
+        launcher = [sys.executable, "-W", "ignore", "-m", "paddle.distributed.launch", "--nproc_per_node", "1"]
+        several = ["--nnodes", "2", "--rank", str(rank), "--master", f"{FIRST}:{port}", "--host", FIRST]
+        own = ["--seed", str(rank), "--device", "cpu"]
+        log = ["--log_dir", str(tmp_path / f"log{rank}")]
+        command = [*launcher, *several, *log, script, *flags(material, tmp_path / "out"), *own]
+        nodes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for rank, (code, _, _) in enumerate(end(*nodes)):
+        assert code == 2
+        log = (tmp_path / f"log{rank}" / "workerlog.0").read_text()
+        assert f"  --seed: 0 on node 0 ({FIRST}); 1 on node 1 ({FIRST})\n" in log

@@ -1,0 +1,114 @@
+"""The roll call, with members that are threads of this process."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from launch.errors import UserError
+from launch.nodes.roll_call import Meeting, Member, roll_call
+from tests.processes.waiting import wait_for
+
+FACTS = {"python": "3.11.7"}
+
+
+@pytest.fixture
+def meeting() -> Meeting:
+    """Of three nodes at a port that was just free; long enough for all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return Meeting("node", f"127.0.0.1:{port}", ("node 0 (a)", "node 1 (b)", "node 2 (c)"), seconds=60)
+
+
+def member(index: int, **changes) -> Member:
+    return replace(Member(index, 3, FACTS, f"10.0.0.{index}", "eth0"), **changes)
+
+
+def hold(meeting: Meeting, *members: Member) -> list:
+    """What each member's roll call gave: the numbers of all who are there, or the error."""
+
+    def attend(one: Member):
+        try:
+            return [other.index for other in roll_call(meeting, one).members]
+        except UserError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(members)) as threads:
+        return list(threads.map(attend, members))
+
+
+def test_all_are_there(meeting):
+    assert hold(meeting, member(2), member(0), member(1)) == [[0, 1, 2]] * 3
+
+
+def test_who_is_missing_is_named_to_all(meeting):
+    told = hold(replace(meeting, seconds=0.6), member(0), member(2))
+    assert told[0] == told[1]
+    assert told[0].startswith("the nodes cannot train together:\n  node 1 (b) did not come to 127.0.0.1:")
+    assert " within 0.01 minutes: not started, " in told[0]
+
+
+def test_ranks_are_named_by_their_nodes():
+    nodes = ("node 0 (10.0.0.1)",) * 2 + ("node 1 (10.0.0.2)",) * 2
+    meeting = Meeting("rank", "127.0.0.1:1", nodes, 1)
+    assert meeting.describe([1, 2, 3]) == "rank 1 of node 0 (10.0.0.1); ranks 2, 3 of node 1 (10.0.0.2)"
+
+
+def test_a_silent_first_node_is_named(meeting):
+    (told,) = hold(replace(meeting, seconds=0.6), member(1))
+    assert told.startswith("node 0 (a) did not answer at 127.0.0.1:") and "Connection refused" in told
+    assert told.endswith("127.0.0.1 is a loopback address, which no other machine reaches: start node 0 with its own "
+                         "(--host).")
+
+
+def test_differences_are_told_to_all(meeting):
+    told = hold(meeting, member(0), member(1, facts={"python": "3.12.1"}), member(2))
+    line = "the nodes cannot train together:\n  python: 3.11.7 on node 0 (a), node 2 (c); 3.12.1 on node 1 (b)"
+    assert told == [line] * 3
+
+
+def test_another_number_of_nodes(meeting):
+    told = hold(meeting, member(0), member(1, count=2))
+    assert told[0] == told[1] == "the nodes cannot train together:\n  node 1 (10.0.0.1) counts 2 nodes, not 3"
+
+
+def test_two_nodes_with_one_number(meeting):
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(hold, meeting, one) for one in (member(0), member(1), member(1, address="10.0.0.9"))]
+        told = [call.result()[0] for call in calls]
+    assert told[0].startswith("the nodes cannot train together:\n  RANK=1 is there twice; the second is at 10.0.0.")
+    assert told == [told[0]] * 3
+
+
+def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
+    """A browser, and a node that connected and went away before all were there."""
+    host, port = meeting.address.split(":")
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(hold, meeting, member(0))
+        connected = []
+        wait_for(lambda: not connected or connected[0])
+
+        def connect() -> bool:
+            try:
+                connected.append(socket.create_connection((host, int(port))))
+            except OSError:
+                return False
+            return True
+
+        wait_for(connect)
+        connected[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        gone = socket.create_connection((host, int(port)))
+        greeting = b'{"protocol": "paddle-llm-recipes roll call 1", "index": 1, "count": 3, "facts": {}, '
+        gone.sendall(greeting + b'"address": "", "interface": ""}\n')
+        gone.close()
+        others = [threads.submit(hold, meeting, member(index)) for index in (1, 2)]
+        assert [call.result() for call in (first, *others)] == [[[0, 1, 2]]] * 3
+        connected[0].close()
+
+
+def test_a_port_in_use_is_told(meeting):
+    with socket.create_server(("", int(meeting.address.split(":")[1]))):
+        (told,) = hold(meeting, member(0))
+    assert told == f"{meeting.address}: cannot listen there: Address already in use. Another port: MASTER=HOST:PORT."

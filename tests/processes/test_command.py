@@ -1,0 +1,83 @@
+"""The launcher's command on one node and on several."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launch.nodes.place import Nodes
+from launch.processes import command
+from launch.processes.command import LaunchCommand
+from launch.processes.environment import OVERRIDING, PROXIES, WITHOUT_PROXY
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    for name in (*OVERRIDING, *PROXIES, *WITHOUT_PROXY):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(command, "_python", lambda: "python")
+    monkeypatch.setattr(command, "address_towards", lambda host: "10.0.0.2")
+
+
+def words(nodes: Nodes) -> list[str]:
+    """Up to the script."""
+    launch = LaunchCommand(Path("/r/train.py"), {"bf16": ["1"]}, "out/log", ("0", "1"), 2, nodes)
+    found = launch.words()
+    return found[: found.index("/r/train.py")]
+
+
+LAUNCH = ["python", "-m", "paddle.distributed.launch", "--gpus", "0,1"]
+TWO = ["--nnodes", "2", "--rank"]
+AT = ["--master", "10.0.0.1:8090", "--host"]
+
+
+def test_one_node_says_nothing_of_nodes():
+    assert words(Nodes()) == [*LAUNCH, "--log_dir", "out/log"]
+
+
+def test_each_node_says_its_number_and_address():
+    """Node 0's is the master's to the letter, the other's the one that leads there."""
+    first, second = (words(Nodes(2, rank, "10.0.0.1:8090")) for rank in (0, 1))
+    assert first == [*LAUNCH, *TWO, "0", *AT, "10.0.0.1", "--log_dir", "out/log/node-0"]
+    assert second == [*LAUNCH, *TWO, "1", *AT, "10.0.0.2", "--log_dir", "out/log/node-1"]
+
+
+def test_a_host_name_becomes_an_address():
+    assert "127.0.0.1:8090" in words(Nodes(2, 0, "localhost:8090"))
+
+
+def test_variables_that_win_over_the_flags_are_kept_from_the_launcher(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    monkeypatch.setenv("POD_IP", "10.0.0.7")
+    assert words(Nodes())[:6] == ["env", "-u", "PADDLE_TRAINER_ID", "-u", "POD_IP", "python"]
+
+
+def test_the_master_is_reached_without_a_proxy(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    assert words(Nodes())[0] == "python"
+    assert words(Nodes(2, 1, "10.0.0.1:8090"))[:3] == ["env", "no_proxy=10.0.0.1", "python"]
+    monkeypatch.setenv("NO_PROXY", "localhost,.example.org")
+    assert words(Nodes(2, 1, "10.0.0.1:8090"))[1] == "no_proxy=localhost,.example.org,10.0.0.1"
+
+
+def test_ranks_of_all_nodes():
+    launch = LaunchCommand(Path("train.py"), {}, "log", ("0", "1"), 2, Nodes(3, 1, "10.0.0.1:8090"))
+    assert launch.world_size == 6
+
+
+def test_the_text_has_the_command_of_every_node():
+    nodes = Nodes(2, 1, "10.0.0.1:8090", hosts=("gpu01", "gpu02"))
+    script = Path(os.getcwd()) / "train.py"
+    assert LaunchCommand(script, {"bf16": ["1"]}, "log", (), 4, nodes).text().splitlines() == [
+        "# node 0 (gpu01)",
+        "python -m paddle.distributed.launch --nproc_per_node 4 --nnodes 2 --rank 0 --master 10.0.0.1:8090 "
+        "--host 10.0.0.1 --log_dir log/node-0 \\",
+        "    train.py \\",
+        "    --bf16 1",
+        "",
+        "# node 1 (gpu02), this one",
+        "python -m paddle.distributed.launch --nproc_per_node 4 --nnodes 2 --rank 1 --master 10.0.0.1:8090 "
+        "--host 10.0.0.2 --log_dir log/node-1 \\",
+        "    train.py \\",
+        "    --bf16 1",
+    ]
