@@ -94,7 +94,8 @@ def tokenize_files(
     encoder = load_encoder(tokenizer_dir)
     if eos and encoder.eos_id is None:
         raise DataError(
-            f"{encoder.path} names no end-of-sequence token: add eos_token to {CONFIG_NAME} beside it, or give --no_eos."
+            f"{encoder.path} names no end-of-sequence token: add eos_token to {CONFIG_NAME} beside it, or give "
+            "--no_eos."
         )
     identity = {
         "input": [_identity_of(file) for file in files],
@@ -111,7 +112,11 @@ def tokenize_files(
         done = _tokenize(files, text_key, total, pool, writer, max_bad_lines)
         if pool.speeds:
             print(_speeds(pool), file=sys.stderr)
-        writer.finish({**identity, "vocab_size": encoder.vocab_size, "empty": done.empty, "bad_lines": done.bad_lines})
+        made = {
+            **identity, "input": [[os.path.basename(file), total_bytes([file])] for file in files],
+            "vocab_size": encoder.vocab_size, "empty": done.empty, "bad_lines": done.bad_lines,
+        }  # fmt: skip
+        writer.finish(made)
     return done
 
 
@@ -168,7 +173,7 @@ def _speeds(pool: Workers) -> str:
 
 def main() -> None:
     parser = Parser("tokenize", __doc__)
-    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; - is stdin")
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument(
         "--tokenizer", required=True, metavar="DIR", help="a directory with a sentencepiece model or tokenizer.json"
     )

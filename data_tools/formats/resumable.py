@@ -37,8 +37,8 @@ class ResumableWriter:
             writer.commit({...})            # from here on a crash costs nothing of these
             writer.finish(made={...})
 
-    identity: all that decides the bytes (input, tokenizer, options), a JSON object. Raises DataError when the unfinished
-    work found has another identity (restart=True drops it), another process writes this corpus, or the disk is full.
+    identity: all that decides the bytes (input, tokenizer, options), a JSON object. Raises DataError when unfinished
+    work has another identity (restart=True drops it), another process writes this corpus, or the disk is full.
     """
 
     def __init__(self, prefix: str | Path, dtype: np.dtype, identity: dict, restart: bool = False):

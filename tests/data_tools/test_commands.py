@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,6 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.stdlib_corpus import write_corpus
 from data_tools.tokenize import tokenize_files
-
 from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
 
@@ -40,10 +40,10 @@ def test_from_the_standard_library_to_a_verified_corpus(command, tmp_path):
     assert steps[1].returncode == 0
     documents = len((text / "train.jsonl").read_bytes().splitlines())
     tokens = IndexedDataset(prefix).tokens.size
+    sha256 = hashlib.sha256(Path(f"{prefix}.bin").read_bytes()).hexdigest()
     assert steps[3].stdout.splitlines() == [
         f"✓ {prefix}: {documents} documents, {tokens} tokens, uint16",
-        f"✓ SHA-256 of the .bin {hashlib.sha256((tmp_path / 'data' / 'corpus.bin').read_bytes()).hexdigest()}, as when it "
-        "was written",
+        f"✓ SHA-256 of the .bin {sha256}, as when it was written",
         f"✓ every id is below 800; the largest is {IndexedDataset(prefix).largest_id()}",
         "✓ every document decodes to its source, 1 file(s)",
     ]
