@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.models.layout import Layout
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, Machine
@@ -55,11 +56,11 @@ def test_is_valid_and_executable_shell(recipe):
 
 
 def test_header_tells_the_tokens_of_a_step(recipe):
-    """cards or processes x micro batch x accumulation x sequence length."""
+    """data ranks x micro batch x accumulation x sequence length."""
     text = recipe.read_text()
     flags = stated_flags(recipe)
     need = dict(re.findall(r"\b(GPUS|PROCESSES)=(\d+)", text))
-    tokens = int(need["GPUS"]) or int(need["PROCESSES"])
+    tokens = Layout.from_flags(flags, int(need["GPUS"]) or int(need["PROCESSES"])).data_ranks
     for flag in ("per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length"):
         tokens *= int(flags[flag][0])
     header = re.search(r"^# Tokens .* = ([\d,]+) a step, ([\d.]+) M in ([\d,]+) steps", text, re.MULTILINE)

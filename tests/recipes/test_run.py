@@ -17,10 +17,9 @@ def test_refusal_without_cards(tmp_path):
     done = Machine(tmp_path, cards=0).run("llama-7b/pretrain")
     assert done.returncode == 2
     assert "cards   8 of 80 GB needed, here: none" in done.stderr
-    assert done.stderr.splitlines()[-2:] == [
-        "error: pretrain-llama7b cannot start here: 1 of 7 checks failed.",
-        "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b",
-    ]
+    *_, error, rehearsal = done.stderr.splitlines()
+    assert re.fullmatch(r"error: pretrain-llama7b cannot start here: 1 of \d+ checks failed.", error)
+    assert rehearsal == "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b"
 
 
 def test_refusal_with_too_few_cards_names_the_way(tmp_path):
@@ -48,7 +47,7 @@ def test_all_faults_are_told_at_once(tmp_path):
     assert done.returncode == 2
     for fault in ["✗ cards", "✗ --max_step", "✗ --fp16", "✗ data", "✗ output"]:
         assert fault in done.stderr
-    assert "5 of 8 checks failed" in done.stderr
+    assert re.search(r"5 of \d+ checks failed", done.stderr)
     assert (machine.folder / "checkpoints").read_text() == "a file where a folder is needed"
 
 
