@@ -28,7 +28,7 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
         print(flag_help(script))
         sys.exit(0)
     flags, lines = todays_flags(parse_flags(argv))
-    _check(script, flags)
+    check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
     lines += meet_ranks(flags, on_cpu)
     if on_cpu and "paddle" not in sys.modules:
@@ -42,7 +42,7 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     return lines
 
 
-def _check(script: str, flags: Flags) -> None:
+def check(script: str, flags: Flags) -> None:
     """The checks of launch.preflight, shown on rank 0 unless a recipe has shown them before it started us.
 
     Faults are shown by the first rank of every node: each has its own cards, data and disk.

@@ -1,0 +1,232 @@
+"""Flags of the pinned PaddleNLP that do not do what they say: each is refused here, corrected or announced.
+
+One test a fact, named after it; FACTS lists them all.
+"""
+
+import ast
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from launch.devices.flash_attention import Case, obstacle
+from launch.devices.gates import flash_attention, fused_rms_norm
+from launch.errors import UserError
+from launch.models import flag_values
+from launch.models.aliases import refusal
+from launch.models.arithmetic import ModelShape
+from launch.models.flag_values import load_schema
+from launch.models.named_configs import load_config
+from launch.preflight import run_on_flags
+from launch.preflight.compatibility import check_compatibility
+from launch.preflight.continuation import check_continuation
+from launch.preflight.situation import Situation
+from launch.processes.flags import parse_flags
+from launch.reporting.throughput import Throughput
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = [
+    "offload_is_not_supported_and_used",
+    "stage3_with_tensor_and_stage2_with_pipeline_parallel",
+    "one_process_drops_every_parallel_flag",
+    "a_sharding_degree_of_one_switches_sharding_off",
+    "prefix_with_pipeline_and_overlap_with_lora",
+    "unified_checkpoint_is_switched_off_under_stage3",
+    "the_highest_checkpoint_may_be_half_written",
+    "the_data_position_counts_in_the_current_batch",
+    "all_options_drop_other_options",
+    "overlap_guards_that_always_pass",
+    "lora_alpha_is_fixed_and_the_evaluation_batch_forced",
+    "hardware_tflops_are_binary",
+    "no_check_of_the_card_for_flash_attention",
+    "merging_ranks_and_stages_looks_for_other_names",
+    "files_of_arguments_drop_and_add_flags",
+    "constructing_arguments_starts_process_groups",
+    "fused_rms_norm_takes_whatever_module_there_is",
+]
+
+
+def findings(flags: str, processes: int = 1, script: str = "run_pretrain") -> list[tuple[bool, str, str]]:
+    """(ok, subject, found) of what the compatibility matrix tells about flags."""
+    told = check_compatibility(Situation(script, parse_flags(shlex.split(flags)), processes=processes))
+    return [(one.ok, one.subject, one.found) for one in told if one.subject.startswith("--")]
+
+
+def told(flags: str, processes: int = 1, script: str = "run_pretrain") -> tuple[bool, str, str]:
+    """The only finding."""
+    [finding] = findings(flags, processes, script)
+    return finding
+
+
+@pytest.fixture
+def with_flags_to_come(monkeypatch):
+    """finetune_generation with flags that it may not have yet."""
+    extra = {
+        "prefix_tuning": {"type": "bool", "default": False},
+        "weight_quantize_algo": {"type": "str", "default": None},
+        "eval_with_do_generation": {"type": "bool", "default": False},
+    }
+    monkeypatch.setattr(flag_values, "load_schema", lambda script: extra | load_schema(script))
+
+
+def test_every_fact_has_its_test():
+    assert [f"test_{name}" for name in FACTS] == [
+        name for name in globals() if name in {f"test_{one}" for one in FACTS}
+    ]
+    assert len(FACTS) == 17
+
+
+def test_offload_is_not_supported_and_used():
+    for stage in ("stage2", "stage3"):
+        ok, subject, found = [one for one in findings(f"--sharding '{stage} offload'", 2) if not one[0]][0]
+        assert (ok, subject) == (False, "--sharding") and "uses it all the same" in found
+
+
+def test_stage3_with_tensor_and_stage2_with_pipeline_parallel():
+    refused = [
+        told("--sharding stage2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 8", 8),
+        told("--sharding stage3 --pipeline_parallel_degree 2 --gradient_accumulation_steps 8", 8),
+        told("--sharding stage3 --tensor_parallel_degree 2", 8),
+    ]
+    assert [one[:2] for one in refused] == [(False, "--sharding")] * 3
+
+
+def test_one_process_drops_every_parallel_flag(ranks):
+    asked = "--sharding stage3 --tensor_parallel_degree 4 --pipeline_parallel_degree 2"
+    [upstream] = ranks(1, "tests.preflight.fact_ranks:layout_on_one_process", asked.split())
+    assert upstream == {"sharding": [], "tensor": -1, "pipeline": -1}
+    assert told("--sharding stage3")[:2] == (True, "--sharding")
+    for flag in ("tensor_parallel_degree", "pipeline_parallel_degree"):
+        assert findings(f"--{flag} 2")[0][:2] == (False, f"--{flag}")
+
+
+def test_a_sharding_degree_of_one_switches_sharding_off():
+    asked = "--sharding stage1 --tensor_parallel_degree 4 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2"
+    ok, subject, found = told(asked, 8)
+    assert (ok, subject) == (True, "--sharding")
+    assert found.startswith("stage1 does nothing on 8 processes: tensor parallel 4 x pipeline parallel 2")
+
+
+def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
+    tune = "finetune_generation"
+    pipeline = "--pipeline_parallel_degree 2 --gradient_accumulation_steps 2"
+    overlap = "--sharding stage1 --sharding_parallel_config enable_stage1_overlap"
+    for asked, flag in [
+        (f"--prefix_tuning 1 {pipeline}", "prefix_tuning"),
+        (f"--eval_with_do_generation 1 {pipeline}", "eval_with_do_generation"),
+        (f"--lora 1 {overlap}", "sharding_parallel_config"),
+        ("--lora 1 --prefix_tuning 1", "lora"),
+        ("--lora 1 --weight_quantize_algo llm.int8", "weight_quantize_algo"),
+        ("--lora 1 --weight_quantize_algo nf4 --tensor_parallel_degree 2", "weight_quantize_algo"),
+        ("--weight_quantize_algo nf4", "weight_quantize_algo"),
+    ]:
+        assert told(asked, 2, tune)[:2] == (False, f"--{flag}"), asked
+    assert findings(f"--lora 1 {pipeline}", 2, tune) == findings("--prefix_tuning 1", 1, tune) == []
+
+
+def test_unified_checkpoint_is_switched_off_under_stage3():
+    ok, subject, found = told("--unified_checkpoint 1 --sharding stage3", 2)
+    assert (ok, subject) == (True, "--unified_checkpoint")
+    assert "same sharding degree only" in found and "all parameters in host memory" in found
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """One that lacks its last file, after 10 steps of 16 samples."""
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 10, "consumed_samples": 160}))
+    return tmp_path
+
+
+def resumed(checkpoint: Path, flags: str = "") -> list[tuple[bool, str]]:
+    words = f"--resume_from_checkpoint {checkpoint} --per_device_train_batch_size 16 {flags}".split()
+    return [(one.ok, one.found) for one in check_continuation(Situation("run_pretrain", parse_flags(words)))]
+
+
+def test_the_highest_checkpoint_may_be_half_written(checkpoint):
+    [(ok, found)] = resumed(checkpoint)
+    assert not ok and "half written" in found
+    sources = [path.read_text() for path in ROOT.joinpath("launch").rglob("*.py")]
+    assert not any("get_last_checkpoint(" in source for source in sources)
+
+
+def test_the_data_position_counts_in_the_current_batch(checkpoint):
+    for name in ("scheduler.pdparams", "rng_state.pth"):
+        (checkpoint / name).touch()
+    assert resumed(checkpoint)[0][0]
+    [(ok, found)] = resumed(checkpoint, "--gradient_accumulation_steps 2")
+    assert not ok and "data would be skipped or repeated" in found
+    (checkpoint / "rng_state.pth").rename(checkpoint / "rng_state_8.pth")
+    assert "random numbers (dropout) begin anew" in resumed(checkpoint)[1][1]
+    ok, subject, found = told(f"--ignore_load_lr_and_optim 1 --resume_from_checkpoint {checkpoint}")
+    assert ok and "step, schedule and data begin anew" in found
+
+
+def test_all_options_drop_other_options(ranks):
+    [upstream] = ranks(1, "tests.preflight.fact_ranks:unified_options", "enable_all_options remove_master_weight")
+    assert upstream == ["skip_save_model_weight", "master_weight_compatible"]
+    for dropped in ("remove_master_weight", "async_save", "ignore_merge_optimizer"):
+        asked = f"--unified_checkpoint 1 --unified_checkpoint_config 'enable_all_options {dropped}'"
+        ok, subject, found = told(asked)
+        assert (ok, subject) == (False, "--unified_checkpoint_config") and "drops every other word" in found
+    assert findings("--unified_checkpoint 1 --unified_checkpoint_config enable_all_options") == []
+
+
+def test_overlap_guards_that_always_pass():
+    for word in ("enable_stage1_broadcast_overlap", "enable_stage1_allgather_overlap"):
+        ok, subject, found = told(f"--sharding stage1 --sharding_parallel_config {word}", 2)
+        assert (ok, subject) == (False, "--sharding_parallel_config") and "USE_CASUAL_MASK" in found
+    pipeline = "--pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --pipeline_parallel_config"
+    assert told(f"{pipeline} enable_dp_comm_overlap", 2)[:2] == (False, "--pipeline_parallel_config")
+
+
+def test_lora_alpha_is_fixed_and_the_evaluation_batch_forced():
+    assert {"lora_alpha", "lora_dropout", "lora_target_modules"} <= load_schema("finetune_generation").keys()
+    pipeline = "--pipeline_parallel_degree 2 --gradient_accumulation_steps 16 --per_device_train_batch_size 1"
+    assert told(f"{pipeline} --do_eval 1", 2, "finetune_generation")[:2] == (True, "--per_device_eval_batch_size")
+    assert findings(f"{pipeline} --do_eval 1 --per_device_eval_batch_size 16", 2, "finetune_generation") == []
+
+
+def test_hardware_tflops_are_binary():
+    """Ours are decimal: 6 N operations a token, a token a second, on a device that does as many, are all of it."""
+    shape = ModelShape.from_config(load_config("llama-7b"))
+    peak = 6 * shape.matmul_parameters
+    measured = Throughput(shape=shape, sequence_length=1, peak_flops=peak).measure(tokens=1, steps=1, seconds=1.0)
+    assert measured["mfu"] == 1.0 and not [key for key in measured if "hardware" in key]
+
+
+def test_no_check_of_the_card_for_flash_attention():
+    reason = obstacle(Case(compute_capability=(7, 0), dtype="float16", head_size=128, build="12.6"))
+    assert "7.0" in reason and not flash_attention("auto", reason).enabled
+    with pytest.raises(UserError):
+        flash_attention("required", reason)
+
+
+def test_merging_ranks_and_stages_looks_for_other_names():
+    for name in ("tp", "pp"):
+        assert "--unified_checkpoint 1 writes checkpoints that are not cut" in refusal(name)
+
+
+def test_files_of_arguments_drop_and_add_flags(ranks, tmp_path):
+    [parsed] = ranks(1, "tests.preflight.fact_ranks:parse_beside_an_args_file", str(tmp_path))
+    assert parsed == {"max_steps": -1, "seed": 42}
+    for file in ("arguments.yaml", "arguments.json"):
+        with pytest.raises(UserError, match=f"'{file}' is not a flag"):
+            parse_flags([file])
+    dropping = {"parse_dict", "parse_yaml_file", "parse_json_file"}
+    for path in ROOT.joinpath("launch").rglob("*.py"):
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not names & dropping, path
+
+
+def test_constructing_arguments_starts_process_groups():
+    """All checks are made before: tests/test_entry.py holds that Paddle is not even imported then."""
+    faults = [one for one in run_on_flags(Situation("run_pretrain", {"max_stepz": ["1"]})) if not one.ok]
+    assert [one.subject for one in faults] == ["--max_stepz"]
+
+
+def test_fused_rms_norm_takes_whatever_module_there_is():
+    decision = fused_rms_norm("auto", (8, 0))
+    assert not decision.enabled and "the module fused_ln is not installed" in decision.reason
+    with pytest.raises(UserError, match="--use_fused_rms_norm required: not possible here"):
+        fused_rms_norm("required", (8, 0))
