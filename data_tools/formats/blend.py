@@ -9,6 +9,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.formats.native import build_blend_index
 from data_tools.formats.samples import SampleDataset, Split, split_boundaries
+from data_tools.formats.summary import check_vocabulary
 from data_tools.formats.weights import weighted_paths
 
 SPLITS = ("train", "valid", "test")
@@ -42,7 +43,7 @@ def open_splits(
     """The (train, valid, test) datasets of samples; None in place of one that is not `wanted`.
 
     split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of
-    every corpus is checked against it, which reads each .bin once.
+    every corpus is checked against it, which reads each .bin without a summary once.
 
     Raises DataError when data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is
     empty.
@@ -51,7 +52,7 @@ def open_splits(
     corpora = [IndexedDataset(prefix) for prefix in prefixes]
     if vocab_size is not None:
         for corpus in corpora:
-            corpus.check_vocabulary(vocab_size)
+            check_vocabulary(corpus, vocab_size)
 
     boundaries = [split_boundaries(split, len(corpus)) for corpus in corpora]
     weighted = weights[0] is not None

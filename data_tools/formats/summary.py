@@ -55,6 +55,13 @@ def read_summary(corpus: IndexedDataset) -> Summary | None:
     return summary if summary.content_key == corpus.content_key() else None
 
 
+def check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
+    """Raise DataError where an id is beyond the vocabulary. Reads every token only where no summary answers."""
+    summary = read_summary(corpus)
+    if summary is None or summary.largest_id >= vocab_size:
+        corpus.check_vocabulary(vocab_size)  # names id and document
+
+
 def summary_path(prefix: str | Path) -> Path:
     return Path(f"{prefix}.summary.json")
 

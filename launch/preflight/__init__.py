@@ -30,11 +30,15 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.cards import check_cards
     from launch.preflight.continuation import check_continuation
     from launch.preflight.data import check_data
+    from launch.preflight.data_fit import check_data_fit
+    from launch.preflight.disk import check_disk
     from launch.preflight.gates import check_gates
     from launch.preflight.installed import check_installed
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
     from launch.preflight.port import check_meeting_point
+    from launch.preflight.tokenizer import check_tokenizer
+    from launch.preflight.weights import check_weights
 
     flags = situation.flags
     return [
@@ -43,8 +47,12 @@ def run(situation: Situation) -> list[Finding]:
         *run_on_flags(situation),
         *check_gates(situation),
         *check_model(flags),
+        *check_weights(situation),
+        *check_tokenizer(situation),
         *check_data(flags),
+        *check_data_fit(situation),
         *check_output(flags),
+        *check_disk(situation),
         *check_resume(flags),
         *check_continuation(situation),
         *check_meeting_point(situation.nodes),

@@ -6,13 +6,12 @@ subject and a part of its text.
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
-from data_tools.formats.indexed import IndexedWriter
 from launch.devices.cards import Process
 from launch.errors import UserError
-from launch.preflight import cards, gates
+from launch.preflight import cards, disk, gates
+from tests.corpora import write_corpus
 from tests.devices.fake_nvml import GIB, FakeNvml, card
 from tests.preflight.recipe_findings import recipe_findings
 from tests.recipes.test_rendered import RECIPES, name
@@ -289,8 +288,8 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for corpus in ("data/corpus", "build/demo/data/corpus"):
         (tmp_path / corpus).parent.mkdir(parents=True)
-        with IndexedWriter(tmp_path / corpus, vocab_size=100) as writer:
-            writer.add_document(np.arange(50))
+        write_corpus(tmp_path / corpus)
+    monkeypatch.setattr(disk, "free_bytes", lambda directory: 10**12)
 
     def make(here, files=()):
         nvml = FakeNvml(here, has_driver=bool(here))

@@ -1,5 +1,5 @@
-"""A pretended machine: so many cards by a stand-in for NVML, and a Paddle that cannot be imported or only
-launches.
+"""A pretended machine: so many cards by a stand-in for NVML, a large disk, and a Paddle that cannot be imported or
+only launches.
 
     machine = Machine(tmp_path, cards=8)
     done = machine.run("llama-7b/pretrain", "--max_steps", "10", GPUS="4")
@@ -10,9 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from data_tools.formats.indexed import IndexedWriter
+from tests.corpora import write_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_LAUNCHER = ROOT / "tests" / "processes" / "fake_launcher.py"
@@ -25,6 +23,14 @@ from tests.devices.fake_nvml import FakeNvml, NVMLError, card
 nvml = FakeNvml([card({kind!r}, index) for index in range({cards})], has_driver={cards} > 0)
 def __getattr__(name):
     return getattr(nvml, name)
+"""
+
+# Python imports this at its start: a disk on which the checkpoints of any recipe have room.
+DISK = """
+import shutil
+from collections import namedtuple
+usage = namedtuple("usage", "total used free")
+shutil.disk_usage = lambda path: usage(10**13, 0, 10**13)
 """
 
 # `import paddle` is an error; `python -m paddle.distributed.launch` needs it and so is allowed to.
@@ -48,6 +54,7 @@ class Machine:
         self.folder = tmp_path / "work"
         self.stubs = tmp_path / "stubs"
         (self.stubs / "paddle" / "distributed").mkdir(parents=True)
+        (self.stubs / "sitecustomize.py").write_text(DISK)
         (self.stubs / "pynvml.py").write_text(NVML.format(root=str(ROOT), cards=cards, kind=kind))
         (self.stubs / "paddle" / "__init__.py").write_text(PADDLE)
         (self.stubs / "paddle" / "version").mkdir()
@@ -55,8 +62,7 @@ class Machine:
         (self.stubs / "paddle" / "distributed" / "__init__.py").touch()
         (self.stubs / "paddle" / "distributed" / "launch.py").write_text(FAKE_LAUNCHER.read_text())
         (self.folder / "data").mkdir(parents=True)
-        with IndexedWriter(self.folder / "data" / "corpus", vocab_size=100) as writer:
-            writer.add_document(np.arange(50))
+        write_corpus(self.folder / "data" / "corpus")
 
     def command(self, recipe: str, *flags: str) -> list[str]:
         return ["bash", str(ROOT / "recipes" / f"{recipe}.sh"), *flags]

@@ -1,0 +1,50 @@
+"""Do the tokenizer's ids and the model's configuration agree?"""
+
+from pathlib import Path
+
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.models.named_configs import find_config, load_config
+from launch.preflight.report import Finding
+from launch.preflight.situation import Situation
+from launch.preflight.tokenizer_files import ROLES, read_tokenizer
+
+FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the model was made with"
+
+
+def check_tokenizer(situation: Situation) -> list[Finding]:
+    """Its ids fit the vocabulary, and bos, eos, pad and unk are those of the configuration, where both state them.
+
+    Nothing for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
+    """
+    values = FlagValues(situation.script, situation.flags)
+    model = values.model_name_or_path
+    directory = Path(values.tokenizer_name_or_path or model or "").expanduser()
+    if not model or not directory.is_dir():
+        return []
+    try:
+        config = load_config(model)
+    except UserError:  # told by the check of the model
+        return []
+    try:
+        tokenizer = read_tokenizer(directory)
+    except UserError as error:
+        return [Finding(False, "tokenizer", str(error), FIX)]
+    if tokenizer is None:
+        return []
+    faults = []
+    if tokenizer.size > config["vocab_size"]:
+        found = f"{directory} has {tokenizer.size:,} ids, the model's vocabulary {config['vocab_size']:,}"
+        faults.append(Finding(False, "tokenizer", found, f"{FIX}; or a model with vocab_size {tokenizer.size}"))
+    for role in ROLES:
+        mine, theirs = tokenizer.special.get(role), _stated(config.get(f"{role}_token_id"))
+        if mine is not None and theirs and mine not in theirs:
+            found = f"{role}_token_id is {theirs[0]} in {find_config(model)}, the tokenizer's {role} is {mine}"
+            faults.append(Finding(False, "tokenizer", found, f"{FIX}, or correct config.json"))
+    return faults or [Finding(True, "tokenizer", f"{tokenizer.size:,} ids of {config['vocab_size']:,}")]
+
+
+def _stated(value: int | list[int] | None) -> list[int]:
+    """The ids that a configuration allows for a role; a negative one stands for none."""
+    ids = value if isinstance(value, list) else [value]
+    return [one for one in ids if isinstance(one, int) and one >= 0]
