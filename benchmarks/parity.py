@@ -1,11 +1,14 @@
 """How far each layout is from one process: ten AdamW steps and one plain SGD step of a hidden-64, 4-layer LLaMA.
 
-    .venv/bin/python benchmarks/parity.py
+    .venv/bin/python benchmarks/parity.py                               # all layouts of tests/distributed/layouts.py
+    .venv/bin/python benchmarks/parity.py tp2 pp2
+    .venv/bin/python benchmarks/parity.py --markdown docs/layouts.md    # replaces the table in that file
 
-Prints the largest difference of a loss, of an unclipped gradient norm (relative) and of an updated weight (relative
-to its tensor's largest change). The bounds are those that tests/distributed/test_parity.py asserts.
+The largest difference of a loss (training and evaluation), of an unclipped gradient norm (relative) and of an updated
+weight (relative to its tensor's largest change). The bounds are those of tests/distributed/test_parity.py.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -13,46 +16,76 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not benchmarks/
 
-import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from tests.distributed import test_parity as parity
-from tests.distributed.layouts import LAYOUTS, SINGLE
+from tests.distributed import parity
+from tests.distributed.layouts import LAYOUTS, Layout
 from tests.ranks import RankServer
 
+HEADINGS = ("layout", "processes", "loss", "gradient norm", "updated weights")
+TOLERANCES = (parity.LOSS_TOLERANCE, parity.GRAD_NORM_TOLERANCE, parity.UPDATE_TOLERANCE)
+BOUNDS = ["bound", "", *(f"{bound:.0e}" for bound in TOLERANCES)]
+BEGIN, END = "<!-- made by benchmarks/parity.py --markdown -->\n", "<!-- end -->\n"
 
-def main() -> None:
+
+def main(argv: list[str]) -> None:
+    names = [layout.name for layout in LAYOUTS]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("layout", nargs="*", metavar="LAYOUT", help=f"of: {', '.join(names)}")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the table in this file")
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.layout) - set(names):
+        parser.error(f"no layout {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+    layouts = [layout for layout in LAYOUTS if layout.name in (arguments.layout or names)]
+    measured = measure(layouts)
+    Console(width=80).print(terminal_table(measured))
+    if arguments.markdown:
+        write_markdown(arguments.markdown, measured)
+
+
+def measure(layouts: list[Layout]) -> dict[Layout, parity.Differences]:
     ranks = RankServer()
-    table = Table(title="largest difference to one process")
-    for heading in ("layout", "processes", "loss", "gradient norm", "updated weights"):
-        table.add_column(heading, justify="left" if heading == "layout" else "right")
-    table.add_row("bound", "", *(f"{bound:.0e}" for bound in bounds()))
     with tempfile.TemporaryDirectory() as directory:
         runs = parity.Runs(ranks, Path(directory))
-        for layout in LAYOUTS:
-            table.add_row(layout.name, str(layout.processes), *(f"{value:.1e}" for value in differences(runs, layout)))
+        progress = track(layouts, "training", console=Console(stderr=True))
+        measured = {layout: parity.differences(runs, layout) for layout in progress}
     ranks.close()
-    Console(width=80).print(table)
+    return measured
 
 
-def bounds() -> tuple[float, float, float]:
-    return parity.LOSS_TOLERANCE, parity.GRAD_NORM_TOLERANCE, parity.UPDATE_TOLERANCE
+def cells(found: parity.Differences) -> list[str]:
+    return [f"{value:.1e}" for value in (max(found.loss, found.evaluation), found.grad_norm, found.update)]
 
 
-def differences(runs: parity.Runs, layout) -> tuple[float, float, float]:
-    """(loss, relative gradient norm, relative update) of a layout against one process, the largest of each."""
-    single, split = runs.adamw(SINGLE), runs.adamw(layout)
-    loss = np.abs(parity.column(split, "loss") - parity.column(single, "loss")).max()
-    norm = np.abs(parity.column(split, "grad_norm") / parity.column(single, "grad_norm") - 1).max()
-    initial = parity.weights(runs.root / "model")
-    expected, found = parity.weights(runs.sgd_step(SINGLE)), parity.weights(runs.sgd_step(layout))
-    update = max(
-        np.abs(found[name] - expected[name]).max() / np.abs(expected[name] - start).max()
-        for name, start in initial.items()
-    )
-    return float(loss), float(norm), float(update)
+def terminal_table(measured: dict[Layout, parity.Differences]) -> Table:
+    table = Table(title="largest difference to one process")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "layout" else "right")
+    table.add_row(*BOUNDS)
+    for layout, found in measured.items():
+        table.add_row(layout.name, str(layout.processes), *cells(found))
+    return table
+
+
+def write_markdown(file: Path, measured: dict[Layout, parity.Differences]) -> None:
+    """Replace what stands between BEGIN and END."""
+    text = file.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    file.write_text(f"{before}{BEGIN}{markdown_table(measured)}{END}{after}", encoding="utf-8")
+
+
+def markdown_table(measured: dict[Layout, parity.Differences]) -> str:
+    rows = [[*HEADINGS, "flags"], ["---", *["---:"] * 4, "---"], [*BOUNDS, ""]]
+    for layout, found in measured.items():
+        flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())
+        rows.append([layout.name, str(layout.processes), *cells(found), f"`{flags}`" if flags else "none"])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.ranks import RankServer
+from tests.recipes.rehearsing import Rehearsals
 
 
 def pytest_configure():
@@ -19,3 +20,9 @@ def ranks():
     server = RankServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def rehearsals(tmp_path_factory) -> Rehearsals:
+    """rehearsals("pretrain-tiny"): the recipe's rehearsal, done once (tests/recipes/rehearsing.py)."""
+    return Rehearsals(tmp_path_factory.mktemp("rehearsals"))

@@ -49,18 +49,23 @@ class Layout:
         return GLOBAL_BATCH // self.data_ranks // self.accumulation
 
     @property
-    def argv(self) -> list[str]:
-        """The flags of run_pretrain.py."""
-        flags = {
-            "per_device_train_batch_size": self.micro_batch,
-            "gradient_accumulation_steps": self.accumulation,
-            "tensor_parallel_degree": self.tensor,
-            "pipeline_parallel_degree": self.pipeline,
-            "sequence_parallel": int(self.sequence_parallel),
-        }
+    def flags(self) -> dict[str, str]:
+        """Those of run_pretrain.py that make the layout; data parallel takes the processes that are left."""
+        degrees = {"tensor_parallel_degree": self.tensor, "pipeline_parallel_degree": self.pipeline}
+        flags = {name: str(degree) for name, degree in degrees.items() if degree > 1}
+        if self.sequence_parallel:
+            flags["sequence_parallel"] = "1"
         if self.stage:
-            flags |= {"sharding": f"stage{self.stage}", "sharding_parallel_degree": self.sharding}
-        return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+            flags |= {"sharding": f"stage{self.stage}", "sharding_parallel_degree": str(self.sharding)}
+        return flags
+
+    @property
+    def argv(self) -> list[str]:
+        batch = {
+            "per_device_train_batch_size": str(self.micro_batch),
+            "gradient_accumulation_steps": str(self.accumulation),
+        }
+        return [word for name, value in (self.flags | batch).items() for word in (f"--{name}", value)]
 
 
 SINGLE = Layout()
@@ -87,8 +92,8 @@ LAYOUTS = [
     Layout(tensor=2, stage=2, sharding=2),
     Layout(pipeline=2, stage=1, sharding=2, accumulation=4),
     Layout(stage=3, sharding=2, data=2, accumulation=2),
-    Layout(data=8),
-    Layout(stage=1, sharding=8),
+    Layout(data=8, slow=True),
+    Layout(stage=1, sharding=8, slow=True),
     Layout(stage=2, sharding=8),
     Layout(stage=2, sharding=4, data=2),
     Layout(tensor=2, pipeline=2, stage=1, sharding=2, sequence_parallel=True, accumulation=4),
@@ -101,4 +106,4 @@ RECOMPUTED = {
     "core_attn": [DP2, TP2_SP, PP2],
 }
 # Where a model with fewer key and value heads than query heads is tried.
-GROUPED_QUERIES = [TP2, TP2_SP, PP2, TP2_PP2_SP]
+GROUPED_QUERIES = [TP2, PP2, TP2_PP2_SP]

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# LLaMA-7B continued pretraining, 4D: tensor, pipeline and sequence parallel, sharding stage 1.
+# Target     pretrain-llama7b-4d
+# Hardware   8 cards of 80 GB (A100, A800, H100) in one node
+# Layout     tensor 2 x pipeline 2 x sharding 2: sharding takes the cards that the other two leave, 8 / (2 x 2)
+# Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, the same samples a step:
+#            ARGS="--tensor_parallel_degree 4" on both. On 8 cards that leaves nothing to shard: PaddleNLP then
+#            switches stage 1 off.
+# Tokens     2 sharding ranks x 16 micro batches x 1 sample x 2048 = 65,536 a step, 164 M in 2,500 steps
+# Pipeline   (stages - 1) / (micro batches + stages - 1) of the time a card waits: 1 / 17, with 4 micro batches 1 / 5
+# Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
+# Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
+# Memory     a card holds a quarter of the weights: 1.7 G x (2 weights + 2 gradients + 12 / 2 sharded optimizer
+#            states) bytes = 17 GB before activations, so nothing is recomputed. Smaller cards: --recompute 1
+# Licence    the weights of LLaMA (1) are Meta's, for research only
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=8 GPU_MEMORY_GB=80
+
+# Pipelines evaluate in the micro batches of training: the evaluation batch is 1 x 16. They send whole activations,
+# not one part from each tensor parallel rank: with sequence parallel each has rows of its own.
+run launch/run_pretrain.py \
+    --model_name_or_path facebook/llama-7b \
+    --tokenizer_name_or_path facebook/llama-7b \
+    --continue_training 1 \
+    --input_dir ./data \
+    --split 949,50,1 \
+    --max_seq_length 2048 \
+    --output_dir ./checkpoints/llama-7b-pretrain-4d \
+    --tensor_parallel_degree 2 \
+    --sequence_parallel 1 \
+    --pipeline_parallel_degree 2 \
+    --pipeline_parallel_config disable_partial_send_recv \
+    --sharding stage1 \
+    --per_device_train_batch_size 1 \
+    --per_device_eval_batch_size 16 \
+    --gradient_accumulation_steps 16 \
+    --fp16 1 --scale_loss 1024 \
+    --fp16_opt_level O2 \
+    --use_flash_attention auto \
+    --use_fused_rms_norm auto \
+    --recompute 0 \
+    --learning_rate 1e-5 \
+    --min_learning_rate 5e-6 \
+    --lr_scheduler_type cosine \
+    --warmup_ratio 0.01 \
+    --weight_decay 0.01 \
+    --max_grad_norm 1.0 \
+    --max_steps 2500 \
+    --save_steps 1250 \
+    --eval_steps 250 \
+    --evaluation_strategy steps \
+    --logging_steps 5 \
+    --unified_checkpoint 1 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"

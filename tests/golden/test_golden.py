@@ -1,0 +1,77 @@
+"""Each recipe's rehearsal gives its stored curve: within 1e-4 on any processor, to the bit twice on this one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.golden.curves import DIRECTORY, Curve, golden_file, read_golden
+from tests.recipes.machine import ROOT
+from tests.recipes.rehearsing import recipes_by_target, rehearse_well
+
+TARGETS = sorted(recipes_by_target())
+IN_EVERY_RUN = {"pretrain-tiny", "pretrain-llama7b"}  # the others take long
+
+every_target = pytest.mark.parametrize(
+    "target", [pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long]) for one in TARGETS]
+)
+
+
+def test_every_recipe_has_a_curve():
+    missing = [target for target in TARGETS if not golden_file(target).exists()]
+    assert not missing, f'python -m tests.golden {" ".join(missing)} --reason "..." stores what is missing'
+
+
+def test_every_curve_has_a_recipe_a_processor_and_a_reason():
+    for file in DIRECTORY.glob("*.json"):
+        stored = json.loads(file.read_text())
+        assert file.stem in TARGETS, f"{file.name}: there is no such recipe; remove the file"
+        assert all(stored[key] for key in ("reason", "processor", "versions", "losses", "grad_norms")), file.name
+
+
+@every_target
+def test_rehearsal_gives_the_stored_curve(rehearsals, target):
+    assert read_golden(target).differences(Curve.of_run(rehearsals(target).output)) == ""
+
+
+def test_two_rehearsals_are_equal_to_the_bit(rehearsals, tmp_path):
+    first, second = rehearsals("pretrain-tiny"), rehearse_well("pretrain-tiny", tmp_path)
+    assert Curve.of_run(second.output) == Curve.of_run(first.output)
+    weights = [(run.output / "model.safetensors.index.json").parent for run in (first, second)]
+    files = [sorted(directory.glob("*.safetensors")) for directory in weights]
+    assert [file.name for file in files[0]] == [file.name for file in files[1]] != []
+    for one, other in zip(*files, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+CURVE = Curve([7.0, 6.5], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (Curve([7.0006, 6.5004], [1.00005, 2.0001]), ""),
+        (Curve([7.0, 6.501], [1.0, 2.0]), "losses from step 2 on: 6.501 instead of 6.5, at most 1.5e-04 away"),
+        (Curve([7.0, 6.5], [1.001, 2.0]), "gradient norms from step 1 on: 1.001 instead of 1.0"),
+        (Curve([7.0, float("nan")], [1.0, 2.0]), "losses from step 2 on: nan instead of 6.5"),
+        (Curve([7.0], [1.0]), "1 losses instead of 2; 1 gradient norms instead of 2"),
+    ],
+)
+def test_what_counts_as_different(found, message):
+    differences = CURVE.differences(found)
+    assert differences.startswith(message) and bool(differences) == bool(message)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["pretrain-tiny"], "the following arguments are required: --reason"),
+        (["pretrain-tiny", "--reason", " "], "--reason is empty: say why the stored curve is no longer right"),
+        (["pretrain-huge", "--reason", "new"], "no recipe pretrain-huge; there are: "),
+    ],
+)
+def test_a_curve_is_not_replaced_without_a_reason(argv, message):
+    command = [sys.executable, "-m", "tests.golden", *argv]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and message in done.stderr
