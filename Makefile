@@ -1,8 +1,8 @@
 # The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is three targets: X runs it,
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command.
 #
-# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB MASTER ARGS, given as `make X GPUS=4`, reach the recipe through
-# the environment, where make puts every variable of its command line.
+# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER ARGS, given as `make X GPUS=4`, reach the
+# recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-gpu lock doctor test test-long demo dashboard clean

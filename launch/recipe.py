@@ -123,7 +123,8 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     processes = choose_processes(recipe, devices, wishes)
     stated, world_size = recipe.layout, processes * nodes.count
     if stated and stated.processes != world_size:
-        flags, note = keep_global_batch(flags, stated, world_size)
+        each = "GPUS" if devices else "PROCESSES"
+        flags, note = keep_global_batch(flags, stated, world_size, f"NNODES x {each}" if nodes.count > 1 else each)
         notes.append(note)
     command = LaunchCommand(
         script=ROOT / recipe.script,

@@ -29,6 +29,7 @@ Variables of every recipe (README.md has the table)
   MODEL= DATA= OUTPUT=      which model, data, output directory
   GPUS=4 DEVICES=0,2,5,7    how many cards, which ones
   GPU_MEMORY_GB=40          memory of a card
-  MASTER=host:port          where the processes meet
+  PROCESSES=4               how many processes, where it runs on a CPU
+  NNODES=2 RANK=0 MASTER=10.0.0.1:8090   several nodes (docs/multi-node.md)
   ARGS="--max_steps 10"     further flags; the last one given wins
 VARIABLES

@@ -7,8 +7,10 @@ from launch.models.layout import Layout, LayoutError
 ACCUMULATION = "gradient_accumulation_steps"
 
 
-def keep_global_batch(flags: Flags, stated: Layout, processes: int) -> tuple[Flags, str]:
+def keep_global_batch(flags: Flags, stated: Layout, processes: int, variable: str = "GPUS") -> tuple[Flags, str]:
     """The flags for so many processes, with as many samples a step as on the stated layout, and a line that says so.
+
+    variable: what the user has set to have so many, for messages.
 
     Accumulation changes, the micro batch does not. Raises UserError where the processes cannot be divided as the flags
     ask, or the micro batches of a step not be dealt to them; it names the numbers that can.
@@ -17,10 +19,10 @@ def keep_global_batch(flags: Flags, stated: Layout, processes: int) -> tuple[Fla
     micro_batches = stated.data_ranks * steps
     data_ranks = _data_ranks(flags, processes)
     if not data_ranks or micro_batches % data_ranks:
-        raise UserError(_refusal(flags, stated, processes))
+        raise UserError(_refusal(flags, stated, processes, variable))
     changed = micro_batches // data_ranks
     accumulation = f"--{ACCUMULATION} {changed} instead of {steps}" if changed != steps else f"--{ACCUMULATION} {steps}"
-    note = f"GPUS: {processes} instead of {stated.processes}, {accumulation}: as many samples a step"
+    note = f"{variable}: {processes} instead of {stated.processes}, {accumulation}: as many samples a step"
     return flags | {ACCUMULATION: [str(changed)]}, note
 
 
@@ -39,7 +41,7 @@ def _data_ranks(flags: Flags, processes: int) -> int:
         return 0
 
 
-def _refusal(flags: Flags, stated: Layout, processes: int) -> str:
+def _refusal(flags: Flags, stated: Layout, processes: int, variable: str) -> str:
     steps = _steps(flags)
     micro_batches = stated.data_ranks * steps
     model_ranks = stated.tensor_parallel_degree * stated.pipeline_parallel_degree
@@ -47,11 +49,15 @@ def _refusal(flags: Flags, stated: Layout, processes: int) -> str:
     ranks = {count: _data_ranks(flags, count) for count in counts}
     possible = [str(count) for count in counts if ranks[count] and micro_batches % ranks[count] == 0]
     return (
-        f"GPUS: found {processes}, but the {micro_batches} micro batches of a step ({stated.data_ranks} data ranks x "
-        f"--{ACCUMULATION} {steps}) cannot be dealt to {processes} cards"
+        f"{variable}: found {processes}, but the {micro_batches} micro batches of a step ({stated.data_ranks} data ranks "
+        f"x --{ACCUMULATION} {steps}) cannot be dealt to {processes} {_unit(variable)}"
         f"{_parts(model_ranks)}. Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )
+
+
+def _unit(variable: str) -> str:
+    return "cards" if "GPUS" in variable else "processes"
 
 
 def _parts(model_ranks: int) -> str:

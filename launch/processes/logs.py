@@ -54,8 +54,11 @@ class Follower:
             self.stream.flush()
 
 
-def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False) -> None:
-    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it."""
+def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False, where: str = "") -> None:
+    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it.
+
+    where: " of this node" where the run has several, and rank is the number on this one.
+    """
     path = log_path(log_dir, rank)
     quoted = f"its log is {path}" if shown else f"the end of {path}:\n{last_lines(path)}"
-    print(f"\nrank {rank} failed with exit code {exit_code}; {quoted}", file=sys.stderr)
+    print(f"\nrank {rank}{where} failed with exit code {exit_code}; {quoted}", file=sys.stderr)

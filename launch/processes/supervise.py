@@ -76,7 +76,7 @@ def _run(
     if peer is None and launcher.returncode == 0:
         return 0, None
     if peer is None:
-        exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks)
+        exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, " of this node" if link else "")
         peer = link.lost(SECONDS_TO_HEAR) if link else None
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
@@ -117,7 +117,7 @@ def _end_descendants() -> None:
         process.kill()
 
 
-def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: int) -> int:
+def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: int, where: str) -> int:
     """Show the end of the log that tells the cause; the exit code of the run."""
     told = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
     codes = {_as_shell_code(returncode)}
@@ -130,7 +130,7 @@ def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: 
     exit_code = max(codes, default=128 + signal.SIGTERM)
     failed = [rank for rank in range(ranks) if PYTHON_ERROR in last_lines(log_path(log_dir, rank), 200)]
     first = first_to_fail(log_dir, [int(told[1]), *failed])
-    print_failure(first, exit_code, log_dir, shown=first == 0)
+    print_failure(first, exit_code, log_dir, shown=first == 0, where=where)
     return exit_code
 
 

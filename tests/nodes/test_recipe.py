@@ -89,7 +89,7 @@ def test_a_failing_node_stops_the_other(tmp_path):
     assert first[2] == (
         "\nnode 1 ended with exit code 7: stopped here, too; the log of this node is out/log/node-0\n"
     )
-    assert second[1].endswith("CUDA out of memory\n") and "rank 0 failed with exit code 7" in second[2]
+    assert second[1].endswith("CUDA out of memory\n") and "rank 0 of this node failed with exit code 7" in second[2]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

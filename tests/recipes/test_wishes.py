@@ -84,3 +84,58 @@ def test_cards_for_a_recipe_of_the_cpu(machine):
     done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
     assert done.returncode == 2
     assert done.stderr == "error: GPUS, DEVICES: this recipe runs on the CPU. Leave them out.\n"
+
+
+TWO_NODES = {"NNODES": "2", "MASTER": "127.0.0.1:8090"}
+
+
+def test_ranks_of_all_nodes_share_the_batch(machine):
+    """16 cards instead of 8 take half the accumulation."""
+    done = machine.run(
+        "llama-7b/pretrain", "--gradient_accumulation_steps", "4", ACTION="print", RANK="1", **TWO_NODES
+    )
+    assert "--gradient_accumulation_steps 2\n" in done.stdout
+    assert done.stderr == (
+        "NNODES x GPUS: 16 instead of 8, --gradient_accumulation_steps 2 instead of 4: as many samples a step\n"
+    )
+
+
+def test_the_commands_of_all_nodes_are_printed(machine):
+    printed = machine.run("llama-7b/pretrain", ACTION="print", GPUS="4", RANK="1", **TWO_NODES).stdout
+    first, second = printed.split("\n\n")
+    assert first.startswith("# node 0\n") and second.startswith("# node 1, this one\n")
+    assert " --gpus 0,1,2,3 --nnodes 2 --rank 0 --master 127.0.0.1:8090 --host 127.0.0.1 " in first
+    assert " --gpus 0,1,2,3 --nnodes 2 --rank 1 --master 127.0.0.1:8090 --host 127.0.0.1 " in second
+    assert "--log_dir ./checkpoints/llama-7b-pretrain/log/node-1 " in second
+    assert first.splitlines()[2:] == second.splitlines()[2:]
+
+
+def test_two_nodes_of_the_four_dimensional_recipe(machine):
+    """As its header says: tensor 4 x pipeline 2 x sharding 2 on 2 x 8 cards, the same samples a step."""
+    done = machine.run(
+        "llama-7b/pretrain-4d", ACTION="print", RANK="0", ARGS="--tensor_parallel_degree 4", **TWO_NODES
+    )
+    first, _ = done.stdout.split("\n\n")
+    flags = printed_flags(first.replace("\\\n", " ").split())
+    assert (flags["tensor_parallel_degree"], flags["gradient_accumulation_steps"]) == (["4"], ["16"])
+    assert done.stderr.startswith("NNODES x GPUS: 16 instead of 8, --gradient_accumulation_steps 16: ")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (TWO_NODES, "NNODES: 2 nodes need RANK= (this node's number, 0 to 1), too; one node: NNODES=1."),
+        (TWO_NODES | {"RANK": "0"}, "NNODES x GPUS: found 16, but the 8 micro batches of a step"),
+        ({"PROCESSES": "2"}, "PROCESSES: this recipe runs on cards, one process each."),
+    ],
+)
+def test_nodes_that_cannot_be(machine, variables, message):
+    done = machine.run("llama-7b/pretrain", ACTION="print", **variables)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_processes_of_a_recipe_of_the_cpu(machine):
+    done = machine.run("tiny/pretrain", "--gradient_accumulation_steps", "2", ACTION="print", PROCESSES="4")
+    assert "--nproc_per_node 4 " in done.stdout and done.stdout.endswith("--gradient_accumulation_steps 1\n")
+    assert done.stderr.startswith("PROCESSES: 4 instead of 2, ")
