@@ -3,9 +3,9 @@
 # Target     pretrain-llama7b-4d
 # Hardware   8 cards of 80 GB (A100, A800, H100) in one node
 # Layout     tensor 2 x pipeline 2 x sharding 2: sharding takes the cards that the other two leave, 8 / (2 x 2)
-# Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, the same samples a step:
-#            ARGS="--tensor_parallel_degree 4" on both. On 8 cards that leaves nothing to shard: PaddleNLP then
-#            switches stage 1 off.
+# Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, as many samples a step:
+#            NNODES=2 RANK=0 MASTER=host:port ARGS="--tensor_parallel_degree 4", and RANK=1 on the other.
+#            On 8 cards that flag leaves nothing to shard, and PaddleNLP switches stage 1 off.
 # Tokens     2 sharding ranks x 16 micro batches x 1 sample x 2048 = 65,536 a step, 164 M in 2,500 steps
 # Pipeline   (stages - 1) / (micro batches + stages - 1) of the time a card waits: 1 / 17, with 4 micro batches 1 / 5
 # Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
@@ -18,8 +18,8 @@
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80
 
-# Pipelines evaluate in the micro batches of training: the evaluation batch is 1 x 16. They send whole activations,
-# not one part from each tensor parallel rank: with sequence parallel each has rows of its own.
+# A pipeline evaluates in the micro batches of training: its evaluation batch is 1 x 16. Between stages each rank sends
+# all that it has (disable_partial_send_recv): under sequence parallel its tensor parallel peer has other positions.
 run launch/run_pretrain.py \
     --model_name_or_path facebook/llama-7b \
     --tokenizer_name_or_path facebook/llama-7b \
