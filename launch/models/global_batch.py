@@ -49,8 +49,8 @@ def _refusal(flags: Flags, stated: Layout, processes: int, variable: str) -> str
     ranks = {count: _data_ranks(flags, count) for count in counts}
     possible = [str(count) for count in counts if ranks[count] and micro_batches % ranks[count] == 0]
     return (
-        f"{variable}: found {processes}, but the {micro_batches} micro batches of a step ({stated.data_ranks} data ranks "
-        f"x --{ACCUMULATION} {steps}) cannot be dealt to {processes} {_unit(variable)}"
+        f"{variable}: found {processes}, but the {micro_batches} micro batches of a step "
+        f"({stated.data_ranks} data ranks x --{ACCUMULATION} {steps}) cannot be dealt to {processes} {_unit(variable)}"
         f"{_parts(model_ranks)}. Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )
