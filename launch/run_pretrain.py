@@ -28,10 +28,11 @@ def main(argv: list[str]) -> None:
     from launch.training.data import open_data
     from launch.training.decisions import decide
     from launch.training.device import set_device
+    from launch.training.finish import finish
     from launch.training.model import build_config, build_model, load_tokenizer, speed_up
     from launch.training.network import measure_network
     from launch.training.output import open_output
-    from launch.training.pretraining import build_trainer, finish
+    from launch.training.pretraining import build_trainer
     from launch.training.ranks import check_world
 
     # Build
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> None:
     process_lines += measure_network()
     open_output(training_args)
     decisions = decide(model_args, training_args)
-    config = build_config(model_args, data_args, training_args, decisions)
+    config = build_config(model_args, data_args.max_seq_length, training_args, decisions)
     tokenizer = load_tokenizer(model_args)
     data = open_data(data_args, training_args, config.vocab_size)
     model = build_model(config, model_args, training_args)

@@ -47,14 +47,15 @@ class ModelShape:
             head_std=_head_std(config),
         )
 
-    def training_flops_per_token(self, sequence_length: int, attention: bool) -> int:
+    def training_flops_per_token(self, sequence_length: float, attention: bool, frozen: bool = False) -> float:
         """Floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L h s.
 
         N are the parameters in matrix products: 2 N forward, 4 N backward. The scores and the weighted sum of
         attention cost 12 L h s more, the causal half counted in full. Recomputation is not counted: this is the
-        arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B.
+        arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B. Where the model's
+        own weights are frozen, their gradients are not computed: 4 N, and what adapters add is not counted.
         """
-        flops = 6 * self.matmul_parameters
+        flops = (4 if frozen else 6) * self.matmul_parameters
         if attention:
             flops += 12 * self.num_hidden_layers * self.hidden_size * sequence_length
         return flops

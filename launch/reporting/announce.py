@@ -23,7 +23,7 @@ def describe_layout(trainer) -> str:
         for name, degree in [
             ("data parallel", layout["data_parallel_degree"]),
             (f"sharding {sharding}", layout["sharding_parallel_degree"]),
-            ("tensor parallel", layout["tensor_parallel_degree"]),
+            (f"tensor{' and sequence' if args.sequence_parallel else ''} parallel", layout["tensor_parallel_degree"]),
             ("pipeline parallel", layout["pipeline_parallel_degree"]),
         ]
         if degree > 1
@@ -34,19 +34,16 @@ def describe_layout(trainer) -> str:
 
 
 def describe_steps(trainer) -> str:
-    """Tokens a step, steps an epoch, epochs of this run; a warning where the data repeats."""
-    args = trainer.args
-    samples = len(trainer.train_dataset)
-    global_batch = args.global_batch
-    epochs = args.max_steps * global_batch / samples
+    """What a step is, steps an epoch, epochs of this run; a warning where the data repeats unasked."""
+    args, stream = trainer.args, trainer.stream
+    epochs = stream.end / stream.samples
     line = (
-        f"steps: {args.max_steps:,} of {trainer.throughput.tokens_per_step:,} tokens"
-        f" ({global_batch} samples of {trainer.throughput.sequence_length}),"
-        f" {samples / global_batch:,.1f} steps an epoch, {epochs:.2f} epochs"
+        f"steps: {args.max_steps:,} of {trainer.step_text}, {stream.samples / args.global_batch:,.1f} steps an epoch,"
+        f" {epochs:.2f} epochs"
     )
     if hasattr(trainer.train_dataset, "samples_used"):
         line += f"\n{describe_blend(trainer.train_dataset)}"
-    if epochs > 1:
+    if epochs > max(trainer.epochs_asked, 1):
         line += f"\nwarning: --max_steps {args.max_steps} reads each sample {epochs:.1f} times"
     return line
 

@@ -70,3 +70,6 @@ class JsonLinesReport(TrainerCallback):
         if args.process_index == 0:
             with open(Path(args.output_dir) / TRAIN_LOG, "a", encoding="utf-8") as file:
                 file.write(json.dumps(logs) + "\n")
+
+
+REPORTS = (LogLastStep, TerminalReport, JsonLinesReport)  # of every run

@@ -32,20 +32,23 @@ class TrainingClock:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What one optimizer step of the whole job is, and what the devices could do.
+    """What a token costs, and what the devices could do.
 
-    tokens_per_step: over all data ranks. peak_flops: of all devices together, in FLOP/s (1 TFLOP = 1e12), dense, in
-    the dtype of training.
+    sequence_length: of a sample, on average. peak_flops: of all devices together, in FLOP/s (1 TFLOP = 1e12), dense,
+    in the dtype of training. frozen: whether the model's own weights get no gradients.
     """
 
     shape: ModelShape
-    sequence_length: int
-    tokens_per_step: int
+    sequence_length: float
     peak_flops: float
+    frozen: bool = False
 
-    def measure(self, steps: int, seconds: float) -> dict:
-        """tokens_per_second, step_seconds, mfu (6 N) and mfu_with_attention (6 N + 12 L h s) of some steps."""
-        tokens_per_second = self.tokens_per_step * steps / seconds
+    def measure(self, tokens: int, steps: int, seconds: float) -> dict:
+        """tokens_per_second, step_seconds, mfu (6 N) and mfu_with_attention (6 N + 12 L h s) of some steps.
+
+        tokens: that all data ranks together read in them.
+        """
+        tokens_per_second = tokens / seconds
         return {
             "tokens_per_second": tokens_per_second,
             "step_seconds": seconds / steps,
@@ -54,5 +57,5 @@ class Throughput:
         }
 
     def _utilisation(self, tokens_per_second: float, attention: bool) -> float:
-        flops = self.shape.training_flops_per_token(self.sequence_length, attention)
+        flops = self.shape.training_flops_per_token(self.sequence_length, attention, self.frozen)
         return tokens_per_second * flops / self.peak_flops

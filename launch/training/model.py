@@ -23,7 +23,7 @@ COPIED_FLAGS = [
 ]
 
 
-def build_config(model_args, data_args, training_args, decisions):
+def build_config(model_args, sequence_length: int, training_args, decisions):
     """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs."""
     values = load_config(model_args.model_name_or_path)
     if model_args.continue_training:
@@ -32,8 +32,8 @@ def build_config(model_args, data_args, training_args, decisions):
     for name in COPIED_FLAGS:
         setattr(config, name, getattr(training_args, name))
     config.recompute_granularity = model_args.recompute_granularity
-    config.seq_length = data_args.max_seq_length
-    _make_room(config, data_args.max_seq_length)
+    config.seq_length = sequence_length
+    _make_room(config, sequence_length)
     config.use_cache = False
     config.use_flash_attention = decisions.flash_attention.enabled
     config.use_fused_rms_norm = decisions.fused_rms_norm.enabled

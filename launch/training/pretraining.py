@@ -1,15 +1,48 @@
-"""Put a pretraining run together, and write down how it went."""
+"""A pretraining run: samples of equal length, read in an order that depends on seed and epoch alone."""
 
-import time
+import numpy as np
 
 from launch.models.arithmetic import ModelShape
-from launch.reporting.callbacks import JsonLinesReport, LogLastStep, TerminalReport
-from launch.reporting.summary import command_line, git_revision, package_versions, topology, write_summary
+from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
-from launch.training.ranks import barrier, rank, total
-from launch.training.trainer import PretrainTrainer
+from launch.training.pipeline_loss import IGNORED, summed_over_tokens
+from launch.training.ranks import total
+from launch.training.trainer import RunTrainer, sample_stream
+
+
+def collate(samples: list[dict]) -> dict:
+    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}."""
+    return {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
+
+
+class PretrainTrainer(RunTrainer):
+    """sequence_length: of every sample."""
+
+    def __init__(self, sequence_length: int, **kwargs):
+        super().__init__(data_collator=collate, **kwargs)
+        self.sequence_length = sequence_length
+        ids = np.zeros(sequence_length, dtype=np.int64)
+        self.padding = {"input_ids": ids, "labels": np.full_like(ids, IGNORED)}
+
+    @property
+    def step_text(self) -> str:
+        """What a step is, to tell."""
+        global_batch = self.args.global_batch
+        return f"{global_batch * self.sequence_length:,} tokens ({global_batch} samples of {self.sequence_length})"
+
+    def tokens_until(self, step: int) -> int:
+        return step * self.args.global_batch * self.sequence_length
+
+    def batch_sums(self, model, inputs: dict) -> list[float]:
+        counted = int((inputs["labels"] != IGNORED).sum())
+        if self.args.pipeline_parallel_degree > 1:
+            with summed_over_tokens(model):
+                loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+            return [float(loss) * self.args.gradient_accumulation_steps, counted]
+        loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+        return [float(loss) * counted if counted else 0.0, counted]
 
 
 def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
@@ -17,55 +50,16 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainT
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
-        tokens_per_step=training_args.global_batch * data_args.max_seq_length,
         peak_flops=total(device_peak_flops(compute_dtype(training_args))),
     )
     return PretrainTrainer(
+        sequence_length=data_args.max_seq_length,
         throughput=throughput,
-        reports=[LogLastStep(), TerminalReport(), JsonLinesReport()],
+        stream=sample_stream(training_args, len(data.train), training_args.max_steps) if data.train else None,
+        reports=[report() for report in REPORTS],
         model=model,
         args=training_args,
         tokenizer=tokenizer,
         train_dataset=data.train,
         eval_dataset=data.valid,
     )
-
-
-def finish(arguments: list, trainer: PretrainTrainer, evaluation: dict | None, started: float) -> None:
-    """Write run_summary.json on rank 0 and wait for it everywhere.
-
-    arguments: the parsed argument objects. started: time.time() at the start of the process.
-    """
-    if rank() == 0:
-        write_summary(trainer.args.output_dir, _summary(arguments, trainer, evaluation, started))
-    barrier()
-
-
-def _summary(arguments: list, trainer: PretrainTrainer, evaluation: dict | None, started: float) -> dict:
-    """The dictionary of run_summary.json; seconds are wall-clock, the peak memory is rank 0's."""
-    first, last = trainer.first_record, trainer.last_record
-    return {
-        "command": command_line(),
-        "arguments": {type(one).__name__: _plain(vars(one)) for one in arguments},
-        "versions": package_versions(),
-        "git_revision": git_revision(),
-        "topology": topology(trainer.args),
-        "parameters": trainer.throughput.shape.parameters,
-        "global_step": trainer.state.global_step,
-        "consumed_tokens": last.get("consumed_tokens", 0),
-        "first_loss": first.get("loss"),
-        "last_loss": last.get("loss"),
-        "evaluation": evaluation,
-        "peak_memory_bytes": last.get("peak_memory_bytes"),
-        "seconds": time.time() - started,
-    }
-
-
-def _plain(values: dict) -> dict:
-    """What JSON can hold of argument values."""
-    simple = (str, int, float, bool, type(None))
-    return {
-        key: value if isinstance(value, simple) else str(value)
-        for key, value in sorted(values.items())
-        if not key.startswith("_")
-    }

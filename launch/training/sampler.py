@@ -13,10 +13,12 @@ class SampleStream:
     takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at
     offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
     same step, and each sample is seen exactly once an epoch.
+
+    steps: of the run. end: positions that are used; those of the last step beyond it are padding, None. Default: all.
     """
 
     def __init__(self, samples: int, seed: int, micro_batch: int, accumulation: int, data_rank: int, data_ranks: int,
-                 steps: int):
+                 steps: int, end: int | None = None):
         self.samples = samples
         self.seed = seed
         self.batch_size = micro_batch  # the name paddle.io.DataLoader reads
@@ -24,6 +26,7 @@ class SampleStream:
         self.data_rank = data_rank
         self.data_ranks = data_ranks
         self.steps = steps
+        self.end = steps * self.global_batch if end is None else end
         self._permutation = (-1, np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -34,8 +37,20 @@ class SampleStream:
             start = (batch * self.data_ranks + self.data_rank) * self.batch_size
             yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
 
-    def sample_at(self, position: int) -> int:
-        """The sample at a position of the stream."""
+    @property
+    def global_batch(self) -> int:
+        """Positions of a step, over all data ranks."""
+        return self.batch_size * self.accumulation * self.data_ranks
+
+    def samples_of_step(self, step: int) -> list[int]:
+        """What all data ranks together see in a step, 0 the first, without padding."""
+        positions = range(step * self.global_batch, min((step + 1) * self.global_batch, self.end))
+        return [self.sample_at(position) for position in positions]
+
+    def sample_at(self, position: int) -> int | None:
+        """The sample at a position of the stream, None for padding."""
+        if position >= self.end:
+            return None
         epoch, index = divmod(position, self.samples)
         if self._permutation[0] != epoch:
             # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.

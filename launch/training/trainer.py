@@ -11,44 +11,42 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from launch.reporting.throughput import Throughput, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
-from launch.training.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.sampler import PaddedShard, SampleStream
 
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
-def collate(samples: list[dict]) -> dict:
-    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}."""
-    return {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
-
-
 class PaddedDataset:
-    """A dataset that answers for the padding positions of PaddedShard with labels that count for nothing."""
+    """A dataset that answers for padding positions (None) with `padding`, whose labels count for nothing."""
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, padding: dict):
         self.dataset = dataset
+        self.padding = padding
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int | None) -> dict:
-        if index is not None:
-            return self.dataset[index]
-        sample = self.dataset[0]
-        return {"input_ids": sample["input_ids"], "labels": np.full_like(sample["labels"], IGNORED)}
+        return self.padding if index is None else self.dataset[index]
 
 
-class PretrainTrainer(Trainer):
-    """Pretraining on samples of equal length.
+class RunTrainer(Trainer):
+    """What pretraining and fine-tuning share.
 
-    throughput: what a step is worth, for the log. reports: callbacks that receive each record in `on_log`.
+    throughput: what the devices could do, for the log. stream: the order of training, None where there is none.
+    reports: callbacks that receive each record in `on_log`. Subclasses know their samples: `padding`, `tokens_until`,
+    and the sums of an evaluated batch.
     """
 
-    def __init__(self, throughput: Throughput, reports: list, **kwargs):
+    padding: dict  # a sample whose labels count for nothing
+    epochs_asked: float = 1  # how often the user wants to read each sample, at most
+
+    def __init__(self, throughput: Throughput, stream: SampleStream | None, reports: list, **kwargs):
         self.grad_norm = GradNorm()
         self.grad_norm.record()
-        super().__init__(data_collator=collate, callbacks=reports, **kwargs)
+        super().__init__(callbacks=reports, **kwargs)
         self.throughput = throughput
+        self.stream = stream
         self.clock = TrainingClock()
         self.first_record, self.last_record, self.last_evaluation = {}, {}, None
         for upstream_printer in (PrinterCallback, ProgressCallback):
@@ -57,19 +55,19 @@ class PretrainTrainer(Trainer):
     def print_config(self, args=None, key=""):
         """Upstream prints every argument as a log line; run_summary.json has them."""
 
-    # ---- order of samples
+    # ---- samples
 
-    def _get_train_sampler(self) -> SampleStream:
-        args = self.args
-        return SampleStream(
-            samples=len(self.train_dataset),
-            seed=args.seed,
-            micro_batch=args.per_device_train_batch_size,
-            accumulation=args.gradient_accumulation_steps,
-            data_rank=args.dataset_rank,
-            data_ranks=args.dataset_world_size,
-            steps=args.max_steps,
+    def get_train_dataloader(self):
+        return paddle.io.DataLoader(
+            PaddedDataset(self.train_dataset, self.padding),
+            batch_sampler=self.stream,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
         )
+
+    def tokens_until(self, step: int) -> int:
+        """Tokens that all data ranks together have read before a step, 0 the first."""
+        raise NotImplementedError
 
     # ---- optimizer and schedule
 
@@ -133,8 +131,8 @@ class PretrainTrainer(Trainer):
 
     def _interval_record(self) -> dict:
         args, step, steps = self.args, self.state.global_step, self._interval_steps
-        speed = self.throughput.measure(steps, self.clock.lap())
-        consumed_samples = step * args.global_batch
+        consumed_samples, consumed_tokens = min(step * args.global_batch, self.stream.end), self.tokens_until(step)
+        speed = self.throughput.measure(consumed_tokens - self.tokens_until(step - steps), steps, self.clock.lap())
         return {
             "global_step": step,
             "progress": step / args.max_steps,
@@ -146,7 +144,7 @@ class PretrainTrainer(Trainer):
             "peak_memory_bytes": peak_memory_bytes(),
             "eta_seconds": speed["step_seconds"] * (args.max_steps - step),
             "consumed_samples": consumed_samples,
-            "consumed_tokens": step * self.throughput.tokens_per_step,
+            "consumed_tokens": consumed_tokens,
         }
 
     def _save_checkpoint(self, model, metrics=None):
@@ -161,14 +159,9 @@ class PretrainTrainer(Trainer):
         Every token of the dataset counts once, those of the last partial batch included.
         """
         with self.clock.paused():
-            dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
-            loss, tokens = self._token_loss(dataset)
-        metrics = {
-            f"{metric_key_prefix}_loss": loss,
-            f"{metric_key_prefix}_perplexity": math.exp(min(loss, 700.0)),  # beyond e^709 a float is infinite
-            f"{metric_key_prefix}_tokens": tokens,
-            "global_step": self.state.global_step,
-        }
+            sums = self._evaluation_sums(eval_dataset if eval_dataset is not None else self.eval_dataset)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.metrics_of(sums).items()}
+        metrics["global_step"] = self.state.global_step
         self.last_evaluation = metrics
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -180,31 +173,46 @@ class PretrainTrainer(Trainer):
             return self.last_evaluation
         return self.evaluate()
 
-    def _token_loss(self, dataset) -> tuple[float, int]:
-        """(mean loss in nats, number of tokens) over all data ranks."""
+    def metrics_of(self, sums: list[float]) -> dict:
+        """What an evaluation reports, from the sums of all its batches (see batch_sums)."""
+        loss_sum, tokens = sums[:2]
+        loss = loss_sum / tokens
+        return {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),  # beyond e^709 a float is infinite
+            "tokens": int(tokens),
+        }
+
+    def _evaluation_sums(self, dataset) -> list[float]:
+        """batch_sums of all batches of all data ranks together."""
         args = self.args
         shard = PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
-        loader = paddle.io.DataLoader(PaddedDataset(dataset), batch_sampler=shard, collate_fn=collate)
+        padded = PaddedDataset(dataset, self.padding)
+        loader = paddle.io.DataLoader(padded, batch_sampler=shard, collate_fn=self.data_collator)
         model = self.model_wrapped if args.pipeline_parallel_degree > 1 else self.model
         model.eval()
-        loss_sum, tokens = 0.0, 0
-        for inputs in loader:
-            counted = int((inputs["labels"] != IGNORED).sum())
-            loss_sum += self._loss_sum(model, inputs, counted)
-            tokens += counted
+        totals = paddle.to_tensor(np.sum([self.batch_sums(model, inputs) for inputs in loader], axis=0), "float64")
         model.train()
-        totals = paddle.to_tensor([loss_sum, float(tokens)], dtype="float64")
         if args.world_size > 1:
             paddle.distributed.all_reduce(totals)
         # Ranks that share a data rank (tensor and pipeline parallel) have counted the same tokens.
         copies = args.world_size // args.dataset_world_size if args.world_size > 1 else 1
-        return float(totals[0] / totals[1]), int(totals[1]) // copies
+        return [float(total) / copies for total in totals]
 
-    def _loss_sum(self, model, inputs: dict, counted: int) -> float:
-        """The loss of a batch, summed over its `counted` tokens. All ranks of a model take part."""
-        if self.args.pipeline_parallel_degree > 1:
-            with summed_over_tokens(model):
-                loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-            return float(loss) * self.args.gradient_accumulation_steps
-        loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-        return float(loss) * counted if counted else 0.0
+    def batch_sums(self, model, inputs: dict) -> list[float]:
+        """(loss in nats, tokens, ...) of a batch, summed over its counted tokens. All ranks of a model take part."""
+        raise NotImplementedError
+
+
+def sample_stream(args, samples: int, steps: int, end: int | None = None) -> SampleStream:
+    """The order of training for this rank's place in the layout; end: see SampleStream."""
+    return SampleStream(
+        samples=samples,
+        seed=args.seed,
+        micro_batch=args.per_device_train_batch_size,
+        accumulation=args.gradient_accumulation_steps,
+        data_rank=args.dataset_rank,
+        data_ranks=args.dataset_world_size,
+        steps=steps,
+        end=end,
+    )

@@ -10,7 +10,7 @@ from collections import Counter
 
 from paddlenlp.transformers.llama import modeling
 
-from launch.training.trainer import PretrainTrainer
+from launch.training.trainer import RunTrainer
 
 
 class Observation:
@@ -33,13 +33,13 @@ class Observation:
             (modeling, "scaled_dot_product_attention"),
         ):
             self._count(owner, name)
-        upstream = PretrainTrainer.save_model
+        upstream = RunTrainer.save_model
 
         def save_model(trainer, *args, **kwargs):
             self._model = self._model or describe(trainer)
             upstream(trainer, *args, **kwargs)
 
-        PretrainTrainer.save_model = save_model
+        RunTrainer.save_model = save_model
 
     @property
     def facts(self) -> dict:

@@ -11,7 +11,7 @@ from launch.reporting.throughput import Throughput, TrainingClock
 
 def test_throughput_divides_by_the_arithmetic_of_the_model():
     shape = ModelShape.from_config(load_config("llama-7b"))
-    speed = Throughput(shape, sequence_length=2048, tokens_per_step=16384, peak_flops=8 * 312e12).measure(10, 5.0)
+    speed = Throughput(shape, sequence_length=2048, peak_flops=8 * 312e12).measure(163840, 10, 5.0)
     assert speed["tokens_per_second"] == 32768
     assert speed["step_seconds"] == 0.5
     assert speed["mfu"] == pytest.approx(32768 * 6 * shape.matmul_parameters / (8 * 312e12), rel=1e-12)

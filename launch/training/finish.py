@@ -1,0 +1,47 @@
+"""Write down how a run went."""
+
+import time
+
+from launch.reporting.summary import command_line, git_revision, package_versions, topology, write_summary
+from launch.training.ranks import barrier, rank
+from launch.training.trainer import RunTrainer
+
+
+def finish(arguments: list, trainer: RunTrainer, evaluation: dict | None, started: float) -> None:
+    """Write run_summary.json on rank 0 and wait for it everywhere.
+
+    arguments: the parsed argument objects. started: time.time() at the start of the process.
+    """
+    if rank() == 0:
+        write_summary(trainer.args.output_dir, _summary(arguments, trainer, evaluation, started))
+    barrier()
+
+
+def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, started: float) -> dict:
+    """The dictionary of run_summary.json; seconds are wall-clock, the peak memory is rank 0's."""
+    first, last = trainer.first_record, trainer.last_record
+    return {
+        "command": command_line(),
+        "arguments": {type(one).__name__: _plain(vars(one)) for one in arguments},
+        "versions": package_versions(),
+        "git_revision": git_revision(),
+        "topology": topology(trainer.args),
+        "parameters": trainer.throughput.shape.parameters,
+        "global_step": trainer.state.global_step,
+        "consumed_tokens": last.get("consumed_tokens", 0),
+        "first_loss": first.get("loss"),
+        "last_loss": last.get("loss"),
+        "evaluation": evaluation,
+        "peak_memory_bytes": last.get("peak_memory_bytes"),
+        "seconds": time.time() - started,
+    }
+
+
+def _plain(values: dict) -> dict:
+    """What JSON can hold of argument values."""
+    simple = (str, int, float, bool, type(None))
+    return {
+        key: value if isinstance(value, simple) else str(value)
+        for key, value in sorted(values.items())
+        if not key.startswith("_")
+    }
