@@ -1,0 +1,105 @@
+"""The bytes that checkpoints will take: by their formula, as saved, and against the free space."""
+
+import pytest
+
+from launch.models.arithmetic import ModelShape
+from launch.models.named_configs import load_config
+from launch.preflight import disk
+from launch.preflight.disk import check_disk
+from launch.preflight.situation import Situation
+from tests.training.run_ranks import make_corpus
+
+FLAGS = {
+    "model_name_or_path": "facebook/llama-7b",  # 6,738,415,616 parameters
+    "output_dir": "out",
+    "do_train": 1,
+    "fp16": 1,
+    "fp16_opt_level": "O2",
+    "max_steps": 10000,
+    "save_steps": 5000,
+}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """told(free GB, **changes of FLAGS): the findings."""
+
+    def check(free_gb: float, **changes) -> list[tuple[bool, str, str]]:
+        monkeypatch.setattr(disk, "free_bytes", lambda directory: int(free_gb * 1e9))
+        stated = {name: [str(value)] for name, value in (FLAGS | changes).items()}
+        findings = check_disk(Situation("launch/run_pretrain.py", stated))
+        return [(one.ok, one.found, one.fix) for one in findings]
+
+    return check
+
+
+NEEDED = "202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model)"
+
+
+def test_enough_room(told):
+    assert told(203) == [(True, f"{NEEDED}, 203 GB free at out", "")]
+
+
+def test_too_little_room_is_told_with_its_arithmetic(told):
+    [(ok, found, fix)] = told(200)
+    assert not ok
+    assert found == (
+        f"{NEEDED}, 200 GB free at out; a checkpoint is 6.74 billion parameters x 14 bytes "
+        "(2 weight + 4 float32 copy + 8 AdamW)"
+    )
+    assert fix == "OUTPUT=FOLDER on a larger disk; --ignore_save_lr_and_optim 1 saves what cannot be resumed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({"fp16": 0}, "188.7 GB needed (2 x 80.9 GB of checkpoints + 27.0 GB model)"),
+        ({"fp16": 0, "bf16": 1}, NEEDED),
+        ({"fp16_opt_level": "O1"}, "188.7 GB needed (2 x 80.9 GB of checkpoints + 27.0 GB model)"),
+        ({"ignore_save_lr_and_optim": 1}, "40.4 GB needed (2 x 13.5 GB of checkpoints + 13.5 GB model)"),
+        ({"save_steps": 1000}, "956.9 GB needed (10 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({"save_steps": 1000, "save_total_limit": 1}, NEEDED),
+        ({"save_steps": 1000, "save_total_limit": 3}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({"save_steps": 20000}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({"save_strategy": "no"}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
+    ],
+)
+def test_what_is_kept_at_once(told, changes, needed):
+    [(ok, found, _)] = told(1000, **changes)
+    assert ok and found == f"{needed}, 1,000 GB free at out"
+
+
+def test_more_than_two_checkpoints_can_be_fewer(told):
+    [(_, _, fix)] = told(1, save_steps=1000)
+    assert "--save_total_limit 1 keeps one beside the one being written" in fix
+
+
+@pytest.mark.parametrize("changes", [{"do_train": 0}, {"model_name_or_path": "nowhere"}])
+def test_nothing_is_said_where_nothing_is_saved_or_known(told, changes):
+    assert told(0, **changes) == []
+
+
+def test_free_space_of_a_folder_to_come_is_that_of_its_disk(tmp_path):
+    assert disk.free_bytes(str(tmp_path / "a" / "b")) == pytest.approx(disk.free_bytes(str(tmp_path)), rel=0.01)
+
+
+def test_a_saved_checkpoint_has_the_bytes_of_the_formula(ranks, tmp_path):
+    make_corpus(str(tmp_path / "corpus"), vocab_size=1024, largest_id=1023)
+    flags = {
+        "model_name_or_path": "llama-rehearsal",
+        "continue_training": 0,
+        "input_dir": tmp_path / "corpus",
+        "output_dir": tmp_path / "out",
+        "max_seq_length": 32,
+        "max_steps": 1,
+        "save_steps": 1,
+        "unified_checkpoint": 1,
+        "do_train": 1,
+        "device": "cpu",
+    }
+    argv = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    [said] = ranks(1, "tests.training.run_ranks:pretrain", argv)
+    assert said["exit_code"] == 0, said["stderr"]
+    saved = sum(path.stat().st_size for path in (tmp_path / "out" / "checkpoint-1").iterdir())
+    parameters = ModelShape.from_config(load_config("llama-rehearsal")).parameters
+    assert saved == pytest.approx(12 * parameters, rel=0.02)

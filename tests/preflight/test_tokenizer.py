@@ -1,0 +1,112 @@
+"""The tokenizer's ids and the configuration's, from each kind of tokenizer file."""
+
+import json
+
+import pytest
+
+from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.preflight.situation import Situation
+from launch.preflight.tokenizer import check_tokenizer
+from launch.preflight.tokenizer_files import TokenizerIds, read_tokenizer
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A sentencepiece model of 300 ids: 0 <unk>, 1 <s>, 2 </s>, no pad."""
+    return train_tokenizer(["some words, and some more words than those"] * 9, 300)
+
+
+@pytest.fixture
+def sentencepiece(tmp_path, trained):
+    save_tokenizer(tmp_path / "tokenizer", trained)
+    return tmp_path / "tokenizer"
+
+
+def change(path, **values):
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.is_file() else {}) | values))
+
+
+def told(tokenizer, directory, **config) -> list[tuple[bool, str]]:
+    """The findings for a tokenizer and a model of this configuration; vocab_size 300 unless told."""
+    (directory / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300} | config))
+    flags = {"model_name_or_path": [str(directory)], "tokenizer_name_or_path": [str(tokenizer)]}
+    return [(one.ok, one.found) for one in check_tokenizer(Situation("launch/run_pretrain.py", flags))]
+
+
+def test_sentencepiece_knows_its_own_roles(sentencepiece):
+    assert read_tokenizer(sentencepiece) == TokenizerIds(300, {"unk": 0, "bos": 1, "eos": 2})
+
+
+def test_a_role_may_be_given_by_another_token(sentencepiece):
+    change(sentencepiece / "tokenizer_config.json", pad_token={"content": "</s>"}, bos_token=None)
+    assert read_tokenizer(sentencepiece).special == {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("added_tokens.json", {"<pad>": 300}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "<pad>"}}, "pad_token": "<pad>"}),
+    ],
+)
+def test_added_tokens_count(sentencepiece, file, content):
+    change(sentencepiece / "special_tokens_map.json", pad_token="<pad>")
+    change(sentencepiece / file, **content)
+    assert read_tokenizer(sentencepiece) == TokenizerIds(301, {"unk": 0, "bos": 1, "eos": 2, "pad": 300})
+
+
+@pytest.mark.parametrize("vocab", [{"a": 0, "b": 1}, [["a", -1.0], ["b", -2.0]]], ids=["bpe", "unigram"])
+def test_tokenizer_json(tmp_path, vocab):
+    added = [{"id": 2, "content": "<|end|>"}, {"id": 7, "content": "<|pad|>"}]
+    change(tmp_path / "tokenizer.json", model={"vocab": vocab}, added_tokens=added)
+    change(tmp_path / "tokenizer_config.json", eos_token="<|end|>", bos_token=None, pad_token={"content": "<|pad|>"})
+    assert read_tokenizer(tmp_path) == TokenizerIds(8, {"eos": 2, "pad": 7})
+
+
+def test_vocab_json(tmp_path):
+    change(tmp_path / "vocab.json", **{"a": 0, "b": 1, "</s>": 2})
+    change(tmp_path / "special_tokens_map.json", eos_token="</s>", bos_token="<nowhere>")
+    assert read_tokenizer(tmp_path) == TokenizerIds(3, {"eos": 2})
+
+
+def test_a_tokenizer_that_agrees(sentencepiece, tmp_path):
+    assert told(sentencepiece, tmp_path, bos_token_id=1, eos_token_id=2, pad_token_id=0) == [(True, "300 ids of 300")]
+    assert told(sentencepiece, tmp_path, vocab_size=512) == [(True, "300 ids of 512")]
+
+
+def test_a_tokenizer_with_more_ids_than_the_model(sentencepiece, tmp_path):
+    assert told(sentencepiece, tmp_path, vocab_size=299) == [
+        (False, f"{sentencepiece} has 300 ids, the model's vocabulary 299")
+    ]
+
+
+@pytest.mark.parametrize(("role", "mine"), [("bos", 1), ("eos", 2), ("unk", 0)])
+def test_every_role_that_differs_is_told(sentencepiece, tmp_path, role, mine):
+    assert told(sentencepiece, tmp_path, **{f"{role}_token_id": 9}) == [
+        (False, f"{role}_token_id is 9 in {tmp_path}/config.json, the tokenizer's {role} is {mine}")
+    ]
+
+
+def test_the_padding_is_compared_where_both_have_one(sentencepiece, tmp_path):
+    change(sentencepiece / "tokenizer_config.json", pad_token="</s>")
+    assert told(sentencepiece, tmp_path, pad_token_id=0) == [
+        (False, f"pad_token_id is 0 in {tmp_path}/config.json, the tokenizer's pad is 2")
+    ]
+    for stated in (2, None, -1):
+        assert told(sentencepiece, tmp_path, pad_token_id=stated)[0][0]
+
+
+def test_a_configuration_may_allow_several_ends(sentencepiece, tmp_path):
+    assert told(sentencepiece, tmp_path, eos_token_id=[9, 2])[0][0]
+    assert not told(sentencepiece, tmp_path, eos_token_id=[9, 8])[0][0]
+
+
+@pytest.mark.parametrize("file", ["sentencepiece.bpe.model", "tokenizer_config.json", "added_tokens.json"])
+def test_a_damaged_file_is_told(sentencepiece, tmp_path, file):
+    (sentencepiece / file).write_bytes(b"{broken")
+    [(ok, found)] = told(sentencepiece, tmp_path)
+    assert not ok and found.startswith(f"{sentencepiece}: a file of the tokenizer is damaged")
+
+
+def test_a_name_or_a_directory_without_tokenizer_is_no_fault(tmp_path):
+    assert told("facebook/llama-7b", tmp_path) == told(tmp_path, tmp_path) == []

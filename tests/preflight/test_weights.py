@@ -1,0 +1,107 @@
+"""A model directory's weights, by their headers: whole, and those of its configuration."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from launch.models.named_configs import load_config
+from launch.models.parameters import parameters
+from launch.preflight.situation import Situation
+from launch.preflight.weights import check_weights
+
+
+def told(directory, **flags) -> list[tuple[bool, str]]:
+    stated = {"model_name_or_path": [str(directory)]} | flags
+    return [(one.ok, one.found) for one in check_weights(Situation("launch/run_pretrain.py", stated))]
+
+
+def tensors(config: dict) -> dict:
+    return {one.name: np.zeros(one.shape, np.float32) for one in parameters(config)}
+
+
+def write(directory, config: dict, weights: dict, metadata=None):
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(weights, directory / "model.safetensors", metadata=metadata or {"format": "np"})
+    return directory
+
+
+@pytest.fixture
+def config():
+    return load_config("llama-rehearsal")
+
+
+@pytest.fixture
+def model(tmp_path, config):
+    return write(tmp_path / "model", config, tensors(config))
+
+
+def test_weights_that_fit(model):
+    # 332,352 parameters of 4 bytes
+    assert told(model) == [(True, "39 tensors, 0.0 GB in 1 file")]
+
+
+@pytest.mark.parametrize("name", ["qwen2-rehearsal", "bloom-rehearsal", "chatglm2-rehearsal", "opt-rehearsal"])
+def test_weights_of_other_families(tmp_path, name):
+    config = load_config(name)
+    [(ok, _)] = told(write(tmp_path / "model", config, tensors(config)))
+    assert ok
+
+
+def test_tensors_that_do_not_fit_are_named(tmp_path, config):
+    weights = tensors(config)
+    del weights["llama.layers.2.mlp.up_proj.weight"]
+    weights["llama.layers.4.mlp.up_proj.weight"] = np.zeros((64, 176), np.float32)
+    weights["lm_head.weight"] = np.zeros((64, 1000), np.float32)
+    weights["llama.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(8, np.float32)
+    directory = write(tmp_path / "model", config, weights)
+    assert told(directory) == [
+        (
+            False,
+            f"{directory}: the weights do not fit its config.json; "
+            "missing: llama.layers.2.mlp.up_proj.weight; not in the model: llama.layers.4.mlp.up_proj.weight; "
+            "different: lm_head.weight (found [64, 1000], expected [64, 1024])",
+        )
+    ]
+
+
+def test_a_tied_head_may_be_saved_or_not(tmp_path, config):
+    tied = config | {"tie_word_embeddings": True}
+    without = tensors(tied)
+    assert "lm_head.weight" not in without
+    assert told(write(tmp_path / "without", tied, without))[0][0]
+    assert told(write(tmp_path / "with", tied, without | {"lm_head.weight": np.zeros((1024, 64), np.float32)}))[0][0]
+
+
+def test_fused_layers_have_names_that_are_not_known_beforehand(tmp_path, config):
+    fused = config | {"fuse_attention_qkv": True}
+    assert told(write(tmp_path / "model", fused, {"other": np.zeros(2, np.float32)}))[0][0]
+
+
+def test_a_file_that_is_cut_off(model):
+    file = model / "model.safetensors"
+    whole = file.stat().st_size
+    os.truncate(file, 1_000_000)
+    [(ok, found)] = told(model)
+    assert not ok and found.startswith(f"{file}: 1,000,000 bytes, its header says {whole:,}.")
+
+
+def test_hugging_faces_layout_names_the_command(tmp_path, config):
+    directory = write(tmp_path / "model", config, tensors(config), {"format": "pt"})
+    [(ok, found)] = told(directory)
+    assert not ok and "in Hugging Face's layout" in found and f"make import MODEL={directory}" in found
+
+
+def test_a_directory_without_weights(model):
+    (model / "model.safetensors").unlink()
+    [(ok, found)] = told(model)
+    assert not ok and found.startswith(f"{model}: no weights")
+    assert told(model, continue_training=["0"]) == []
+
+
+@pytest.mark.parametrize("name", ["facebook/llama-7b", "llama-tiny"])
+def test_a_name_is_downloaded_later(name):
+    assert told(name) == []
