@@ -136,7 +136,13 @@ FAMILIES = {
             linear_layers=GLM_LINEAR,
             prefix_postprocess="chatglm_postprocess_past_key_value",
             chat_template="chatglm_v2",
-            corrections=("generation_mask", "chatglm_v2_flash_layout", "chatglm_v2_split"),
+            corrections=(
+                "generation_mask",
+                "chatglm_v2_flash_layout",
+                "chatglm_v2_split",
+                "chatglm_v2_sequence_length",
+                "chatglm_v2_pipe_positions",
+            ),
         ),
         Family(
             name="bloom",
@@ -200,7 +206,7 @@ FAMILIES = {
                 "packing": "its positions are counted from the mask over the whole row; pad instead",
                 "prefix": "its attention of paddlenlp takes no keys and values of a prefix; LoRA works",
             },
-            corrections=("opt_untied_head",),
+            corrections=("opt_untied_head", "opt_has_every_attribute"),
         ),
         Family(
             name="qwen2",

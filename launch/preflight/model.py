@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.models.families import family_of
+from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
@@ -15,10 +15,10 @@ def check_model(flags: Flags) -> list[Finding]:
         return [Finding(False, "model", "no --model_name_or_path", "--model_name_or_path NAME, or MODEL=DIRECTORY")]
     name = flags["model_name_or_path"][0]
     try:
-        family = family_of(load_config(name)["model_type"])
+        family = family_of_config(load_config(name))
     except UserError as error:
         return [Finding(False, "model", str(error), "MODEL=DIRECTORY or --model_name_or_path names another")]
-    return [Finding(True, "model", f"{name} ({family.model_type})")]
+    return [Finding(True, "model", f"{name} ({family.title})")]
 
 
 def check_resume(flags: Flags) -> list[Finding]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from launch.cpu.settings import prepare
-from launch.models.families import family_of
+from launch.models.families import family_of_config
 from launch.models.named_configs import find_config, load_config
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words
@@ -26,12 +26,11 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
     directory: for output/ and log/, default build/rehearsal/<target>
     """
     directory = directory or DIRECTORY / target
-    family = family_of(load_config(command.flags["model_name_or_path"][0])["model_type"])
+    family = family_of_config(load_config(command.flags["model_name_or_path"][0]))
     materials_directory = find_materials(family.rehearsal_config)
     flags, changes = scale_down(
         command.flags,
-        model=materials_directory / "model",
-        data=materials_directory / "data",
+        materials=materials_directory,
         output=directory / "output",
     )
     print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except")
@@ -54,7 +53,7 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
 def find_materials(configuration: str) -> Path:
     """Where the materials of a configuration are kept: elsewhere once what they are made from has changed."""
     here = Path(__file__).parent
-    made_from = [find_config(configuration), here / "materials.py", here / "text.py"]
+    made_from = [find_config(configuration), here / "materials.py", here / "text.py", here / "dialogues.py"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()
     return DIRECTORY / "materials" / f"{configuration}-{digest[:8]}"
 

@@ -77,17 +77,17 @@ RULES = (
     Rule(
         flag="max_seq_length",
         when=lambda run: run.longer_than_positions and run.flags.continue_training,
-        found="{run.flags.max_seq_length}, and the model knows {run.model[max_position_embeddings]} positions",
+        found="{run.flags.max_seq_length}, and the model knows {run.positions} positions",
         reason="its weights have never seen the positions beyond",
-        source="max_position_embeddings in the model's config.json",
-        fix="at most {run.model[max_position_embeddings]}; to train longer ones all the same, raise "
+        source="max_position_embeddings or max_sequence_length in the model's config.json",
+        fix="at most {run.positions}; to train longer ones all the same, raise "
         "max_position_embeddings (and rope_scaling) in the config.json of the model directory",
     ),
     Rule(
         flag="max_seq_length",
         when=lambda run: run.longer_than_positions and not run.flags.continue_training,
         found="{run.flags.max_seq_length}",
-        reason="the new model gets as many positions, its configuration says {run.model[max_position_embeddings]}",
+        reason="the new model gets as many positions, its configuration says {run.positions}",
         source="launch/training/model.py, build_config",
         action=ANNOUNCE,
     ),

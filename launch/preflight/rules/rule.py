@@ -15,6 +15,7 @@ REFUSE, ANNOUNCE = "refuse", "announce"
 HEADS = ("num_attention_heads", "n_head")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
+POSITIONS = ("max_position_embeddings", "max_sequence_length")
 # Words of --sharding_parallel_config that put tensors together into one buffer.
 FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 
@@ -67,10 +68,14 @@ class Request:
         return self.size(*INNER)
 
     @property
+    def positions(self) -> int | None:
+        """Tokens of the longest sample that the model's configuration allows; None where it states none."""
+        return self.size(*POSITIONS)
+
+    @property
     def longer_than_positions(self) -> bool:
         """Whether a sample is longer than the positions that the model's configuration states."""
-        positions = self.size("max_position_embeddings")
-        return bool(positions and self.flags.max_seq_length and self.flags.max_seq_length > positions)
+        return bool(self.positions and self.flags.max_seq_length and self.flags.max_seq_length > self.positions)
 
     @property
     def bubble(self) -> float:
