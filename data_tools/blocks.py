@@ -126,8 +126,10 @@ def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
             _check_column(parquet, file, text_key)
             rows = parquet.metadata.num_rows
             groups, first = _groups_from(parquet.metadata, place.offset)
-            batches = parquet.iter_batches(_rows_of_a_block(parquet.metadata), groups, [text_key], use_threads=False)
-            for batch in batches:
+            if not groups:
+                return
+            size = _rows_of_a_block(parquet.metadata)
+            for batch in parquet.iter_batches(size, groups, [text_key], use_threads=False):
                 done = max(0, place.offset - first)
                 begin, first = first + done, first + len(batch)
                 if begin < first:

@@ -23,7 +23,7 @@ SENTENCEPIECE_NAMES = (
 )
 JSON_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
-SPACE = "\u2581"
+SPACE = "\u2581"  # what sentencepiece, and some tokenizer.json, write for a space
 
 
 class SentencePieceEncoder:
@@ -45,7 +45,7 @@ class SentencePieceEncoder:
 
     def as_decoded(self, text: str) -> str:
         """What decoding the ids of a text gives."""
-        return _as_decoded(self._model.normalize, text)
+        return _without_prefix(self._model.normalize, text).replace(SPACE, " ")
 
     def piece(self, token: int) -> str:
         return self._model.id_to_piece(token)
@@ -67,6 +67,7 @@ class JsonEncoder:
         self._tokenizer.no_padding()
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1  # the ids may have gaps
+        self._keeps_space_sign = self.decode([self.encode([SPACE])[0].tolist()]) == [SPACE]
         self.eos_id = self._tokenizer.token_to_id(_eos_token(path.parent) or "")
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
@@ -81,7 +82,8 @@ class JsonEncoder:
     def as_decoded(self, text: str) -> str:
         """What decoding the ids of a text gives."""
         normalizer = self._tokenizer.normalizer
-        return _as_decoded(normalizer.normalize_str, text) if normalizer else text
+        text = _without_prefix(normalizer.normalize_str, text) if normalizer else text
+        return text if self._keeps_space_sign else text.replace(SPACE, " ")
 
     def piece(self, token: int) -> str:
         return self._tokenizer.id_to_token(token) or ""
@@ -116,11 +118,10 @@ def fingerprint(encoder: SentencePieceEncoder | JsonEncoder) -> str:
     return hashlib.sha256(encoder.path.read_bytes()).hexdigest()
 
 
-def _as_decoded(normalize: Callable[[str], str], text: str) -> str:
-    """What encoding and decoding leave of a text at best: it is normalized; U+2581, which stands for the space, becomes
-    one; and a space that some tokenizers put in front goes again."""
+def _without_prefix(normalize: Callable[[str], str], text: str) -> str:
+    """A normalized text, without the space that some tokenizers put in front and take away in decoding."""
     put_in_front = len(normalize("x")) - 1
-    return normalize(text).replace(SPACE, " ")[put_in_front:]
+    return normalize(text)[put_in_front:]
 
 
 def _eos_token(directory: Path) -> str | None:

@@ -101,6 +101,26 @@ def test_a_broken_line_leaves_the_earlier_corpus(command, corpus, tokenizer_dir)
     assert {path.name: path.read_bytes() for path in corpus.parent.iterdir()} == before
 
 
+def test_bad_lines_up_to_a_limit(command, tokenizer_dir, tmp_path):
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"text": "one"}\n{"text": \n[]\n{"text": "two"}\n')
+    arguments = ("--input", broken, "--tokenizer", tokenizer_dir, "--output", tmp_path / "a", "--max_bad_lines")
+    failed = command("tokenize", *arguments, 1)
+    assert failed.stderr.startswith(f"error: {broken}:3: a JSON list") and "--max_bad_lines N" in failed.stderr
+    done = command("tokenize", *arguments, 2)
+    assert done.returncode == 0 and "2 documents, 2 bad lines left out" in done.stdout
+    reported = [line.split(": ")[:2] for line in done.stderr.splitlines()]
+    assert reported == [["left out", f"{broken}:2"], ["left out", f"{broken}:3"]]
+
+
+def test_text_from_stdin(tokenizer_dir, text, corpus, tmp_path):
+    arguments = ["--input", "-", "--tokenizer", tokenizer_dir, "--output", tmp_path / "piped", "--workers", "1"]
+    with open(text / "train.jsonl", "rb") as stdin:
+        program = [sys.executable, "-m", "data_tools.tokenize", *map(str, arguments)]
+        subprocess.run(program, cwd=ROOT, stdin=stdin, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    assert Path(f"{tmp_path}/piped.bin").read_bytes() == Path(f"{corpus}.bin").read_bytes()
+
+
 def test_only_empty_texts_make_no_corpus(tokenizer_dir, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
     with pytest.raises(DataError, match="a.jsonl: no text in them, 1 empty documents"):

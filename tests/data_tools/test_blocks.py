@@ -1,0 +1,183 @@
+"""Blocks of files: nothing lost, packed or not, and reading that goes on at any block's end."""
+
+import gzip
+import io
+import json
+import os
+import random
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from data_tools import blocks
+from data_tools.blocks import kind_of, read_blocks
+from data_tools.formats.errors import DataError
+from data_tools.sources import BadLine, documents, find_files, read_documents
+
+TEXTS = [f"text {i} " + "中文 é\n" * (i * 13 % 50) for i in range(80)] + ["", "x" * 5000]
+
+
+def jsonl(texts=TEXTS) -> bytes:
+    return b"".join(json.dumps({"text": text, "id": 1}, ensure_ascii=False).encode() + b"\n" for text in texts)
+
+
+def write_plain(path):
+    path.write_bytes(jsonl())
+
+
+def write_gzip(path):
+    half = len(jsonl()) // 2
+    path.write_bytes(gzip.compress(jsonl()[:half]) + gzip.compress(jsonl()[half:]))  # as `cat a.gz b.gz` makes
+
+
+def write_zstd(path):
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
+        file.write(jsonl())
+
+
+def write_parquet(path):
+    table = pyarrow.table({"id": range(len(TEXTS)), "text": TEXTS})
+    pyarrow.parquet.write_table(table, path, row_group_size=30)
+
+
+WRITERS = {"a.jsonl": write_plain, "a.jsonl.gz": write_gzip, "a.zst": write_zstd, "a.parquet": write_parquet}
+
+
+@pytest.fixture(params=WRITERS)
+def file(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 7)
+    WRITERS[request.param](tmp_path / request.param)
+    return str(tmp_path / request.param)
+
+
+def documents_of(found) -> list:
+    return [document for block in found for document in documents(block)]
+
+
+def texts_of(found) -> list[str]:
+    return [document.text for document in documents_of(found)]
+
+
+def test_all_texts_in_order(file):
+    assert texts_of(read_blocks([file])) == TEXTS
+    assert [document.line for document in read_documents([file])] == list(range(1, len(TEXTS) + 1))
+
+
+def test_sizes_are_those_of_the_stored_file(file):
+    found = list(read_blocks([file]))
+    assert len(found) > 5
+    assert sum(block.size for block in found) == os.path.getsize(file)
+
+
+def test_reading_goes_on_behind_any_block(file):
+    found = list(read_blocks([file, file]))
+    expected = documents_of(found)
+    for number, block in enumerate(found):
+        rest = documents_of(read_blocks([file, file], start=block.next))
+        assert rest == expected[len(documents_of(found[: number + 1])) :]
+
+
+def test_a_txt_is_one_document_of_any_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10)
+    (tmp_path / "a.txt").write_bytes("é\r\n".encode() * 50)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("two\nlines".encode()))
+    (tmp_path / "c.txt").write_bytes(b"")
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt.gz", "c.txt")]
+    found = list(read_blocks(files))
+    assert texts_of(found) == ["é\r\n" * 50, "two\nlines", ""]
+    assert [len(list(read_blocks(files, start=block.next))) for block in found] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lines_of_any_length_and_end(tmp_path, monkeypatch, seed):
+    source = random.Random(seed)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", source.randrange(1, 60))
+    full = [b'{"text": "' + b"x" * source.randrange(100) + b'"}\n' for _ in range(20)]
+    content = b"".join(source.choices([b"\n", b"\r\n", b" \n", *full], k=50))
+    content += source.choice([b"", b'{"text": "no line end"}'])
+    (tmp_path / "a.jsonl").write_bytes(content)
+    found = list(read_blocks([str(tmp_path / "a.jsonl")]))
+    assert b"".join(block.content for block in found) == content
+    expected = [json.loads(line)["text"] for line in content.split(b"\n") if line.strip()]
+    assert texts_of(found) == expected
+    numbers = [document.line for document in documents_of(found)]
+    assert numbers == [i for i, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def give(content: bytes):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return give
+
+
+def test_stdin_goes_on_only_with_the_same_text(stdin, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
+    stdin(jsonl())
+    found = list(read_blocks(["-"]))
+    assert texts_of(found) == TEXTS
+    place = found[3].next
+    stdin(jsonl())
+    rest = list(read_blocks(["-"], start=place))
+    assert (documents_of(rest), rest[-1].next) == (documents_of(found[4:]), found[-1].next)
+    for other in (jsonl().replace(b"text 1 ", b"text 2 "), jsonl()[: place.offset - 1]):
+        stdin(other)
+        with pytest.raises(DataError, match="stdin: not the text that was read before the interruption"):
+            list(read_blocks(["-"], start=place))
+
+
+def test_an_endless_line_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "LONGEST_LINE_BYTES", 3 << 20)
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n" + b"x" * (5 << 20))
+    with pytest.raises(DataError, match="a.jsonl:2: more than 3 MiB without an end"):
+        list(read_blocks([str(tmp_path / "a.jsonl")]))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.zst", "a.parquet"])
+def test_damaged_files_are_named(tmp_path, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    for content in (path.read_bytes()[:-300], b"nonsense" * 100):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name} cannot be read.*Copy or make it again"):
+            list(read_blocks([str(path)]))
+
+
+def test_parquet_without_texts(tmp_path):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1], "body": ["x"]}), path)
+    for key in ("text", "id"):
+        with pytest.raises(DataError, match=rf"no column of texts '{key}'; there are id \(int64\), body \(string\)"):
+            list(read_blocks([str(path)], key))
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a", None, "c"]}), path)
+    found = documents_of(read_blocks([str(path)]))
+    assert found[1] == BadLine(f"{path}:2: no text, the row is null. Mend or remove the row.")
+    assert [found[0].text, found[2].text] == ["a", "c"]
+
+
+def test_kinds():
+    names = ["-", "a.jsonl", "a.json.gz", "a.zst", "a.gz", "a.txt.zst", "a.parquet", "a.parquet.gz", "a.csv", "a"]
+    expected = ["lines"] * 5 + ["text", "parquet", None, None, None]
+    assert [kind_of(name) for name in names] == expected
+
+
+def test_files_of_folders_and_patterns(tmp_path):
+    for name in ("b.jsonl", "a.txt", "sub/c.parquet", "notes.md", "sub/d.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+
+    def found(*inputs):
+        return [str(file).removeprefix(f"{tmp_path}/") for file in find_files(inputs)]
+
+    assert found(tmp_path) == ["a.txt", "b.jsonl", "sub/c.parquet", "sub/d.gz"]
+    assert found(f"{tmp_path}/*.jsonl", f"{tmp_path}/**/*.gz") == ["b.jsonl", "sub/d.gz"]
+    with pytest.raises(DataError, match=r"notes\.md: unknown kind of file"):
+        found(tmp_path / "notes.md")
+    with pytest.raises(DataError, match=r"\*\.zst is not a file, and no folder or pattern with files"):
+        found(f"{tmp_path}/*.zst")
+    with pytest.raises(DataError, match="give it alone"):
+        found("-", tmp_path)

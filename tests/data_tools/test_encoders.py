@@ -1,0 +1,134 @@
+"""Ids equal those of the reference library for every input, through files and worker processes."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import sentencepiece
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from data_tools.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
+from data_tools.formats.errors import DataError
+from data_tools.formats.indexed import IndexedDataset
+from data_tools.tokenize import tokenize_files
+from data_tools.tokenizer import MODEL_NAME
+from data_tools.verify import compare_with_source
+
+ALPHABETS = (
+    "abc ABC \n\t  .,;:()[]{}_-=+0123456789",
+    "中文字符，和标点。数据训练模型",
+    "éñüßøáç ŁŚŻ ёйщ αβγ אבג ابج हिन्दी 한국어 ひらカナ",
+    "😀👨‍👩‍👧‍👦🇨🇳✅\u200d\ufe0f",
+    "".join(map(chr, range(32))) + "\x7f\x80\x9f\u2028\u2029\u200b\ufeff\u0301\u2581\ufffd\U0010ffff\ue000",
+)
+SPECIAL = ("<s>", "</s>", "<unk>", "<|endoftext|>", "<0x0A>", "▁▁", "  ", "\r\n", "\n\n\n")
+
+
+def fuzzed_texts(count: int, seed: int = 0) -> list[str]:
+    """Any characters in any order, and the awkward ones alone."""
+    source = random.Random(seed)
+    texts = [*SPECIAL, "", " ", "\n", "\x00", "a" * 3000, "中" * 3000, *"".join(ALPHABETS)]
+    for _ in range(count):
+        alphabet = source.choice((*ALPHABETS, "".join(ALPHABETS)))
+        pieces = ["".join(source.choices(alphabet, k=source.randrange(60))) for _ in range(source.randrange(1, 6))]
+        texts.append(source.choice(("", " ", source.choice(SPECIAL))).join(pieces))
+    for _ in range(count // 4):
+        codes = (source.randrange(0x110000) for _ in range(source.randrange(40)))
+        texts.append("".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000))
+    return texts
+
+
+@pytest.fixture(scope="session")
+def json_dir(tmp_path_factory, sources):
+    """A byte-level BPE as GPT-2 and Qwen2 have it, with a special token."""
+    directory = tmp_path_factory.mktemp("json")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(sources[:30], trainer)
+    tokenizer.enable_truncation(8)  # a saved one may have this: it must not cut documents
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text('{"eos_token": {"content": "<|endoftext|>"}}')
+    return directory
+
+
+def reference_ids(directory, kind: str, texts: list[str]) -> list[list[int]]:
+    """Text by text, with the library itself."""
+    if kind == "sentencepiece":
+        model = sentencepiece.SentencePieceProcessor(model_file=str(directory / MODEL_NAME))
+        return [model.encode(text) for text in texts]
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    tokenizer.no_truncation()
+    return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+@pytest.fixture(params=["sentencepiece", "json"])
+def tokenizer(request, tokenizer_dir, json_dir):
+    """(kind, directory)"""
+    return request.param, tokenizer_dir if request.param == "sentencepiece" else json_dir
+
+
+def check_ids(tokenizer, texts, tmp_path, workers: int) -> None:
+    kind, directory = tokenizer
+    file = tmp_path / "texts.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    tokenize_files([file], directory, tmp_path / "a", workers=workers)
+    corpus = IndexedDataset(tmp_path / "a")
+    expected = reference_ids(directory, kind, [text for text in texts if text])
+    eos = 2 if kind == "sentencepiece" else 0
+    assert [ids.tolist() for ids in corpus] == [[*ids, eos] for ids in expected]
+
+
+def test_ids_of_fuzzed_texts(tokenizer, tmp_path):
+    check_ids(tokenizer, fuzzed_texts(1500), tmp_path, workers=2)
+
+
+def test_decoding_gives_the_texts_back(tokenizer, tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text}) for text in fuzzed_texts(500, seed=1)))
+    tokenize_files([file], tokenizer[1], tmp_path / "a")
+    compare_with_source(IndexedDataset(tmp_path / "a"), tokenizer[1], [str(file)])
+
+
+@pytest.mark.long
+def test_ids_of_many_fuzzed_texts(tokenizer, tmp_path):
+    check_ids(tokenizer, fuzzed_texts(60_000, seed=2), tmp_path, workers=2)
+
+
+@pytest.mark.long
+def test_a_line_of_ten_megabytes(tokenizer, sources, tmp_path):
+    text = ("\n".join(sources) * 20)[: 10 << 20]
+    check_ids(tokenizer, ["before", text, "behind"], tmp_path, workers=2)
+
+
+def test_a_directory_with_both_takes_the_sentencepiece_model(tokenizer_dir, json_dir, tmp_path):
+    for file in (*tokenizer_dir.iterdir(), *json_dir.iterdir()):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert isinstance(load_encoder(tmp_path), SentencePieceEncoder)
+
+
+def test_what_a_tokenizer_json_says_of_itself(json_dir):
+    encoder = load_encoder(json_dir)
+    assert isinstance(encoder, JsonEncoder)
+    assert (encoder.vocab_size, encoder.eos_id, encoder.piece(0)) == (900, 0, "<|endoftext|>")
+    assert [ids.dtype for ids in encoder.encode(["a", ""])] == [np.int32] * 2
+
+
+def test_no_eos_known(json_dir, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes((json_dir / "tokenizer.json").read_bytes())
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(DataError, match="names no end-of-sequence token: add eos_token to tokenizer_config.json"):
+        tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a")
+    assert tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a", eos=False).documents == 1
+
+
+def test_damaged(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match="tokenizer.json is no tokenizer: "):
+        load_encoder(tmp_path)
