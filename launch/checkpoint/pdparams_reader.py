@@ -10,9 +10,9 @@ reading them. Whatever else a file holds is refused.
 
 import pickle
 from pathlib import Path
-from typing import BinaryIO
 
 from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.strict_pickle import Refused, StrictUnpickler
 from launch.errors import UserError
 
 # What paddle.save adds to a state dictionary: Paddle's own names of the parameters.
@@ -31,11 +31,6 @@ DTYPES = {
     "u1": "uint8",
     "b1": "bool",
 }
-OPCODES = (
-    "PROTO FRAME STOP MARK POP POP_MARK EMPTY_DICT SETITEM SETITEMS DICT EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE "
-    "TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINUNICODE SHORT_BINUNICODE "
-    "BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE GLOBAL STACK_GLOBAL REDUCE BUILD"
-).split()
 
 
 def read_pdparams(path: str | Path) -> dict[str, StoredTensor]:
@@ -47,7 +42,7 @@ def read_pdparams(path: str | Path) -> dict[str, StoredTensor]:
     with open(path, "rb") as file:
         try:
             state = _ArraysOnly(file).load()
-        except _Refused as refused:
+        except Refused as refused:
             raise UserError(f"{path}: refused: it holds {refused}, not only arrays. {HOW_TO_HAVE_ARRAYS}") from None
         except Exception:  # a damaged pickle fails in any way there is
             raise UserError(f"{path}: not a file of paddle.save, or damaged. Copy or download it again.") from None
@@ -66,10 +61,6 @@ def _stored(path: Path, name: str, value: object, size: int) -> StoredTensor:
     if tensor.nbytes != value.bytes.length or tensor.offset + tensor.nbytes > size:
         raise UserError(f"{path}: {name!r} has {value.bytes.length:,} bytes, its shape says {tensor.nbytes:,}.")
     return tensor
-
-
-class _Refused(Exception):
-    """Something in a pickle that is not an array."""
 
 
 class _Bytes:
@@ -123,17 +114,10 @@ STAND_INS = {
 }
 
 
-class _ArraysOnly(pickle._Unpickler):
-    """pickle's reader in Python, for OPCODES and STAND_INS alone; bytes are left where they are."""
+class _ArraysOnly(StrictUnpickler):
+    """Bytes are left where they are."""
 
-    def __init__(self, file: BinaryIO):
-        super().__init__(file)
-        self.file = file
-
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in STAND_INS:
-            raise _Refused(f"{module}.{name}")
-        return STAND_INS[module, name]
+    stand_ins = STAND_INS
 
     def _note_bytes(self, length_bytes: int) -> None:
         length = int.from_bytes(self.read(length_bytes), "little")
@@ -142,7 +126,7 @@ class _ArraysOnly(pickle._Unpickler):
         self.append(_Bytes(self.file.tell() - ahead, length))
         (frame if ahead else self.file).seek(length, 1)
 
-    dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in OPCODES}
+    dispatch = dict(StrictUnpickler.dispatch)
     dispatch[pickle.SHORT_BINBYTES[0]] = lambda self: self._note_bytes(1)
     dispatch[pickle.BINBYTES[0]] = lambda self: self._note_bytes(4)
     dispatch[pickle.BINBYTES8[0]] = lambda self: self._note_bytes(8)

@@ -6,6 +6,7 @@ Understood, in this order: safetensors and .pdparams, each as one file or as sev
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from launch.checkpoint.pdparams_reader import read_pdparams
@@ -30,14 +31,14 @@ def find_weights(directory: str | Path) -> dict[str, StoredTensor]:
     directory = Path(directory)
     for index, single in zip(INDEX_FILES, WEIGHT_FILES, strict=True):
         if (directory / index).is_file():
-            return _read_indexed(directory / index)
+            return read_indexed(directory / index, _read_file)
         if (directory / single).is_file():
             return _read_file(directory / single)
     raise UserError(_why_none(directory))
 
 
-def _read_indexed(index: Path) -> dict[str, StoredTensor]:
-    """The tensors of all files that an index lists, each from the file that it says."""
+def read_indexed(index: Path, read_file: Callable[[Path], dict[str, StoredTensor]]) -> dict[str, StoredTensor]:
+    """The tensors of all files that an index lists, each from the file that it says. Raises UserError."""
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
@@ -46,7 +47,7 @@ def _read_indexed(index: Path) -> dict[str, StoredTensor]:
     missing = [name for name in files if not (index.parent / name).is_file()]
     if missing:
         raise UserError(f"{index.parent}: {listed(missing)} missing, of {len(files)} files in {index.name}. Copy them.")
-    found = {name: _read_file(index.parent / name) for name in files}
+    found = {name: read_file(index.parent / name) for name in files}
     strays = [tensor for tensor, file in places.items() if tensor not in found[file]]
     if strays:
         raise UserError(f"{index}: {listed(strays)} not in the files it names. Copy all files of one model again.")
