@@ -1,0 +1,151 @@
+"""The commands of docs/multi-node.md and docs/ai-studio.md, on pretended machines."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from launch import preflight
+from launch.nodes.place import read_nodes
+from launch.preflight.flags import check_flags
+from launch.preflight.situation import Situation
+from launch.processes.flags import parse_flags
+from tests.devices.fake_nvml import FakeNvml, card
+from tests.recipes.machine import ROOT, Machine
+
+DOCUMENTS = ("multi-node", "ai-studio")
+RECIPES = {  # target -> name of its file below recipes/
+    line.split("\t")[0]: str(Path(line.split("\t")[1]).relative_to("recipes").with_suffix(""))
+    for line in subprocess.check_output(
+        ["awk", "-f", "launch/environment/list_recipes.awk", *sorted(map(str, Path("recipes").glob("*/*.sh")))],
+        cwd=ROOT,
+        text=True,
+    ).splitlines()
+}
+DISK = SimpleNamespace(total=10**13, used=0, free=10**13)
+# The heads of the table of single cards -> kinds of tests/devices/fake_nvml.py
+KINDS = {"24 GB (3090, 4090)": ("3090", "4090"), "32 GB (V100)": ("V100",), "40 GB (A100)": ("A100-40G",)}
+
+
+def read(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def code(name: str) -> list[str]:
+    """The lines of all blocks of code."""
+    return [line for block in re.findall(r"^```.*?\n(.*?)^```", read(name), re.M | re.S) for line in block.splitlines()]
+
+
+def make_commands() -> list[str]:
+    lines = [line.removeprefix("!") for name in DOCUMENTS for line in code(name)]
+    return [line for line in lines if line.startswith("make ") and re.search(r"(pretrain|finetune)", line)]
+
+
+def launcher_commands() -> list[str]:
+    return [line for name in DOCUMENTS for line in code(name) if line.startswith("python ")]
+
+
+def variables_of(words: str) -> dict[str, str]:
+    """{"GPUS": "1", "ARGS": "--seed 7"} for: GPUS=1 ARGS="--seed 7"."""
+    return dict(word.split("=", 1) for word in shlex.split(words))
+
+
+@pytest.mark.parametrize("command", make_commands())
+def test_make_command_can_be_printed(command, tmp_path):
+    """make X, print-X and rehearse-X: the target is there, the variables can be met, the flags are known."""
+    _, target, *words = shlex.split(command)
+    recipe = RECIPES[re.sub("^(print|rehearse)-", "", target)]
+    variables = dict(word.split("=", 1) for word in words)
+    variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
+    done = Machine(tmp_path).run(recipe, ACTION="print", **variables)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.split("\n\n")[0].replace("\\\n", " ").split(".py", 1)[1]
+    assert [finding for finding in check_flags("run_pretrain", parse_flags(shlex.split(first))) if not finding.ok] == []
+
+
+@pytest.mark.parametrize("command", launcher_commands())
+def test_launcher_command_is_right(command):
+    head, script, flags = re.fullmatch(r"python (.*?)(launch/\w+\.py) (.*)", command).groups()
+    assert (ROOT / script).is_file()
+    assert [finding for finding in check_flags(script, parse_flags(shlex.split(flags))) if not finding.ok] == []
+    options = parse_flags(shlex.split(head.removeprefix("-m paddle.distributed.launch")))
+    assert set(options) <= {"nnodes", "rank", "master", "host", "gpus"}
+
+
+def sbatch() -> str:
+    blocks = re.findall(r"^```bash\n(.*?)^```", read("multi-node"), re.M | re.S)
+    (script,) = [block for block in blocks if "#SBATCH" in block]
+    return script
+
+
+def test_the_batch_script_is_valid_shell():
+    assert subprocess.run(["bash", "-n"], input=sbatch(), capture_output=True, text=True).stderr == ""
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_what_srun_starts_takes_its_place(rank, tmp_path):
+    command = shlex.split(sbatch().splitlines()[-1])
+    slurm = {"SLURM_NNODES": "2", "SLURM_NODEID": rank, "SLURM_JOB_NODELIST": "localhost,gpu02", "SLURM_JOB_ID": "4711"}
+    recipe, *flags = command[command.index("bash") + 1 :]
+    machine = Machine(tmp_path)
+    done = machine.run(recipe.removeprefix("recipes/").removesuffix(".sh"), *flags, ACTION="print", **slurm)
+    assert f"# node {rank} ({'gpu02' if rank == '1' else 'localhost'}), this one\n" in done.stdout
+    assert " --nnodes 2 --rank 1 --master 127.0.0.1:24711 " in done.stdout
+
+
+def test_what_mpirun_starts_takes_its_place():
+    (line,) = [line for line in code("multi-node") if line.startswith("mpirun ")]
+    words = shlex.split(line)
+    master = words[words.index("-x") + 1].removeprefix("MASTER=")
+    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    assert read_nodes(told | {"MASTER": master}).rank == 1
+    assert words[words.index("bash") + 1].removeprefix("recipes/").removesuffix(".sh") in RECIPES.values()
+
+
+def single_cards() -> dict[str, dict[str, str]]:
+    """target -> head of the column -> variables, from the table of docs/ai-studio.md."""
+    lines = read("ai-studio").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| recipe |"))
+    heads = [cell.strip() for cell in lines[start].strip("|").split("|")][1:]
+    rows = {}
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        target, *cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        rows[target] = dict(zip(heads, cells, strict=True))
+    return rows
+
+
+def test_every_recipe_has_its_row():
+    assert set(single_cards()) == set(RECIPES)
+
+
+@pytest.mark.parametrize("target", sorted(set(single_cards()) - {"pretrain-tiny"}))
+@pytest.mark.parametrize("head", KINDS)
+def test_a_recipe_on_one_card_passes_the_checks(target, head, tmp_path, monkeypatch):
+    """All of preflight's lines are good for the printed command, on each kind of card; `driver` is about the Paddle
+    that is installed here."""
+    machine = Machine(tmp_path)
+    for name in ("train", "dev"):
+        (machine.folder / "data" / f"{name}.json").write_text('{"src": "2 + 2", "tgt": "4"}\n' * 200)
+    variables = variables_of(single_cards()[target][head])
+    printed = machine.print(RECIPES[target], **variables)
+    script = next(number for number, word in enumerate(printed) if word.endswith(".py"))
+    assert printed[printed.index("--gpus") + 1] == "0"
+    monkeypatch.chdir(machine.folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK)
+    for kind in KINDS[head]:
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([card(kind)]))
+        situation = Situation(
+            script=printed[script],
+            flags=parse_flags(printed[script + 1 :]),
+            devices=("0",),
+            gpu_memory_gb=int(variables.get("GPU_MEMORY_GB", "40")),
+        )
+        faults = [finding for finding in preflight.run(situation) if not finding.ok and finding.subject != "driver"]
+        assert faults == []
