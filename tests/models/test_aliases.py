@@ -140,6 +140,13 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(name, value, found
     assert finding.found.startswith("a flag of PaddleNLP 2.6: ") and found in finding.found
 
 
+def test_the_micro_batch_of_26_multiplies_the_accumulation():
+    flags, _ = todays_flags(
+        parse_flags("--pipeline_parallel_mirco_batch_size 2 --gradient_accumulation_steps 3".split())
+    )
+    assert flags == {"per_device_train_batch_size": ["2"], "gradient_accumulation_steps": ["12"]}  # 8 / 2 x 3
+
+
 def test_no_old_name_hides_a_flag_of_today():
     for script in ("run_pretrain", "finetune_generation"):
         hidden = {*RENAMED, *DROPPED, *REFUSED} & load_schema(script).keys()

@@ -1,0 +1,79 @@
+"""Write docs/flags.md: what does not go together, and what flags of PaddleNLP 2.6 are called today.
+
+    python -m launch.preflight.flag_docs
+
+Run it after a change of launch/preflight/rules or launch/models/aliases.py; a test fails until then.
+"""
+
+import re
+from pathlib import Path
+
+from launch.models.aliases import DROPPED, REFUSED, RENAMED
+from launch.preflight.rules import RULES, Rule, family
+from launch.preflight.rules.rule import ANNOUNCE
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
+VALUE = re.compile(r"\{run\.(?:flags\.|layout\.)?(\w+)(?:\[(\w+)\])?[^}]*\}")
+
+
+def render() -> str:
+    """The page. Rows of model families are left out: the table of families has them."""
+    rules = [rule for rule in RULES if rule not in family.RULES]
+    rows = [(f"`--{rule.flag}`", _plain(rule.found), _action(rule), rule.source) for rule in rules]
+    renamed = [(f"`--{old}`", f"`--{new}`") for old, new in RENAMED.items()]
+    left_out = [(f"`--{old}`", reason) for old, reason in DROPPED.items()]
+    refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
+    return f"""# Flags
+
+Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module lists all of them. This page is made by
+`python -m launch.preflight.flag_docs` from the tables that the checks use.
+
+## What does not go together
+
+Checked before every run, by recipe and by hand. A name in pointed brackets stands for the value that is found. A row
+without a fix is no fault: it is told, and the run starts. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
+"measured" was run on CPUs.
+
+{_table(("flag", "found", "what happens", "source"), rows)}
+
+## Names of PaddleNLP 2.6
+
+A flag of the 2.6 scripts is understood, with one line that names today's. `--tgt_length N` becomes `--max_length`,
+which counts question and answer together (`--src_length` + N), and `--pipeline_parallel_mirco_batch_size` (so it was
+spelt) becomes the micro batch, with the rest of the batch as accumulation.
+
+{_table(("2.6", "today"), renamed)}
+
+Left out:
+
+{_table(("2.6", "instead"), left_out)}
+
+Refused, unless they ask for nothing:
+
+{_table(("2.6", "asks for nothing", "why"), refused)}
+"""
+
+
+def _action(rule: Rule) -> str:
+    reason = _plain(rule.reason)
+    return f"told: {reason}" if rule.action == ANNOUNCE else f"refused: {reason}. Fix: {_plain(rule.fix)}"
+
+
+def _plain(text: str) -> str:
+    """{run.flags.max_steps} -> <max_steps>, {run.model[vocab_size]} -> <vocab_size>"""
+    return VALUE.sub(lambda match: f"<{match[2] or match[1]}>", text)
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Nothing in it is taken for the table's own sign, or for HTML."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"docs/{PAGE.name}: {len(RULES)} rows")

@@ -1,0 +1,11 @@
+"""docs/flags.md says what the tables say."""
+
+from launch.preflight.flag_docs import PAGE, render
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m launch.preflight.flag_docs"
+
+
+def test_no_placeholder_is_left():
+    assert "{run" not in render() and "&lt;stage&gt; with --pipeline_parallel_degree &lt;pipeline&gt;" in render()
