@@ -35,8 +35,9 @@ from launch.variables import check_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Variables that are another way to write a flag.
-FLAG_VARIABLES = {"MODEL": "model_name_or_path", "DATA": "input_dir", "OUTPUT": "output_dir"}
+# Variables that are another way to write a flag, and that of DATA for each shared module.
+FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
+DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def parse_recipe(argv: list[str]) -> Recipe:
 def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE) -> Run:
     """The recipe with the user's variables applied, on these nodes. Raises UserError where they cannot be met."""
     flags = dict(recipe.flags)
-    for variable, name in FLAG_VARIABLES.items():
+    for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if wishes.get(variable):
             flags |= {name: [wishes[variable]]}
     flags, notes = todays_flags(parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", ""))))

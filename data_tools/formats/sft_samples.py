@@ -42,6 +42,10 @@ class DialogueDataset:
             sum(one.dropped_turns for one in dialogues),
         )
 
+    @property
+    def largest_id(self) -> int:
+        return int(self._ids.max(initial=0))
+
     def __len__(self) -> int:
         return len(self._starts) - 1
 

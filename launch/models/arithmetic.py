@@ -1,6 +1,7 @@
 """Numbers that follow from a model's configuration alone: parameters, arithmetic per token, first loss."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from launch.models.parameters import (
@@ -68,6 +69,16 @@ class ModelShape:
         (sigma: the head's standard deviation) and the mean of ln sum exp exceeds ln V by half of that variance.
         """
         return math.log(self.vocab_size) + self.hidden_size * self.head_std**2 / 2
+
+
+def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
+    """Parameters of adapters of this rank: rank (inputs + outputs) for each linear layer.
+
+    layers: last parts of the names of the linear layers that have one, such as q_proj.
+    """
+    wanted = set(layers)
+    matrices = [one for one in parameters(config) if one.kind == LINEAR and one.name.split(".")[-2] in wanted]
+    return sum(rank * sum(one.shape) for one in matrices)
 
 
 def _head(tensors: list[Parameter]) -> Parameter:

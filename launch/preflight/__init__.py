@@ -37,6 +37,7 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.model import check_model, check_resume
     from launch.preflight.output import check_output
     from launch.preflight.port import check_meeting_point
+    from launch.preflight.sft_data import check_sft_data
     from launch.preflight.tokenizer import check_tokenizer
     from launch.preflight.weights import check_weights
 
@@ -49,8 +50,7 @@ def run(situation: Situation) -> list[Finding]:
         *check_model(flags),
         *check_weights(situation),
         *check_tokenizer(situation),
-        *check_data(flags),
-        *check_data_fit(situation),
+        *(check_sft_data(situation) if situation.finetunes else [*check_data(flags), *check_data_fit(situation)]),
         *check_output(flags),
         *check_disk(situation),
         *check_resume(flags),

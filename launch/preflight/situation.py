@@ -1,6 +1,7 @@
 """What is about to start, as the checks see it."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from launch.nodes.place import ONE_NODE, Nodes
 from launch.processes.flags import Flags
@@ -24,3 +25,8 @@ class Situation:
     gpu_memory_gb: int = 0
     processes: int = 1
     nodes: Nodes = ONE_NODE
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether the shared module reads dialogues, not token files."""
+        return Path(self.script).stem == "finetune_generation"

@@ -13,13 +13,15 @@ from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.models.named_configs import load_config
 from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
+from launch.rehearsal.dialogues import write_dialogues
 from launch.rehearsal.text import documents
 
 
 def make_materials(directory: Path, configuration: str) -> None:
-    """Make directory/model and directory/data, both or none, where they are not there.
+    """Make directory/model, data, pairs and chats, all or none, where they are not there.
 
-    model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir.
+    model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir; pairs, chats:
+    folders for --dataset_name_or_path.
     configuration: of the model, a name from launch/models/configs. For a process that has imported Paddle.
     """
     if directory.exists():
@@ -28,6 +30,7 @@ def make_materials(directory: Path, configuration: str) -> None:
     unfinished = Path(tempfile.mkdtemp(dir=directory.parent))
     try:
         _make_data(unfinished, load_config(configuration)["vocab_size"])
+        write_dialogues(unfinished)
         _make_model(unfinished, configuration)
         unfinished.rename(directory)
     except OSError:

@@ -24,6 +24,8 @@ SWITCHES = ("use_flash_attention", "use_fused_rms_norm")
 # flag -> (largest value in a rehearsal, why). Applied where the recipe states a larger value.
 LIMITED = {
     "max_seq_length": (SEQUENCE, "short samples"),
+    "max_length": (SEQUENCE, "short samples"),
+    "src_length": (SEQUENCE // 2, "short samples"),
     "max_steps": (STEPS, "a minute or so"),
     "decay_steps": (STEPS, "as max_steps"),
     "warmup_steps": (STEPS // 10, "as max_steps"),
@@ -43,19 +45,20 @@ class Change:
     reason: str
 
 
-def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Flags, list[Change]]:
+def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list[Change]]:
     """The flags of the rehearsal, and what was changed.
 
-    model, data: what stands in for the recipe's own; output: where the rehearsal writes.
+    materials: what stands in for the recipe's own model and data (launch/rehearsal/materials.py); output: where the
+    rehearsal writes.
     """
+    model = str(materials / "model")
     changes = [
         _always(flags, "device", "cpu", "no card is used"),
-        _always(flags, "model_name_or_path", str(model), "a tiny model of the same family"),
-        _always(flags, "tokenizer_name_or_path", str(model), "its tokenizer"),
-        _always(flags, "input_dir", str(data), "made-up text"),
+        _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
+        _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
+        *_data(flags, materials),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
-        _always(flags, "max_eval_samples", "32", "a short evaluation"),
     ]
     changes += [
         _always(flags, flag, value, reason)
@@ -73,6 +76,16 @@ def scale_down(flags: Flags, model: Path, data: Path, output: Path) -> tuple[Fla
         if flag in flags and int(_stated(flags, flag)) > limit
     ]
     return flags | {change.flag: [change.after] for change in changes}, changes
+
+
+def _data(flags: Flags, materials: Path) -> list[Change]:
+    if "dataset_name_or_path" in flags:
+        dialogues = "chats" if "chat_template" in flags else "pairs"
+        return [_always(flags, "dataset_name_or_path", str(materials / dialogues), "made-up dialogues")]
+    return [
+        _always(flags, "input_dir", str(materials / "data"), "made-up text"),
+        _always(flags, "max_eval_samples", "32", "a short evaluation"),
+    ]
 
 
 def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:

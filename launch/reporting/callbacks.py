@@ -39,9 +39,11 @@ def format_step(record: dict, max_steps: int) -> str:
 
 
 def format_evaluation(metrics: dict) -> str:
+    """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted."""
+    accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
     return (
         f"eval at step {metrics['global_step']}  loss {metrics['eval_loss']:.4f}"
-        f"  perplexity {metrics['eval_perplexity']:,.2f}  on {metrics['eval_tokens']:,} tokens"
+        f"  perplexity {metrics['eval_perplexity']:,.2f}{accuracy}  on {metrics['eval_tokens']:,} tokens"
     )
 
 

@@ -15,7 +15,7 @@ from launch.errors import UserError
 from launch.models.named_configs import load_config
 from launch.preflight import cards, disk, gates
 from launch.preflight.rules import RULES, Rule, family, finetuning
-from tests.corpora import write_corpus
+from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml, card
 from tests.preflight.recipe_findings import recipe_findings
 from tests.recipes.test_rendered import RECIPES, name
@@ -392,6 +392,7 @@ def machine(monkeypatch, tmp_path):
     for corpus in ("data/corpus", "build/demo/data/corpus"):
         (tmp_path / corpus).parent.mkdir(parents=True)
         write_corpus(tmp_path / corpus)
+    write_dialogues(tmp_path / "data")
     monkeypatch.setattr(disk, "free_bytes", lambda directory: 10**12)
 
     def make(here, files=()):

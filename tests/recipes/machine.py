@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.corpora import write_corpus
+from tests.corpora import write_corpus, write_dialogues
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_LAUNCHER = ROOT / "tests" / "processes" / "fake_launcher.py"
@@ -48,7 +48,7 @@ WISHES = """
 
 class Machine:
     """cards: how many, of a kind of tests/devices/fake_nvml.py. `folder` is where recipes run; it holds a corpus,
-    data/corpus."""
+    data/corpus, and dialogues, data/train.json and data/dev.json."""
 
     def __init__(self, tmp_path: Path, cards: int = 0, kind: str = "A100"):
         self.folder = tmp_path / "work"
@@ -63,6 +63,7 @@ class Machine:
         (self.stubs / "paddle" / "distributed" / "launch.py").write_text(FAKE_LAUNCHER.read_text())
         (self.folder / "data").mkdir(parents=True)
         write_corpus(self.folder / "data" / "corpus")
+        write_dialogues(self.folder / "data")
 
     def command(self, recipe: str, *flags: str) -> list[str]:
         return ["bash", str(ROOT / "recipes" / f"{recipe}.sh"), *flags]

@@ -1,5 +1,6 @@
 """Every recipe: its printed command against its own lines, and that it is valid shell."""
 
+import math
 import os
 import re
 import shlex
@@ -8,12 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from launch.models.arithmetic import ModelShape, lora_parameters
+from launch.models.families import family_of_config
 from launch.models.layout import Layout
+from launch.models.named_configs import load_config
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, Machine
 
 RECIPES = sorted((ROOT / "recipes").glob("*/*.sh"))
+
+
+def script(recipe: Path) -> str:
+    """The shared module that a recipe runs."""
+    return re.search(r"^run (\S+)", recipe.read_text(), re.MULTILINE)[1]
+
+
+PRETRAINING = [recipe for recipe in RECIPES if script(recipe).endswith("run_pretrain.py")]
+FINE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith("finetune_generation.py")]
 
 
 def name(recipe: Path) -> str:
@@ -46,7 +59,7 @@ def test_command_has_each_line_of_the_recipe_and_nothing_else(recipe, tmp_path):
 
 
 def test_flags_are_known_and_their_values_allowed(recipe):
-    findings = check_flags("launch/run_pretrain.py", stated_flags(recipe))
+    findings = check_flags(script(recipe), stated_flags(recipe))
     assert [finding for finding in findings if not finding.ok] == []
 
 
@@ -55,18 +68,50 @@ def test_is_valid_and_executable_shell(recipe):
     assert os.access(recipe, os.X_OK)
 
 
+def samples_of_a_step(recipe: Path) -> tuple[int, int, int]:
+    """(data ranks, micro batch, accumulation)"""
+    flags = stated_flags(recipe)
+    need = dict(re.findall(r"\b(GPUS|PROCESSES)=(\d+)", recipe.read_text()))
+    data_ranks = Layout.from_flags(flags, int(need["GPUS"]) or int(need["PROCESSES"])).data_ranks
+    return data_ranks, int(flags["per_device_train_batch_size"][0]), int(flags["gradient_accumulation_steps"][0])
+
+
+@pytest.mark.parametrize("recipe", PRETRAINING, ids=name)
 def test_header_tells_the_tokens_of_a_step(recipe):
     """data ranks x micro batch x accumulation x sequence length."""
     text = recipe.read_text()
     flags = stated_flags(recipe)
-    need = dict(re.findall(r"\b(GPUS|PROCESSES)=(\d+)", text))
-    tokens = Layout.from_flags(flags, int(need["GPUS"]) or int(need["PROCESSES"])).data_ranks
-    for flag in ("per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length"):
-        tokens *= int(flags[flag][0])
+    tokens = math.prod(samples_of_a_step(recipe)) * int(flags["max_seq_length"][0])
     header = re.search(r"^# Tokens .* = ([\d,]+) a step, ([\d.]+) M in ([\d,]+) steps", text, re.MULTILINE)
     step, total, steps = (word.replace(",", "") for word in header.groups())
     assert (int(step), steps) == (tokens, flags["max_steps"][0])
     assert total == f"{tokens * int(steps) / 1e6:.3g}"
+
+
+@pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
+def test_header_tells_the_samples_of_a_step(recipe):
+    ranks, micro_batch, accumulation = samples_of_a_step(recipe)
+    ranks_in_words = f"{ranks} data rank{'s' if ranks > 1 else ''}"
+    step = ranks * micro_batch * accumulation
+    batch = f"# Batch      {ranks_in_words} x {micro_batch} samples x {accumulation} accumulation = {step} a step"
+    assert batch in recipe.read_text().splitlines()
+
+
+@pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
+def test_fine_tuning_has_the_lengths_of_the_2_6_scripts(recipe):
+    """--src_length 128 --tgt_length 160, by today's flags."""
+    flags = stated_flags(recipe)
+    assert (flags["src_length"], flags["max_length"]) == (["128"], [str(128 + 160)])
+
+
+def test_lora_header_tells_what_is_trained_and_left():
+    [recipe] = [recipe for recipe in FINE_TUNING if name(recipe) == "llama-7b/lora"]
+    config = load_config("llama-7b")
+    trained = lora_parameters(config, family_of_config(config).linear_layers, rank=8)
+    whole = ModelShape.from_config(config).parameters
+    text = recipe.read_text()
+    assert f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters" in text
+    assert f"the adapter alone, {4 * trained / 1e6:.0f} MB" in text
 
 
 def test_llama_7b_command_can_be_pasted(tmp_path):

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from launch.rehearsal.scale_down import describe, scale_down
 from tests.recipes.test_rendered import RECIPES, stated_flags
 
-MODEL, DATA, OUTPUT = Path("/m/model"), Path("/m/data"), Path("/m/output")
+MATERIALS, OUTPUT = Path("/m"), Path("/m/output")
 STAND_INS = {
     "device": ["cpu"],
     "model_name_or_path": ["/m/model"],
@@ -17,15 +19,18 @@ STAND_INS = {
 }
 
 
-def changed(flags: dict) -> dict:
+OF_DIALOGUES = {name: words for name, words in STAND_INS.items() if name not in ("input_dir", "max_eval_samples")}
+
+
+def changed(flags: dict, stand_ins: dict = STAND_INS) -> dict:
     """What scale_down changes beside the stand-ins."""
-    after, changes = scale_down(flags, MODEL, DATA, OUTPUT)
-    assert {name: after[name] for name in STAND_INS} == STAND_INS
+    after, changes = scale_down(flags, MATERIALS, OUTPUT)
+    assert {name: after[name] for name in stand_ins} == stand_ins
     assert {change.flag for change in changes} == {
         name for name, words in after.items() if words != flags.get(name)
     }
     return {
-        name: words[0] for name, words in after.items() if name not in STAND_INS and flags.get(name) != words
+        name: words[0] for name, words in after.items() if name not in stand_ins and flags.get(name) != words
     }
 
 
@@ -36,6 +41,21 @@ def test_llama_7b_keeps_its_layout():
         "dataloader_num_workers": "0",
         "max_seq_length": "128",
         "max_steps": "20",
+        "save_steps": "10",
+        "eval_steps": "10",
+        "logging_steps": "1",
+    }
+
+
+@pytest.mark.parametrize(("stem", "dialogues"), [("finetune", "pairs"), ("instruct", "chats"), ("lora", "pairs")])
+def test_fine_tuning_keeps_its_layout_and_epochs(stem, dialogues):
+    recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == stem)
+    assert changed(stated_flags(recipe), OF_DIALOGUES | {"dataset_name_or_path": [f"/m/{dialogues}"]}) == {
+        "fp16": "0",
+        "dataloader_num_workers": "0",
+        "src_length": "64",
+        "max_length": "128",
+        "warmup_steps": "2",
         "save_steps": "10",
         "eval_steps": "10",
         "logging_steps": "1",
@@ -56,7 +76,7 @@ def test_what_is_required_of_a_card_is_not_required_of_the_cpu():
 
 
 def test_every_change_is_told_with_its_reason():
-    _, changes = scale_down({"max_steps": ["10000"], "fp16": ["1"]}, MODEL, DATA, OUTPUT)
+    _, changes = scale_down({"max_steps": ["10000"], "fp16": ["1"]}, MATERIALS, OUTPUT)
     lines = describe(changes).splitlines()
     assert "  --fp16 1 -> 0  (fp32: the CPU has no kernels in half precision)" in lines
     assert "  --max_steps 10000 -> 20  (a minute or so)" in lines

@@ -1,0 +1,63 @@
+"""Adapters on disk: their weights in safetensors and their configuration, nothing of the model they belong to.
+
+paddlenlp's LoRAModel.from_pretrained reads such a directory in every layout: tensors are whole, under the names that
+they have in a model on one process, in float32. Each pipeline stage writes a file of its own; an index says which
+holds what.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+from paddlenlp.peft import LoRAModel
+from safetensors.numpy import load_file, save
+
+from data_tools.formats.atomic import written_aside
+
+INDEX = "peft_model.safetensors.index.json"
+
+
+def save_adapter(lora: LoRAModel, directory: Path | str, training_args) -> None:
+    """Write the adapter; to be called by all ranks.
+
+    Raises DataError where it cannot be written, RuntimeError where it reads back differently.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    stages = max(training_args.pipeline_parallel_degree, 1)
+    tensors = whole_tensors(lora)
+    file = directory / f"peft_model-{training_args.pipeline_parallel_rank + 1:05d}-of-{stages:05d}.safetensors"
+    if training_args.tensor_parallel_rank == training_args.dataset_rank == 0:
+        with written_aside(file) as aside:
+            aside.write(save(tensors, metadata={"format": "np"}))
+        _compare(file, tensors)
+    files = [{name: file.name for name in tensors}]
+    if stages > 1:
+        paddle.distributed.all_gather_object(files, files.pop())
+    if training_args.process_index == 0:
+        weight_map = {name: file for part in files for name, file in part.items()}
+        index = {"metadata": {}, "weight_map": dict(sorted(weight_map.items()))}
+        (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        lora.lora_config.save_pretrained(str(directory))
+
+
+def whole_tensors(lora: LoRAModel) -> dict[str, np.ndarray]:
+    """The trained tensors of this rank's stage, those that tensor parallelism divides put together."""
+    tensors = {}
+    for name, parameter in lora.get_trainable_state_dict().items():
+        if lora.model.config.tensor_parallel_degree > 1 and parameter.is_distributed:
+            parts = []
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            paddle.distributed.all_gather(parts, parameter.detach(), group=group)
+            parameter = paddle.concat(parts, axis=parameter.split_axis)
+        tensors[name] = parameter.astype("float32").numpy()
+    return tensors
+
+
+def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:
+    stored = load_file(file)
+    different = [name for name in tensors if not np.array_equal(stored.get(name), tensors[name])]
+    if different or stored.keys() != tensors.keys():
+        raise RuntimeError(f"{file} does not hold what was trained: {', '.join(different) or 'other names'}")

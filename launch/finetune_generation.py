@@ -1,0 +1,70 @@
+"""Fine-tune a causal language model on questions and answers, in full or by LoRA: build, train, evaluate.
+
+    python -m paddle.distributed.launch --gpus 0,1,2,3 launch/finetune_generation.py \
+        --model_name_or_path facebook/llama-7b --dataset_name_or_path ./data --output_dir ./checkpoints/llama-7b-ft \
+        --tensor_parallel_degree 4 --fp16 1 --fp16_opt_level O2 --num_train_epochs 1 --do_train 1 --do_eval 1
+
+With `--lora 1` one card is enough: `python launch/finetune_generation.py ...`. On a CPU: `--device cpu`, several
+processes by `-m paddle.distributed.launch --nproc_per_node 2 --backend gloo`. Every flag: --help. Ready recipes:
+recipes/. Data: docs/finetune.md.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.entry import prepare_process
+from launch.guard import guarded
+
+
+def main(argv: list[str]) -> None:
+    started = time.time()
+    process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
+
+    from launch.reporting.announce import announce
+    from launch.training.arguments import parse_finetune
+    from launch.training.decisions import decide
+    from launch.training.device import set_device
+    from launch.training.finetuning import build_trainer
+    from launch.training.finish import finish
+    from launch.training.model import build_config, build_model, load_tokenizer, speed_up
+    from launch.training.network import measure_network
+    from launch.training.output import open_output
+    from launch.training.ranks import check_world
+    from launch.training.sft_data import open_dialogues, require_tokenizer
+
+    # Build
+    model_args, adapter_args, data_args, training_args = parse_finetune(argv)
+    check_world()
+    set_device(training_args.device)
+    process_lines += measure_network()
+    open_output(training_args)
+    decisions = decide(model_args, training_args)
+    config = build_config(model_args, data_args.max_length, training_args, decisions)
+    tokenizer = require_tokenizer(load_tokenizer(model_args))
+    data = open_dialogues(data_args, training_args, tokenizer, config)
+    model = build_model(config, model_args, training_args)
+    process_lines += speed_up(model, training_args)
+    if adapter_args.lora:
+        from launch.adapters.lora import add_lora, describe
+
+        model = add_lora(model, model_args, adapter_args, training_args.seed)
+        process_lines.append(describe(model))
+    trainer = build_trainer(model, tokenizer, data, data_args, training_args)
+    announce([*process_lines, *data.lines], decisions, trainer)
+
+    # Train
+    if training_args.do_train:
+        trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+        trainer.save_result()
+
+    # Evaluate
+    evaluation = trainer.final_evaluation() if training_args.do_eval else None
+    finish([model_args, adapter_args, data_args, training_args], trainer, evaluation, started)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

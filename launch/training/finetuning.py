@@ -1,0 +1,129 @@
+"""A fine-tuning run: samples of different lengths, whose answers alone count, each token the same."""
+
+import copy
+import math
+
+import numpy as np
+from paddlenlp.peft import LoRAModel
+
+from launch.adapters.save import save_adapter
+from launch.models.arithmetic import ModelShape
+from launch.reporting.callbacks import REPORTS
+from launch.reporting.throughput import Throughput
+from launch.training.device import device_peak_flops
+from launch.training.model import compute_dtype
+from launch.training.pipeline_loss import IGNORED
+from launch.training.ranks import rank, total
+from launch.training.sft_data import Collator
+from launch.training.token_loss import TokenLoss
+from launch.training.trainer import RunTrainer, sample_stream
+
+
+class FinetuneTrainer(RunTrainer):
+    """epochs_asked: how often --num_train_epochs wants to read each sample; 1 where --max_steps decides."""
+
+    def __init__(self, epochs_asked: float, **kwargs):
+        super().__init__(**kwargs)
+        self.epochs_asked = epochs_asked
+        self.padding = {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)}
+        self._tokens_until = [0]
+        self.token_loss = TokenLoss(self.model.config.vocab_size)
+        if self.args.pipeline_parallel_degree > 1:
+            layers = self.model.model if isinstance(self.model, LoRAModel) else self.model
+            layers._loss_fn = [self.token_loss]
+
+    @property
+    def step_text(self) -> str:
+        """What a step is, to tell."""
+        mean = self.train_dataset.tokens.mean() * self.args.global_batch
+        return f"{self.args.global_batch} samples (about {mean:,.0f} tokens)"
+
+    def tokens_until(self, step: int) -> int:
+        known = self._tokens_until
+        while len(known) <= step:
+            samples = self.stream.samples_of_step(len(known) - 1)
+            known.append(known[-1] + int(self.train_dataset.tokens[samples].sum()))
+        return known[step]
+
+    # ---- loss
+
+    def training_step(self, model, inputs):
+        samples = self.stream.samples_of_step(self.state.global_step)
+        micro_batches = self.args.gradient_accumulation_steps * self.args.dataset_world_size
+        self.token_loss.divisor = int(self.train_dataset.counted[samples].sum()) / micro_batches
+        return super().training_step(model, inputs)
+
+    def compute_loss(self, model, inputs, return_outputs: bool = False):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs
+        loss = self.token_loss(logits, labels)
+        return (loss, (loss, logits)) if return_outputs else loss
+
+    # ---- evaluation
+
+    def batch_sums(self, model, inputs: dict) -> list[float]:
+        """(loss, tokens, tokens whose most likely id was right)"""
+        args, counted = self.args, int((inputs["labels"] != IGNORED).sum())
+        self.token_loss.divisor, self.token_loss.counts_correct = 1.0, True
+        self.token_loss.reset()
+        loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+        self.token_loss.counts_correct = False
+        if args.pipeline_parallel_degree > 1:  # the mean over micro batches; the last stage alone has seen the logits
+            return [
+                float(loss) * args.gradient_accumulation_steps,
+                counted,
+                self.token_loss.correct * args.pipeline_parallel_degree,
+            ]
+        return [float(loss), counted, self.token_loss.correct]
+
+    def metrics_of(self, sums: list[float]) -> dict:
+        return super().metrics_of(sums) | {"accuracy": sums[2] / sums[1]}
+
+    # ---- result
+
+    def save_result(self) -> None:
+        """Write what was trained, for use, and its tokenizer: the adapter alone or the whole model."""
+        if not isinstance(self.model, LoRAModel):
+            self.save_model()
+            return
+        save_adapter(self.model, self.args.output_dir, self.args)
+        if rank() == 0:
+            self.tokenizer.save_pretrained(self.args.output_dir)
+
+
+def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneTrainer:
+    """The Trainer of a fine-tuning run with its reports."""
+    args = copy.copy(training_args)  # with the steps that the data make of --num_train_epochs
+    stream, epochs_asked, lengths = None, 1.0, data.dev.tokens if data.dev else None
+    if data.train:
+        end = None
+        lengths = data.train.tokens
+        if args.max_steps <= 0:
+            epochs_asked = args.num_train_epochs
+            end = math.ceil(epochs_asked * len(data.train))
+            args.max_steps = math.ceil(end / args.global_batch)
+        stream = sample_stream(args, len(data.train), args.max_steps, end)
+    throughput = Throughput(
+        shape=ModelShape.from_config(model.config.to_dict()),
+        sequence_length=float(np.mean(lengths)),
+        peak_flops=total(device_peak_flops(compute_dtype(args))),
+        frozen=isinstance(model, LoRAModel),
+    )
+    return FinetuneTrainer(
+        epochs_asked=epochs_asked,
+        throughput=throughput,
+        stream=stream,
+        reports=[report() for report in REPORTS],
+        data_collator=Collator(pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None),
+        model=model,
+        args=args,
+        tokenizer=tokenizer,
+        train_dataset=data.train,
+        eval_dataset=data.dev,
+    )
+
+
+def pad_id(tokenizer) -> int:
+    """An id to fill batches with; nothing depends on which."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id

@@ -1,0 +1,101 @@
+"""From the data flags to the samples of fine-tuning."""
+
+import numpy as np
+
+from data_tools.formats.chat_template import ChatTemplate, load_template
+from data_tools.formats.encoding import Encoding
+from data_tools.sft import Columns, Datasets, encode_survey, survey
+from launch.errors import UserError
+from launch.models.chat import template_file
+from launch.training.pipeline_loss import IGNORED
+from launch.training.ranks import first_on_rank_zero
+
+
+def require_tokenizer(tokenizer):
+    """Raises UserError where there is none."""
+    if tokenizer is None:
+        raise UserError("the model comes without a tokenizer: --tokenizer_name_or_path names the one it was made with.")
+    return tokenizer
+
+
+def open_dialogues(data_args, training_args, tokenizer, config) -> Datasets:
+    """Read and encode all dialogues, on rank 0 first.
+
+    Raises UserError when files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
+    """
+    wanted = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
+    columns = Columns(data_args.prompt_column, data_args.response_column)
+
+    def encoding_of(chat: bool) -> Encoding:
+        return _encoding(data_args, tokenizer, _template(data_args, config, chat))
+
+    def open_all() -> Datasets:
+        named = " ".join(data_args.dataset_name_or_path)
+        found = survey(named, tuple(wanted), columns, data_args.max_broken_rows)
+        datasets = encode_survey(found, encoding_of)
+        _check_vocabulary(datasets, config.vocab_size)
+        return datasets
+
+    return first_on_rank_zero(open_all)
+
+
+def _template(data_args, config, chat: bool) -> ChatTemplate | None:
+    """The template that the flags name, or for chats that of the model's family."""
+    if data_args.chat_template is None and not chat:
+        return None
+    return load_template(template_file(data_args.chat_template, config.to_dict()))
+
+
+def _encoding(data_args, tokenizer, template: ChatTemplate | None) -> Encoding:
+    """How this tokenizer's ids stand for text."""
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)["input_ids"]
+
+    return Encoding(
+        template=template,
+        encode=encode,
+        begin=_begin(tokenizer, encode),
+        eos=tokenizer.eos_token_id,
+        src_length=data_args.src_length,
+        max_length=data_args.max_length,
+    )
+
+
+def _begin(tokenizer, encode) -> tuple[int, ...]:
+    """The special tokens that the tokenizer puts before a text."""
+    plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
+    return tuple(full[: -len(plain)]) if full[-len(plain) :] == plain else ()
+
+
+def _check_vocabulary(datasets: Datasets, vocab_size: int) -> None:
+    for dataset in (datasets.train, datasets.dev):
+        if dataset is not None and dataset.largest_id >= vocab_size:
+            raise UserError(
+                f"the tokenizer makes id {dataset.largest_id}, but the model has {vocab_size} ids, 0 to "
+                f"{vocab_size - 1}: --tokenizer_name_or_path names another model's."
+            )
+
+
+class Collator:
+    """Samples of different lengths to one batch, padded on the right: {"input_ids", "labels"}, int64 [batch, length].
+
+    Under causal attention no token sees what is to its right, so padding needs no mask.
+
+    pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's.
+    """
+
+    def __init__(self, pad: int, length: int | None):
+        self.values = {"input_ids": pad, "labels": IGNORED}
+        self.length = length
+
+    def __call__(self, samples: list[dict]) -> dict:
+        length = self.length or max(len(sample["labels"]) for sample in samples)
+        return {
+            key: np.stack([_padded(sample[key], length, value) for sample in samples])
+            for key, value in self.values.items()
+        }
+
+
+def _padded(ids: np.ndarray, length: int, value: int) -> np.ndarray:
+    return np.pad(ids, (0, length - len(ids)), constant_values=value)
