@@ -141,6 +141,7 @@ FAMILIES = {
                 "chatglm_v2_flash_layout",
                 "chatglm_v2_split",
                 "chatglm_v2_sequence_length",
+                "chatglm_v2_pipeline_names",
                 "chatglm_v2_pipe_positions",
             ),
         ),
