@@ -28,7 +28,7 @@ def check_disk(situation: Situation) -> list[Finding]:
     except UserError:
         return []
     half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16)
-    model, checkpoint = parameters * (2 if half else 4), parameters * _bytes_each(values, half)
+    model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
     kept = checkpoints_at_once(values)
     needed = model + kept * checkpoint
     free = free_bytes(values.output_dir)
@@ -36,7 +36,7 @@ def check_disk(situation: Situation) -> list[Finding]:
     found = f"{needed / GB:,.1f} GB needed ({parts}), {free / GB:,.0f} GB free at {values.output_dir}"
     if needed <= free:
         return [Finding(True, "disk", found)]
-    each = f"a checkpoint is {parameters / GB:,.2f} billion parameters x {_bytes_each(values, half)} bytes"
+    each = f"a checkpoint is {parameters / GB:,.2f} billion parameters x {bytes_each(values, half)} bytes"
     return [Finding(False, "disk", f"{found}; {each} ({_parts(values, half)})", _fix(kept))]
 
 
@@ -53,7 +53,8 @@ def checkpoints_at_once(values: FlagValues) -> int:
     return min(saves, limit + 1) if limit else saves
 
 
-def _bytes_each(values: FlagValues, half: bool) -> int:
+def bytes_each(values: FlagValues, half: bool) -> int:
+    """Of a parameter in a checkpoint. half: weights in half precision."""
     state = 0 if values.ignore_save_lr_and_optim else MOMENTS + (MASTER if half else 0)
     return (2 if half else 4) + state
 

@@ -32,8 +32,12 @@ def save_models(root: str, names: list[str]) -> None:
 
 
 def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "float32") -> dict[str, list[str]]:
-    """Load each model by load_model and by from_pretrained: this rank's parameters, all of them equal to the bit."""
+    """Load each model by load_model and by from_pretrained: this rank's parameters, all of them equal to the bit.
+
+    load_model draws no random number on the way: parameters do not have values before they have their own.
+    """
     import numpy as np
+    import paddle
 
     from launch.checkpoint.read import load_model
 
@@ -44,7 +48,11 @@ def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "
         model_class, config = prepare(directory, arguments)
         upstream = model_class.from_pretrained(directory, config=config, dtype=dtype)
         expected = {key: tensor.numpy().copy() for key, tensor in upstream.state_dict().items()}
+        paddle.seed(11)
+        first_draw = paddle.rand([4]).numpy()
+        paddle.seed(11)
         model = load_model(*prepare(directory, arguments), dtype, directory)
+        assert np.array_equal(paddle.rand([4]).numpy(), first_draw), name
         found = model.state_dict()
         assert list(found) == list(expected), name
         for key, tensor in found.items():

@@ -51,7 +51,7 @@ def test_samples_of_a_step_are_those_of_all_data_ranks(corpus):
 def test_a_blend_ends_where_its_first_corpus_is_used_up(corpus, tmp_path):
     write_corpus(tmp_path / "other", documents=80, tokens=100)  # 64 train: 199 samples
     # of 99 at three quarters: 132 in all; of 199 at a quarter: 796
-    assert told(0.75, corpus, 0.25, tmp_path / "other")["samples"][1] == "40 needed for 10 steps of 4, 132 there"
+    assert told(3, corpus, 1, tmp_path / "other")["samples"][1] == "40 needed for 10 steps of 4, 132 there"
     assert told(tmp_path)["samples"][1] == "40 needed for 10 steps of 4, 298 there"
 
 
@@ -102,6 +102,8 @@ def test_what_a_sample_cannot_see_the_summary_tells_and_training_reads(hidden):
         check_vocabulary(corpus, 1024)
     write_summary(hidden, {})
     assert told(hidden)["ids"] == (False, f"{hidden}.bin: token id 5,000, the model has the ids 0 to 1,023")
+    with pytest.raises(ValueError, match="token id 5000 in document 0"):
+        check_vocabulary(corpus, 1024)
 
 
 def test_a_summary_is_believed_without_reading_the_tokens(corpus, monkeypatch):
