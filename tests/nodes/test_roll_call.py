@@ -83,7 +83,7 @@ def test_two_nodes_with_one_number(meeting):
 
 
 def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
-    """A browser, and a node that connected and went away before all were there."""
+    """A browser, a node of another version of this protocol, and one that went away before all were there."""
     host, port = meeting.address.split(":")
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(hold, meeting, member(0))
@@ -99,13 +99,15 @@ def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
 
         wait_for(connect)
         connected[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
-        gone = socket.create_connection((host, int(port)))
-        greeting = b'{"protocol": "paddle-llm-recipes roll call 1", "index": 1, "count": 3, "facts": {}, '
-        gone.sendall(greeting + b'"address": "", "interface": ""}\n')
+        greeting = b'{"protocol": "paddle-llm-recipes roll call %d", "index": 1, "count": 3, "facts": {}, '
+        other, gone = (socket.create_connection((host, int(port))) for _ in range(2))
+        other.sendall(greeting % 2 + b'"address": "", "interface": ""}\n')
+        gone.sendall(greeting % 1 + b'"address": "", "interface": ""}\n')
         gone.close()
         others = [threads.submit(hold, meeting, member(index)) for index in (1, 2)]
         assert [call.result() for call in (first, *others)] == [[[0, 1, 2]]] * 3
         connected[0].close()
+        other.close()
 
 
 def test_a_port_in_use_is_told(meeting):
