@@ -1,0 +1,43 @@
+"""Make a Hugging Face model directory ours: names, layout of matrices, configuration, tokenizer.
+
+    python launch/import_weights.py ~/Llama-2-7b-hf ./models/llama-2-7b
+
+Reads safetensors or .bin files, one or several; .bin without torch and without running what a pickle may hold. Weights
+keep their dtype, unless --dtype. They pass through memory piece by piece. The new directory is there when it is whole.
+Families: docs/families.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.guard import guarded
+from launch.weights.importing import import_directory
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    source = args.source.expanduser()
+    target = (args.target or Path("models") / source.resolve().name).expanduser()
+    imported = import_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
+    print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
+    print(imported.tokenizer)
+    print(f"use it: --model_name_or_path {target}, or MODEL={target}")
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="import_weights.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, help="directory of a Hugging Face model, with its config.json")
+    parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
+    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Weights of other libraries made ours: Hugging Face directories in. No Paddle, no torch."""

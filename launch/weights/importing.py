@@ -1,0 +1,71 @@
+"""A Hugging Face model directory to one of ours: whole, or not at all."""
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools.progress import progress
+from launch.errors import UserError
+from launch.models.families import Family, family_of_config
+from launch.weights.configuration import has_unit_head, our_config
+from launch.weights.convert import new_tensor, plan
+from launch.weights.files import find_torch_weights
+from launch.weights.safetensors_writer import write_safetensors
+from launch.weights.tokenizer import import_tokenizer
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What has been written. tokenizer: a line about it."""
+
+    family: Family
+    parameters: int
+    dtypes: list[str]
+    tokenizer: str
+
+
+def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Imported:
+    """Write `target`, a model directory of ours, from `source`. Memory: some pieces of a tensor.
+
+    dtype: of the weights; None: as they are. Nothing is read but what an import needs, nothing of it is run.
+    Raises UserError, and leaves nothing behind, where source is not what it should be or target is there already.
+    """
+    theirs = _read_config(source / CONFIG)
+    config = our_config(theirs, str(source / CONFIG))
+    family = family_of_config(config)
+    if target.exists():
+        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
+    conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
+    tensors = [new_tensor(one, dtype) for one in conversions]
+    dtypes = sorted({one.dtype for one in tensors})
+    config |= {"architectures": [family.model_class], "dtype": dtypes[0] if len(dtypes) == 1 else "float32"}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # beside it: one rename away
+    try:
+        with progress("importing", sum(one.nbytes for one in tensors)) as advance:
+            write_safetensors(unfinished, tensors, shard_bytes, advance)
+        tokenizer = import_tokenizer(source, unfinished, family)
+        (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
+        unfinished.rename(target)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Imported(family, sum(one.parameter.size for one in conversions), dtypes, tokenizer)
+
+
+def _read_config(path: Path) -> dict:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Name the directory of a Hugging Face model.") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}).") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: not a model's configuration.")
+    return config

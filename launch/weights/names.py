@@ -1,0 +1,61 @@
+"""Where each of our parameters comes from in a Hugging Face file: its name there, and what part of the tensor.
+
+Linear layers and heads are stored transposed there, [outputs, inputs]; everything else has the same shape.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from launch.models.parameters import HEAD, LINEAR, Parameter
+
+# Applied one after another to our name.
+RENAMED = {
+    "llama": ((r"^llama\.", "model."),),
+    "qwen2": ((r"^qwen2\.", "model."),),
+    "chatglm": ((r"^chatglm\.", ""),),
+    "chatglm_v2": ((r"^chatglm_v2\.", "transformer."),),
+    "bloom": ((r"^bloom\.", "transformer."),),
+    "glm": (),
+    "opt": (
+        (r"^opt\.embeddings\.word_embeddings\.", "model.decoder.embed_tokens."),
+        (r"^opt\.embeddings\.position_embeddings\.", "model.decoder.embed_positions."),
+        (r"\.linear1\.", ".fc1."),
+        (r"\.linear2\.", ".fc2."),
+        (r"\.norm1\.", ".self_attn_layer_norm."),
+        (r"\.norm2\.", ".final_layer_norm."),
+        (r"^opt\.", "model."),
+    ),
+}
+# Files saved from the bare model, without its head, lack this first part of all names.
+OPTIONAL_PREFIX = {"bloom": "transformer.", "glm": "glm.", "opt": "model."}
+TIED_HEAD = "lm_head.weight"
+FUSED = ("q_proj", "k_proj", "v_proj")  # in this order in Baichuan's W_pack
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A tensor of the file, or one of `parts` equal slices of its rows. shape: what the whole tensor must have."""
+
+    name: str
+    shape: tuple[int, ...]
+    transposed: bool
+    part: int = 0
+    parts: int = 1
+
+
+def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
+    """Where a parameter of ours comes from. names: all that are in the files."""
+    name = parameter.name
+    for pattern, replacement in RENAMED[model_type]:
+        name = re.sub(pattern, replacement, name)
+    prefix = OPTIONAL_PREFIX.get(model_type)
+    if prefix and not any(one.startswith(prefix) for one in names):
+        name = name.removeprefix(prefix)
+    transposed = parameter.kind in (LINEAR, HEAD)
+    shape = parameter.shape[::-1] if transposed else parameter.shape
+    layer, _, projection = name.removesuffix(".weight").rpartition(".")
+    if projection in FUSED and f"{layer}.W_pack.weight" in names:
+        rows, columns = shape
+        return Origin(f"{layer}.W_pack.weight", (3 * rows, columns), transposed, FUSED.index(projection), 3)
+    return Origin(name, shape, transposed)

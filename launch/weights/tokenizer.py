@@ -1,0 +1,87 @@
+"""The tokenizer of a Hugging Face directory as PaddleNLP's AutoTokenizer loads it, with the same ids.
+
+A sentencepiece model goes to the family's own class; a tokenizer.json, which is complete in itself, to
+PretrainedTokenizerFast, whatever class wrote it; from vocab.json and merges.txt a tokenizer.json is made.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from launch.models.families import Family
+
+CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
+# family: (the sentencepiece model's name there, its name for the family's class)
+SENTENCEPIECE = {
+    "llama": ("tokenizer.model", "sentencepiece.bpe.model"),
+    "baichuan": ("tokenizer.model", "sentencepiece.bpe.model"),
+    "chatglm": ("ice_text.model", "ice_text.model"),
+    "chatglm_v2": ("tokenizer.model", "tokenizer.model"),
+}
+# GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
+GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")
+COPIED = ("special_tokens_map.json", "added_tokens.json")
+JINJA = "chat_template.jinja"
+FAST = "PretrainedTokenizerFast"
+
+
+def import_tokenizer(source: Path, target: Path, family: Family) -> str:
+    """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
+    config = _read(source / CONFIG)
+    theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
+    if theirs and (source / theirs).is_file():
+        shutil.copyfile(source / theirs, target / ours)
+        tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
+    elif (source / JSON).is_file():
+        shutil.copyfile(source / JSON, target / JSON)
+        tokenizer_class, line = FAST, JSON
+    elif family.name == "glm" and config:
+        for name in GLM_FILES:
+            _copy(source, target, name)
+        tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
+    elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
+        _make_json(source, config).save(str(target / JSON))
+        tokenizer_class, line = FAST, f"{JSON}, made from {VOCABULARY} and {MERGES}"
+    else:
+        return "tokenizer: no files of one"
+    for name in COPIED:
+        _copy(source, target, name)
+    values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
+    if (source / JINJA).is_file():
+        values["chat_template"] = (source / JINJA).read_text(encoding="utf-8")
+    text = json.dumps(values | {"tokenizer_class": tokenizer_class}, indent=2, ensure_ascii=False)
+    (target / CONFIG).write_text(text + "\n", encoding="utf-8")
+    return f"tokenizer: {line}, for {tokenizer_class}"
+
+
+def _make_json(source: Path, config: dict):
+    """Byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer has it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.BPE.from_file(str(source / VOCABULARY), str(source / MERGES)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
+    tokenizer.decoder = decoders.ByteLevel()
+    special = _special_tokens(source, config)
+    tokenizer.add_special_tokens(list(dict.fromkeys(special.values())))
+    bos = special.get("bos_token")
+    if config.get("add_bos_token") and bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.token_to_id(bos))]
+        )
+    return tokenizer
+
+
+def _special_tokens(source: Path, config: dict) -> dict[str, str]:
+    """bos_token, eos_token, ... and their texts."""
+    named = _read(source / "special_tokens_map.json") | config
+    tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
+    return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
+
+
+def _read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _copy(source: Path, target: Path, name: str) -> None:
+    if (source / name).is_file():
+        shutil.copyfile(source / name, target / name)

@@ -1,0 +1,321 @@
+"""Tiny models as Hugging Face directories have them, on random numbers, from NumPy alone.
+
+Names and shapes are written down from the files that were published, not worked out by our tables.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+VOCABULARY, LAYERS = 96, 2
+PROMPT, MASK = 5, 3  # tokens of the prompts that GLM and ChatGLM-6B are given, and where the mask token stands in them
+
+
+def save(directory: Path, config: dict, tensors: dict[str, np.ndarray], shards: int = 1) -> Path:
+    """config.json and weights, as transformers writes them: one safetensors file, or several with an index."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    if shards == 1:
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+        return directory
+    names, places = list(tensors), {}
+    for number in range(shards):
+        file = f"model-{number + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: tensors[name] for name in names[number::shards]}
+        save_file(part, directory / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(part, file)
+    index = {"metadata": {}, "weight_map": places}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+class Random:
+    """Random tensors under names: weights of matrices are [outputs, inputs]."""
+
+    def __init__(self, seed: int = 0):
+        self.generator = np.random.default_rng(seed)
+        self.tensors: dict[str, np.ndarray] = {}
+
+    def matrix(self, name: str, outputs: int, inputs: int, bias: bool = False) -> None:
+        self._add(f"{name}.weight", (outputs, inputs), 1.0 / np.sqrt(inputs))
+        if bias:
+            self._add(f"{name}.bias", (outputs,), 0.1)
+
+    def table(self, name: str, rows: int, columns: int) -> None:
+        self._add(f"{name}.weight", (rows, columns), 1.0)
+
+    def norm(self, name: str, size: int, bias: bool = False) -> None:
+        self._add(f"{name}.weight", (size,), 0.1, around=1.0)
+        if bias:
+            self._add(f"{name}.bias", (size,), 0.1)
+
+    def _add(self, name: str, shape: tuple, scale: float, around: float = 0.0) -> None:
+        values = around + scale * self.generator.standard_normal(shape)
+        self.tensors[name] = values.astype(np.float32)
+
+
+def llama(**changes) -> tuple[dict, dict]:
+    """LLaMA with grouped queries. hidden 48: 6 heads of 8."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 50000.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    } | changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
+def qwen2(**changes) -> tuple[dict, dict]:
+    config, _ = llama()
+    config |= {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 4096} | changes
+    return config, _gated_decoder(config, qkv_bias=True)
+
+
+def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
+    hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
+    key_value = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
+    random.table("model.embed_tokens", config["vocab_size"], hidden)
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}"
+        random.norm(f"{layer}.input_layernorm", hidden)
+        random.matrix(f"{layer}.self_attn.q_proj", hidden, hidden, qkv_bias)
+        random.matrix(f"{layer}.self_attn.k_proj", key_value, hidden, qkv_bias)
+        random.matrix(f"{layer}.self_attn.v_proj", key_value, hidden, qkv_bias)
+        random.matrix(f"{layer}.self_attn.o_proj", hidden, hidden)
+        random.norm(f"{layer}.post_attention_layernorm", hidden)
+        random.matrix(f"{layer}.mlp.gate_proj", ffn, hidden)
+        random.matrix(f"{layer}.mlp.up_proj", ffn, hidden)
+        random.matrix(f"{layer}.mlp.down_proj", hidden, ffn)
+    random.norm("model.norm", hidden)
+    if not config["tie_word_embeddings"]:
+        random.matrix("lm_head", config["vocab_size"], hidden)
+    return random.tensors
+
+
+def baichuan(alibi: bool, **changes) -> tuple[dict, dict]:
+    """Baichuan-13B (ALiBi) or 7B: fused query, key and value. 6 heads are no power of two, as 40 of 13B are not."""
+    config = {
+        "architectures": ["BaichuanForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_baichuan.BaichuanForCausalLM"},
+        "model_type": "baichuan",
+        "hidden_act": "silu",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 6,
+        "rms_norm_eps": 1e-6,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        **({"model_max_length": 64} if alibi else {"max_position_embeddings": 64}),
+    } | changes
+    random = Random()
+    random.table("model.embed_tokens", VOCABULARY, 48)
+    for i in range(LAYERS):
+        layer = f"model.layers.{i}"
+        random.norm(f"{layer}.input_layernorm", 48)
+        random.matrix(f"{layer}.self_attn.W_pack", 3 * 48, 48)
+        random.matrix(f"{layer}.self_attn.o_proj", 48, 48)
+        random.norm(f"{layer}.post_attention_layernorm", 48)
+        random.matrix(f"{layer}.mlp.gate_proj", 80, 48)
+        random.matrix(f"{layer}.mlp.up_proj", 80, 48)
+        random.matrix(f"{layer}.mlp.down_proj", 48, 80)
+        if not alibi:
+            random.tensors[f"{layer}.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+    random.norm("model.norm", 48)
+    random.matrix("lm_head", VOCABULARY, 48)
+    return config, random.tensors
+
+
+def chatglm() -> tuple[dict, dict]:
+    """ChatGLM-6B: bos (<sop>) 90, [gMASK] 91, [MASK] 92."""
+    config = {
+        "architectures": ["ChatGLMModel"],
+        "model_type": "chatglm",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "inner_hidden_size": 128,
+        "num_layers": LAYERS,
+        "num_attention_heads": 4,
+        "max_sequence_length": 64,
+        "layernorm_epsilon": 1e-5,
+        "position_encoding_2d": True,
+        "quantization_bit": 0,
+        "bos_token_id": 90,
+        "eos_token_id": 93,
+        "gmask_token_id": 91,
+        "mask_token_id": 92,
+        "pad_token_id": 3,
+    }
+    random = Random()
+    random.table("transformer.word_embeddings", VOCABULARY, 32)
+    for i in range(LAYERS):
+        _glm_layer(random, f"transformer.layers.{i}", 32)
+        random.tensors[f"transformer.layers.{i}.attention.rotary_emb.inv_freq"] = np.ones(2, np.float32)
+    random.norm("transformer.final_layernorm", 32, bias=True)
+    random.tensors["lm_head.weight"] = random.tensors["transformer.word_embeddings.weight"].copy()
+    return config, random.tensors
+
+
+def glm() -> tuple[dict, dict]:
+    """GLM-10B and its kin, saved with the prefix of GLMForConditionalGeneration."""
+    config = {
+        "architectures": ["GLMForConditionalGeneration"],
+        "model_type": "glm",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "num_layers": LAYERS,
+        "num_attention_heads": 4,
+        "max_sequence_length": 64,
+        "block_position_encoding": True,
+        "attention_scale": 1.0,
+        "embedding_dropout_prob": 0.1,
+        "attention_dropout_prob": 0.1,
+        "output_dropout_prob": 0.1,
+    }
+    random = Random()
+    random.table("glm.word_embeddings", VOCABULARY, 32)
+    random.table("glm.transformer.position_embeddings", 65, 32)
+    random.table("glm.transformer.block_position_embeddings", 65, 32)
+    for i in range(LAYERS):
+        _glm_layer(random, f"glm.transformer.layers.{i}", 32)
+    random.norm("glm.transformer.final_layernorm", 32, bias=True)
+    return config, random.tensors
+
+
+def _glm_layer(random: Random, layer: str, hidden: int) -> None:
+    random.norm(f"{layer}.input_layernorm", hidden, bias=True)
+    random.matrix(f"{layer}.attention.query_key_value", 3 * hidden, hidden, bias=True)
+    random.matrix(f"{layer}.attention.dense", hidden, hidden, bias=True)
+    random.norm(f"{layer}.post_attention_layernorm", hidden, bias=True)
+    random.matrix(f"{layer}.mlp.dense_h_to_4h", 4 * hidden, hidden, bias=True)
+    random.matrix(f"{layer}.mlp.dense_4h_to_h", hidden, 4 * hidden, bias=True)
+
+
+def chatglm2() -> tuple[dict, dict]:
+    """ChatGLM2-6B: 4 query heads, 2 key and value groups."""
+    config = {
+        "architectures": ["ChatGLMModel"],
+        "model_type": "chatglm",
+        "padded_vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "ffn_hidden_size": 48,
+        "kv_channels": 8,
+        "num_layers": LAYERS,
+        "num_attention_heads": 4,
+        "multi_query_attention": True,
+        "multi_query_group_num": 2,
+        "seq_length": 64,
+        "layernorm_epsilon": 1e-5,
+        "add_bias_linear": False,
+        "add_qkv_bias": True,
+        "rmsnorm": True,
+        "original_rope": True,
+        "post_layer_norm": True,
+        "apply_residual_connection_post_layernorm": False,
+        "quantization_bit": 0,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    random = Random()
+    random.table("transformer.embedding.word_embeddings", VOCABULARY, 32)
+    random.tensors["transformer.rotary_pos_emb.inv_freq"] = np.ones(2, np.float32)
+    for i in range(LAYERS):
+        layer = f"transformer.encoder.layers.{i}"
+        random.norm(f"{layer}.input_layernorm", 32)
+        random.matrix(f"{layer}.self_attention.query_key_value", 32 + 2 * 2 * 8, 32, bias=True)
+        random.matrix(f"{layer}.self_attention.dense", 32, 32)
+        random.norm(f"{layer}.post_attention_layernorm", 32)
+        random.matrix(f"{layer}.mlp.dense_h_to_4h", 2 * 48, 32)
+        random.matrix(f"{layer}.mlp.dense_4h_to_h", 32, 48)
+    random.norm("transformer.encoder.final_layernorm", 32)
+    random.matrix("transformer.output_layer", VOCABULARY, 32)
+    return config, random.tensors
+
+
+def bloom() -> tuple[dict, dict]:
+    config = {
+        "architectures": ["BloomForCausalLM"],
+        "model_type": "bloom",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "n_layer": LAYERS,
+        "n_head": 4,
+        "layer_norm_epsilon": 1e-5,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 3,
+    }
+    random = Random()
+    random.table("word_embeddings", VOCABULARY, 32)
+    random.norm("word_embeddings_layernorm", 32, bias=True)
+    for i in range(LAYERS):
+        random.norm(f"h.{i}.input_layernorm", 32, bias=True)
+        random.matrix(f"h.{i}.self_attention.query_key_value", 96, 32, bias=True)
+        random.matrix(f"h.{i}.self_attention.dense", 32, 32, bias=True)
+        random.norm(f"h.{i}.post_attention_layernorm", 32, bias=True)
+        random.matrix(f"h.{i}.mlp.dense_h_to_4h", 128, 32, bias=True)
+        random.matrix(f"h.{i}.mlp.dense_4h_to_h", 32, 128, bias=True)
+    random.norm("ln_f", 32, bias=True)
+    return config, random.tensors
+
+
+def opt() -> tuple[dict, dict]:
+    config = {
+        "architectures": ["OPTForCausalLM"],
+        "model_type": "opt",
+        "activation_function": "relu",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "word_embed_proj_dim": 32,
+        "ffn_dim": 128,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "do_layer_norm_before": True,
+        "bos_token_id": 2,
+        "eos_token_id": 2,
+        "pad_token_id": 1,
+    }
+    random = Random()
+    random.table("model.decoder.embed_tokens", VOCABULARY, 32)
+    random.table("model.decoder.embed_positions", 66, 32)
+    for i in range(LAYERS):
+        layer = f"model.decoder.layers.{i}"
+        for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
+            random.matrix(f"{layer}.self_attn.{projection}", 32, 32, bias=True)
+        random.norm(f"{layer}.self_attn_layer_norm", 32, bias=True)
+        random.matrix(f"{layer}.fc1", 128, 32, bias=True)
+        random.matrix(f"{layer}.fc2", 32, 128, bias=True)
+        random.norm(f"{layer}.final_layer_norm", 32, bias=True)
+    random.norm("model.decoder.final_layer_norm", 32, bias=True)
+    return config, random.tensors
+
+
+ALL = {
+    "llama": llama,
+    "qwen2": qwen2,
+    "baichuan-7b": lambda: baichuan(alibi=False),
+    "baichuan-13b": lambda: baichuan(alibi=True),
+    "chatglm": chatglm,
+    "chatglm2": chatglm2,
+    "glm": glm,
+    "bloom": bloom,
+    "opt": opt,
+}

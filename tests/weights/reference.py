@@ -1,0 +1,224 @@
+"""Forward passes in NumPy, from the published descriptions, on tensors under Hugging Face's names. Float64 throughout.
+
+logits = FORWARD["baichuan-13b"](config, tensors, ids)      # [batch, length, vocabulary]
+
+Sources: LLaMA arXiv 2302.13971, rotary positions 2104.09864, grouped queries 2305.13245, ALiBi 2108.12409, GLM
+2103.10360, Bloom 2211.05100, OPT 2205.01068; of ChatGLM, ChatGLM2 and Baichuan, which have no paper, the published
+modeling_*.py say what they compute.
+"""
+
+import numpy as np
+
+
+class Weights:
+    def __init__(self, tensors: dict[str, np.ndarray], prefix: str = ""):
+        self.tensors, self.prefix = tensors, prefix
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.tensors[self.prefix + name].astype(np.float64)
+
+    def within(self, prefix: str) -> "Weights":
+        return Weights(self.tensors, f"{self.prefix}{prefix}.")
+
+    def linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        y = x @ self[f"{name}.weight"].T
+        return y + self[f"{name}.bias"] if f"{self.prefix}{name}.bias" in self.tensors else y
+
+    def rms_norm(self, name: str, x: np.ndarray, epsilon: float) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * self[f"{name}.weight"]
+
+    def layer_norm(self, name: str, x: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+        return scaled * self[f"{name}.weight"] + self[f"{name}.bias"]
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    """The tanh form that GPT-2, GLM and Bloom use."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def heads(x, count):
+    """[batch, length, count x size] -> [batch, count, length, size]"""
+    batch, length, width = x.shape
+    return x.reshape(batch, length, count, width // count).transpose(0, 2, 1, 3)
+
+
+def attend(q, k, v, allowed, bias=0.0):
+    """Softmax attention; key and value heads are shared by groups of query heads. -> [batch, length, hidden]"""
+    k, v = (np.repeat(one, q.shape[1] // one.shape[1], axis=1) for one in (k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1]) + bias
+    mixed = softmax(np.where(allowed, scores, -np.inf)) @ v
+    batch, count, length, size = mixed.shape
+    return mixed.transpose(0, 2, 1, 3).reshape(batch, length, count * size)
+
+
+def causal(length, context=0):
+    """[length, length]: who sees whom; the first `context` tokens are seen by all."""
+    allowed = np.tril(np.ones((length, length), bool))
+    allowed[:, :context] = True
+    return allowed
+
+
+def angles(positions, size, theta=10000.0):
+    """[length, size / 2]"""
+    return positions[:, None] * theta ** (-np.arange(0, size, 2) / size)
+
+
+def rotate_halves(x, angle):
+    """The first half of a head's numbers with the second half, as one complex number each."""
+    first, second = np.split(x, 2, axis=-1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def rotate_neighbours(x, angle):
+    """Numbers 0 and 1, 2 and 3, ... as one complex number each."""
+    first, second = x[..., 0::2], x[..., 1::2]
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.stack([first * cos - second * sin, second * cos + first * sin], axis=-1).reshape(x.shape)
+
+
+def slopes(count):
+    """ALiBi's, for any number of heads: the powers for the power of two below, then every other one of the next."""
+    below = 2 ** int(np.log2(count))
+    first = 2.0 ** (-8.0 / below * np.arange(1, below + 1))
+    more = 2.0 ** (-4.0 / below * np.arange(1, 2 * (count - below), 2))
+    return np.concatenate([first, more])
+
+
+def llama(config, tensors, ids):
+    """LLaMA, Qwen2 and Baichuan."""
+    w, epsilon, count = Weights(tensors), config["rms_norm_eps"], config["num_attention_heads"]
+    alibi = "max_position_embeddings" not in config
+    theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
+    length, size = ids.shape[1], config["hidden_size"] // count
+    angle = angles(np.arange(length), size, theta)
+    distance = np.arange(length)[None, :] - np.arange(length)[:, None]
+    bias = slopes(count)[:, None, None] * distance if alibi else 0.0
+    h = w["model.embed_tokens.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        layer = w.within(f"model.layers.{i}")
+        x = layer.rms_norm("input_layernorm", h, epsilon)
+        if f"model.layers.{i}.self_attn.W_pack.weight" in tensors:
+            q, k, v = np.split(layer.linear("self_attn.W_pack", x), 3, axis=-1)
+        else:
+            q, k, v = (layer.linear(f"self_attn.{name}_proj", x) for name in "qkv")
+        q, k, v = (heads(one, one.shape[-1] // size) for one in (q, k, v))
+        if not alibi:
+            q, k = rotate_halves(q, angle), rotate_halves(k, angle)
+        h = h + layer.linear("self_attn.o_proj", attend(q, k, v, causal(length), bias))
+        x = layer.rms_norm("post_attention_layernorm", h, epsilon)
+        gated = silu(layer.linear("mlp.gate_proj", x)) * layer.linear("mlp.up_proj", x)
+        h = h + layer.linear("mlp.down_proj", gated)
+    head = w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
+    if "z_loss_weight" in config:  # Baichuan2
+        head = head / np.linalg.norm(head, axis=1, keepdims=True)
+    return w.rms_norm("model.norm", h, epsilon) @ head.T
+
+
+def chatglm(config, tensors, ids):
+    """ChatGLM-6B: two rotations a head, residuals from behind the norms, enlarged by sqrt(2 L)."""
+    w, count, layers = Weights(tensors).within("transformer"), config["num_attention_heads"], config["num_layers"]
+    length, size = ids.shape[1], config["hidden_size"] // count
+    context = int(np.argmax(ids[0] == config["bos_token_id"]))
+    mask = int(np.argmax(ids[0] == config["gmask_token_id"]))
+    positions = np.where(np.arange(length) < context, np.arange(length), mask)
+    blocks = np.maximum(np.arange(length) - context + 1, 0)
+    h = w["word_embeddings.weight"][ids]
+    for i in range(layers):
+        layer = w.within(f"layers.{i}")
+        x = layer.layer_norm("input_layernorm", h)
+        fused = heads(layer.linear("attention.query_key_value", x), count)  # of each head: query, key, value
+        q, k, v = np.split(fused, 3, axis=-1)
+        q, k = (_rotate_twice(one, positions, blocks, size // 2) for one in (q, k))
+        alpha = np.sqrt(2 * layers)
+        h = alpha * x + layer.linear("attention.dense", attend(q, k, v, causal(length, context)))
+        x = layer.layer_norm("post_attention_layernorm", h)
+        h = alpha * x + layer.linear("mlp.dense_4h_to_h", gelu(layer.linear("mlp.dense_h_to_4h", x)))
+    return w.layer_norm("final_layernorm", h) @ tensors["lm_head.weight"].astype(np.float64).T
+
+
+def _rotate_twice(x, positions, blocks, size):
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate(
+        [rotate_halves(first, angles(positions, size)), rotate_halves(second, angles(blocks, size))], axis=-1
+    )
+
+
+def chatglm2(config, tensors, ids):
+    """ChatGLM2-6B: the first half of each head is rotated, neighbours together; keys and values in groups."""
+    w, epsilon = Weights(tensors).within("transformer"), config["layernorm_epsilon"]
+    hidden, size, length = config["hidden_size"], config["kv_channels"], ids.shape[1]
+    key_value = size * config["multi_query_group_num"]
+    angle = angles(np.arange(length), size // 2)
+    h = w["embedding.word_embeddings.weight"][ids]
+    for i in range(config["num_layers"]):
+        layer = w.within(f"encoder.layers.{i}")
+        x = layer.rms_norm("input_layernorm", h, epsilon)
+        fused = layer.linear("self_attention.query_key_value", x)
+        q, k, v = np.split(fused, [hidden, hidden + key_value], axis=-1)
+        q, k, v = (heads(one, one.shape[-1] // size) for one in (q, k, v))
+        q, k = (
+            np.concatenate([rotate_neighbours(one[..., : size // 2], angle), one[..., size // 2 :]], axis=-1)
+            for one in (q, k)
+        )
+        h = h + layer.linear("self_attention.dense", attend(q, k, v, causal(length)))
+        x = layer.rms_norm("post_attention_layernorm", h, epsilon)
+        gate, up = np.split(layer.linear("mlp.dense_h_to_4h", x), 2, axis=-1)
+        h = h + layer.linear("mlp.dense_4h_to_h", silu(gate) * up)
+    return w.linear("output_layer", w.rms_norm("encoder.final_layernorm", h, epsilon))
+
+
+def glm(config, tensors, ids, context, mask):
+    """GLM: learned positions of two kinds. context: tokens of the prompt; mask: where in it [MASK] stands."""
+    w, count, length = Weights(tensors).within("glm"), config["num_attention_heads"], ids.shape[1]
+    positions = np.where(np.arange(length) < context, np.arange(length), mask)
+    blocks = np.maximum(np.arange(length) - context + 1, 0)
+    h = w["word_embeddings.weight"][ids]
+    h = h + w["transformer.position_embeddings.weight"][positions]
+    h = h + w["transformer.block_position_embeddings.weight"][blocks]
+    for i in range(config["num_layers"]):
+        layer = w.within(f"transformer.layers.{i}")
+        x = layer.layer_norm("input_layernorm", h)
+        q, k, v = (heads(one, count) for one in np.split(layer.linear("attention.query_key_value", x), 3, axis=-1))
+        h = h + layer.linear("attention.dense", attend(q, k, v, causal(length, context)))
+        x = layer.layer_norm("post_attention_layernorm", h)
+        h = h + layer.linear("mlp.dense_4h_to_h", gelu(layer.linear("mlp.dense_h_to_4h", x)))
+    return w.layer_norm("transformer.final_layernorm", h) @ w["word_embeddings.weight"].T
+
+
+def bloom(config, tensors, ids):
+    w, count, length = Weights(tensors), config["n_head"], ids.shape[1]
+    bias = slopes(count)[:, None, None] * (np.arange(length)[None, :] - np.arange(length)[:, None])
+    h = w.layer_norm("word_embeddings_layernorm", w["word_embeddings.weight"][ids])
+    for i in range(config["n_layer"]):
+        layer = w.within(f"h.{i}")
+        x = layer.layer_norm("input_layernorm", h)
+        fused = heads(layer.linear("self_attention.query_key_value", x), count)  # of each head: query, key, value
+        h = h + layer.linear("self_attention.dense", attend(*np.split(fused, 3, axis=-1), causal(length), bias))
+        x = layer.layer_norm("post_attention_layernorm", h)
+        h = h + layer.linear("mlp.dense_4h_to_h", gelu(layer.linear("mlp.dense_h_to_4h", x)))
+    return w.layer_norm("ln_f", h) @ w["word_embeddings.weight"].T
+
+
+def opt(config, tensors, ids):
+    w, count, length = Weights(tensors).within("model.decoder"), config["num_attention_heads"], ids.shape[1]
+    h = w["embed_tokens.weight"][ids] + w["embed_positions.weight"][np.arange(length) + 2]
+    for i in range(config["num_hidden_layers"]):
+        layer = w.within(f"layers.{i}")
+        x = layer.layer_norm("self_attn_layer_norm", h)
+        q, k, v = (heads(layer.linear(f"self_attn.{name}_proj", x), count) for name in "qkv")
+        h = h + layer.linear("self_attn.out_proj", attend(q, k, v, causal(length)))
+        x = layer.layer_norm("final_layer_norm", h)
+        h = h + layer.linear("fc2", np.maximum(layer.linear("fc1", x), 0))
+    return w.layer_norm("final_layer_norm", h) @ w["embed_tokens.weight"].T
