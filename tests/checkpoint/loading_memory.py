@@ -53,6 +53,8 @@ def peak(warm_up: str, directory: str, flags: dict, way: str, dtype: str = "floa
     host: resident memory as the kernel counts it (VmHWM), pages of the files that are mapped included.
     anonymous: without those pages, sampled every millisecond. tensors: by Paddle's own allocator.
     """
+    import time
+
     from paddle.base import core
 
     from launch.checkpoint.read import load_model
@@ -68,12 +70,15 @@ def peak(warm_up: str, directory: str, flags: dict, way: str, dtype: str = "floa
     load(warm_up)
     allocated = core.host_memory_stat_current_value("Allocated", 0)
     core.host_memory_stat_reset_peak_value("Allocated", 0)
+    started = time.monotonic()
     with ResidentMemory() as memory:
         model = load(directory)
+    seconds = time.monotonic() - started
     own = {id(one): one.numel().item() * one.element_size() for one in model.parameters()}
     parameters = sum(own.values())
     return {
         "parameters": parameters,
+        "seconds": seconds,
         "host": memory.peak - parameters,
         "anonymous": memory.anonymous_peak - parameters,
         "tensors": core.host_memory_stat_peak_value("Allocated", 0) - allocated - parameters,
