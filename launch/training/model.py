@@ -4,6 +4,7 @@ from pathlib import Path
 
 import paddle
 import paddlenlp.transformers as transformers
+from paddlenlp.trainer import set_seed
 from paddlenlp.transformers import AutoTokenizer
 
 from launch.checkpoint.read import load_model
@@ -71,6 +72,7 @@ def build_model(config, model_args, training_args):
     model_class = getattr(transformers, family.pipeline_class if pipeline else family.model_class)
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
+        set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
         return model_class._from_config(config, dtype=dtype)
     return load_model(model_class, config, dtype, weights_directory(model_args.model_name_or_path, model_class, config))
 
