@@ -131,8 +131,6 @@ def test_a_recipe_on_one_card_passes_the_checks(target, head, tmp_path, monkeypa
     """All of preflight's lines are good for the printed command, on each kind of card; `driver` is about the Paddle
     that is installed here."""
     machine = Machine(tmp_path)
-    for name in ("train", "dev"):
-        (machine.folder / "data" / f"{name}.json").write_text('{"src": "2 + 2", "tgt": "4"}\n' * 200)
     variables = variables_of(single_cards()[target][head])
     printed = machine.print(RECIPES[target], **variables)
     script = next(number for number, word in enumerate(printed) if word.endswith(".py"))
