@@ -8,6 +8,7 @@ import glob
 import io
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,22 @@ class BadLine:
     """A line that is no document. `reason` names file and line, what is wrong and what mends it."""
 
     reason: str
+
+
+class BadLines:
+    """Counts and reports the lines left out; more than allowed are an error. count: so far, by an earlier run too."""
+
+    def __init__(self, allowed: int, count: int = 0):
+        self.allowed, self.count = allowed, count
+
+    def add(self, reasons: list[str]) -> None:
+        """Raises DataError with the first line too many."""
+        for reason in reasons:
+            self.count += 1
+            if self.count > self.allowed:
+                before = f" {self.allowed} before it were left out." if self.allowed else ""
+                raise DataError(f"{reason} Or leave such lines out: --max_bad_lines N.{before}")
+            print(f"left out: {reason}", file=sys.stderr, flush=True)
 
 
 def find_files(inputs: Iterable[str]) -> list[str]:

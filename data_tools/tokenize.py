@@ -26,7 +26,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import token_dtype
 from data_tools.formats.resumable import ResumableWriter
 from data_tools.progress import progress
-from data_tools.sources import BadLine, documents, find_files, total_bytes
+from data_tools.sources import BadLine, BadLines, documents, find_files, total_bytes
 from data_tools.workers import Workers
 
 SECONDS_BETWEEN_COMMITS = 5.0
@@ -123,39 +123,32 @@ def tokenize_files(
 def _tokenize(
     files: list[str], text_key: str, total: int, pool: Workers, writer: ResumableWriter, max_bad_lines: int
 ) -> Tokenized:
-    place, counts = Place(), {"empty": 0, "bad_lines": 0, "input_bytes": 0}
+    place, empty, input_bytes, bad_lines = Place(), 0, 0, BadLines(max_bad_lines)
     if writer.state:
-        place, counts = Place(**writer.state["place"]), writer.state["counts"]
+        place, empty, input_bytes = Place(**writer.state["place"]), writer.state["empty"], writer.state["input_bytes"]
+        bad_lines.count = writer.state["bad_lines"]
         print(f"going on after {writer.documents:,} documents of an earlier run", file=sys.stderr, flush=True)
+
+    def commit() -> None:
+        counts = {"empty": empty, "input_bytes": input_bytes, "bad_lines": bad_lines.count}
+        writer.commit({"place": asdict(place), **counts})
+
     committed = time.monotonic()
-    with progress("tokenizing", total, counts["input_bytes"]) as advance:
+    with progress("tokenizing", total, input_bytes) as advance:
         for block, encoded in pool.in_order(read_blocks(files, text_key, place)):
-            counts["bad_lines"] += len(encoded.bad_lines)
-            _check_bad_lines(encoded.bad_lines, counts["bad_lines"], max_bad_lines)
+            bad_lines.add(encoded.bad_lines)
             writer.append(encoded.tokens, encoded.sizes)
-            counts["empty"] += encoded.empty
-            counts["input_bytes"] += block.size
-            advance(block.size, encoded.sizes.size, encoded.tokens.size)
             place = block.next
+            empty += encoded.empty
+            input_bytes += block.size
+            advance(block.size, encoded.sizes.size, encoded.tokens.size)
             if time.monotonic() - committed >= SECONDS_BETWEEN_COMMITS:
-                writer.commit({"place": asdict(place), "counts": counts})
+                commit()
                 committed = time.monotonic()
     if not writer.tokens:
-        raise DataError(
-            f"{', '.join(files)}: no text in them, {counts['empty']} empty documents. Give files with text."
-        )
-    writer.commit({"place": asdict(place), "counts": counts})
-    return Tokenized(writer.documents, writer.tokens, **counts)
-
-
-def _check_bad_lines(reasons: list[str], count: int, allowed: int) -> None:
-    """Report bad lines; raise DataError when `count`, with all before, is more than allowed."""
-    if count > allowed:
-        first_too_many = reasons[len(reasons) - (count - allowed)]
-        more = f" {allowed} before it were left out." if allowed else ""
-        raise DataError(f"{first_too_many} Or leave such lines out: --max_bad_lines N.{more}")
-    for reason in reasons:
-        print(f"left out: {reason}", file=sys.stderr, flush=True)
+        raise DataError(f"{', '.join(files)}: no text in them, {empty} empty documents. Give files with text.")
+    commit()
+    return Tokenized(writer.documents, writer.tokens, empty, bad_lines.count, input_bytes)
 
 
 def _identity_of(file: str) -> list:

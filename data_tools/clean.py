@@ -1,0 +1,219 @@
+"""Leave out texts: too short or long, of few letters, the same as an earlier one, or nearly the same.
+
+    python -m data_tools.clean --input texts --output clean.jsonl --min_chars 200 --exact --near 0.8
+
+Only what is asked for is done, in this order: --min_chars --max_chars --min_letters --max_digits --exact --near. What
+is kept is written as it was, line for line, while reading: `--input -` and `--output -` make it part of a pipe. The
+counts of each rule, with examples of what it dropped, are on stderr; --dropped writes all of it to a file.
+
+Memory does not grow with the input, except by some 200 bytes a document with --exact, 6 KB a document with --near.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from data_tools.blocks import LINES, STDIN, Block, read_blocks
+from data_tools.cli import Parser, run
+from data_tools.filters import Rule, rules
+from data_tools.formats.atomic import written_aside
+from data_tools.progress import progress
+from data_tools.sources import BadLine, BadLines, documents, find_files, total_bytes
+from data_tools.workers import Workers
+
+SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A document after the rules that look at it alone. rule: the first it does not pass, else None. line: as it is
+    written out. digest, signature: of its text, where duplicates are looked for."""
+
+    where: str
+    line: bytes
+    text: str
+    rule: str | None
+    digest: bytes = b""
+    signature: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """rule: what dropped it; like: where the text that it repeats came first."""
+
+    rule: str
+    where: str
+    text: str
+    like: str | None = None
+
+    def __str__(self) -> str:
+        text = " ".join(self.text[: 2 * SHOWN].split())[:SHOWN]
+        return f"{self.where}{f' (as {self.like})' if self.like else ''}: {text}"
+
+
+@dataclass
+class Report:
+    """What each rule dropped: how many, and the first examples."""
+
+    examples: int
+    kept: int = 0
+    empty: int = 0
+    dropped: Counter = field(default_factory=Counter)
+    shown: dict[str, list[Dropped]] = field(default_factory=dict)
+
+    def add(self, dropped: Dropped) -> None:
+        self.dropped[dropped.rule] += 1
+        examples = self.shown.setdefault(dropped.rule, [])
+        if len(examples) < self.examples:
+            examples.append(dropped)
+
+    def lines(self, asked: list[str]) -> Iterator[str]:
+        total = self.kept + self.empty + self.dropped.total()
+        yield f"kept {self.kept:,} of {total:,} documents"
+        if self.empty:
+            yield f"empty: {self.empty:,}"
+        for rule in asked:
+            yield f"{rule}: {self.dropped[rule]:,} dropped"
+            yield from (f"    {example}" for example in self.shown.get(rule, []))
+
+
+def block_judge(
+    alone: list[Rule], text_key: str, exact: bool, near: bool
+) -> Callable[[Block], tuple[list[Judged], list[str]]]:
+    """The function that workers apply to blocks: (documents, reasons of bad lines)."""
+    if near:
+        from data_tools.duplicates import signature
+    if exact or near:
+        from data_tools.duplicates import text_digest
+
+    def judge(block: Block) -> tuple[list[Judged], list[str]]:
+        judged, bad_lines = [], []
+        lines = dict(enumerate(block.content.split(b"\n"), start=block.line)) if block.kind == LINES else {}
+        for document in documents(block, text_key):
+            if isinstance(document, BadLine):
+                bad_lines.append(document.reason)
+                continue
+            text = document.text
+            line = lines.get(document.line) or json.dumps({text_key: text}, ensure_ascii=False).encode()
+            rule = next((rule.name for rule in alone if not rule.keeps(text)), None)
+            if rule or not text:
+                judged.append(Judged(document.where, line, text, rule))
+            else:
+                digest = text_digest(text) if exact or near else b""
+                judged.append(Judged(document.where, line, text, None, digest, signature(text) if near else None))
+        return judged, bad_lines
+
+    return judge
+
+
+def clean_files(
+    inputs: list[str],
+    output: BinaryIO,
+    alone: list[Rule],
+    exact: bool = False,
+    near: float | None = None,
+    text_key: str = "text",
+    max_bad_lines: int = 0,
+    workers: int | None = None,
+    examples: int = 3,
+    on_drop: Callable[[Dropped], None] = lambda dropped: None,
+) -> Report:
+    """Write the lines of the documents that pass; empty texts do not.
+
+    near: the similarity from which on a text repeats another. Raises DataError for input that cannot be read.
+    """
+    if exact or near is not None:
+        from data_tools.duplicates import ExactDuplicates, NearDuplicates
+    same = ExactDuplicates() if exact else None
+    alike = NearDuplicates(near) if near is not None else None
+    files, bad_lines, report = find_files(inputs), BadLines(max_bad_lines), Report(examples)
+
+    def verdict(one: Judged) -> Dropped | None:
+        if one.rule:
+            return Dropped(one.rule, one.where, one.text)
+        if same and (like := same.find(one.digest, one.where)):
+            return Dropped("exact", one.where, one.text, like)
+        if alike and (like := alike.find(one.signature, one.where)):
+            return Dropped("near", one.where, one.text, like)
+        return None
+
+    with (
+        Workers(block_judge(alone, text_key, exact, near is not None), workers) as pool,
+        progress("cleaning", total_bytes(files)) as advance,
+    ):
+        for block, (judged, reasons) in pool.in_order(read_blocks(files, text_key)):
+            bad_lines.add(reasons)
+            for one in judged:
+                if not one.text:
+                    report.empty += 1
+                elif dropped := verdict(one):
+                    report.add(dropped)
+                    on_drop(dropped)
+                else:
+                    report.kept += 1
+                    output.write(one.line.rstrip(b"\r\n") + b"\n")
+            advance(block.size, len(judged))
+    return report
+
+
+@contextmanager
+def opened_output(named: str) -> Iterator[BinaryIO]:
+    if named == STDIN:  # the same sign stands for stdout
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    with written_aside(named) as file:
+        yield file
+
+
+def main() -> None:
+    parser = Parser("clean", __doc__)
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
+    parser.add_argument("--output", required=True, metavar="FILE", help="JSON lines; -: stdout")
+    parser.add_argument("--min_chars", type=int, metavar="N", help="drop texts of fewer characters")
+    parser.add_argument("--max_chars", type=int, metavar="N", help="drop texts of more characters")
+    parser.add_argument("--min_letters", type=float, metavar="SHARE", help="drop where fewer are letters, such as 0.5")
+    parser.add_argument("--max_digits", type=float, metavar="SHARE", help="drop where more are digits, such as 0.3")
+    parser.add_argument("--exact", action="store_true", help="drop texts that came before")
+    parser.add_argument("--near", type=float, metavar="SIMILARITY", help="drop near copies, such as 0.8 (word 5-grams)")
+    parser.add_argument("--dropped", metavar="FILE", help="write what is dropped, with rule and place, as JSON lines")
+    parser.add_argument("--examples", type=int, default=3, metavar="N", help="shown of each rule (default: 3)")
+    parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
+    parser.add_argument(
+        "--max_bad_lines", type=int, default=0, metavar="N", help="leave out up to N lines that are no documents"
+    )
+    parser.add_argument("--workers", type=int, help="processes (default: as many as help)")
+    args = parser.parse_args()
+    if args.near is not None and not 0 < args.near <= 1:
+        parser.error(f"--near {args.near}: a similarity above 0, up to 1")
+    alone = rules(args.min_chars, args.max_chars, args.min_letters, args.max_digits)
+    asked = [rule.name for rule in alone] + ["exact"] * args.exact + ["near"] * (args.near is not None)
+    if not asked:
+        flags = "--min_chars, --max_chars, --min_letters, --max_digits, --exact, --near"
+        parser.error(f"no rule is given: at least one of {flags}")
+    with opened_output(args.output) as output, _opened_dropped(args.dropped) as on_drop:
+        report = clean_files(
+            args.input, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, args.workers,
+            args.examples, on_drop,
+        )  # fmt: skip
+    for line in report.lines(asked):
+        print(line, file=sys.stderr)
+
+
+@contextmanager
+def _opened_dropped(named: str | None) -> Iterator[Callable[[Dropped], None]]:
+    if not named:
+        yield lambda dropped: None
+        return
+    with written_aside(named) as file:
+        yield lambda dropped: file.write(json.dumps(vars(dropped), ensure_ascii=False).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    run(main)
