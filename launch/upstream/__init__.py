@@ -8,7 +8,11 @@ are named in its row of launch/models/families.py.
 import importlib
 from collections.abc import Iterable
 
-CORRECTIONS: tuple[str, ...] = ("stage3_weight_decay", "generation_of_divided_logits")
+CORRECTIONS: tuple[str, ...] = (
+    "stage3_weight_decay",
+    "shared_weight_counted_twice",
+    "generation_of_divided_logits",
+)
 
 
 def correct(names: Iterable[str] = CORRECTIONS) -> None:

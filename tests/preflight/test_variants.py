@@ -191,12 +191,6 @@ VARIANTS = [
         told=[("--sharding", "stage1 does nothing on 8 processes: pipeline parallel 8")],
         files=odd(),
     ),
-    wrong(
-        FOUR_D,
-        "--model_name_or_path odd --continue_training 0",
-        ("--pipeline_parallel_degree", "2 with tied embeddings"),
-        files=odd(tie_word_embeddings=True),
-    ),
     # Batch, steps, precision
     wrong(PRETRAIN, "--per_device_train_batch_size 0", ("--per_device_train_batch_size", "0: a step needs samples")),
     wrong(PRETRAIN, "--per_device_eval_batch_size 0", ("--per_device_eval_batch_size", "0: a step needs samples")),

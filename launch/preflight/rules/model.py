@@ -67,14 +67,6 @@ RULES = (
         action=ANNOUNCE,
     ),
     Rule(
-        flag="pipeline_parallel_degree",
-        when=lambda run: run.pipeline > 1 and bool(run.model.get("tie_word_embeddings")),
-        found="{run.pipeline} with tied embeddings",
-        reason="the first and the last stage both count the shared weight in the gradient norm",
-        source="launch/training/grad_norm.py; measured: losses 9e-5 off after ten clipped steps",
-        fix="--pipeline_parallel_degree 1 with --tensor_parallel_degree, which is exact",
-    ),
-    Rule(
         flag="max_seq_length",
         when=lambda run: run.longer_than_positions and run.flags.continue_training,
         found="{run.flags.max_seq_length}, and the model knows {run.positions} positions",
