@@ -20,7 +20,7 @@ def check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Find
         found = largest_of_sample(corpus) if summary is None else summary.largest_id
         largest = max(largest, found)
         if found >= vocab_size:
-            told = f"{corpus.tokens_path}: token id {found:,}, the model has the ids 0 to {vocab_size - 1:,}"
+            told = f"{corpus.tokens_path}: token id {found}, the model has the ids 0 to {vocab_size - 1}"
             faults.append(Finding(False, "ids", told, FIX))
     how = f" ({sampled} of {len(corpora)} corpora sampled: training reads every id when it starts)" if sampled else ""
     return faults or [Finding(True, "ids", f"up to {largest:,} of the model's {vocab_size:,}{how}")]

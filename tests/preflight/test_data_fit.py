@@ -77,7 +77,7 @@ def test_a_split_that_is_none(corpus):
 
 def test_an_id_beyond_the_vocabulary_is_a_fault(tmp_path):
     write_corpus(tmp_path / "large", documents=40, tokens=100, largest_id=1024)
-    fault = (False, f"{tmp_path}/large.bin: token id 1,024, the model has the ids 0 to 1,023")
+    fault = (False, f"{tmp_path}/large.bin: token id 1024, the model has the ids 0 to 1023")
     assert told(tmp_path / "large")["ids"] == fault
     write_summary(tmp_path / "large", {})
     assert told(tmp_path / "large")["ids"] == fault
@@ -101,7 +101,7 @@ def test_what_a_sample_cannot_see_the_summary_tells_and_training_reads(hidden):
     with pytest.raises(ValueError, match="token id 5000 in document 0"):
         check_vocabulary(corpus, 1024)
     write_summary(hidden, {})
-    assert told(hidden)["ids"] == (False, f"{hidden}.bin: token id 5,000, the model has the ids 0 to 1,023")
+    assert told(hidden)["ids"] == (False, f"{hidden}.bin: token id 5000, the model has the ids 0 to 1023")
     with pytest.raises(ValueError, match="token id 5000 in document 0"):
         check_vocabulary(corpus, 1024)
 
