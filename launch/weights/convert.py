@@ -14,7 +14,7 @@ from launch.models.parameters import HEAD, WORD, Parameter, parameters
 from launch.weights.names import TIED_HEAD, Origin, origin
 from launch.weights.safetensors_writer import NewTensor
 
-PIECE_BYTES = 32 << 20
+PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)

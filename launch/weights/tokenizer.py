@@ -1,12 +1,15 @@
 """The tokenizer of a Hugging Face directory as PaddleNLP's AutoTokenizer loads it, with the same ids.
 
-A sentencepiece model goes to the family's own class; a tokenizer.json, which is complete in itself, to
-PretrainedTokenizerFast, whatever class wrote it; from vocab.json and merges.txt a tokenizer.json is made.
+A tokenizer.json, which is complete in itself, goes to PretrainedTokenizerFast, whatever class wrote it; a sentencepiece
+model, where there is no tokenizer.json, to the family's own class; from vocab.json and merges.txt a tokenizer.json is
+made. (PaddleNLP's class drops spaces before special tokens within a text; a tokenizer.json keeps them.)
 """
 
 import json
 import shutil
 from pathlib import Path
+
+import sentencepiece
 
 from launch.models.families import Family
 
@@ -20,7 +23,7 @@ SENTENCEPIECE = {
 }
 # GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
 GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")
-COPIED = ("special_tokens_map.json", "added_tokens.json")
+SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 JINJA = "chat_template.jinja"
 FAST = "PretrainedTokenizerFast"
 
@@ -29,12 +32,13 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
     config = _read(source / CONFIG)
     theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
-    if theirs and (source / theirs).is_file():
-        shutil.copyfile(source / theirs, target / ours)
-        tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
-    elif (source / JSON).is_file():
+    if (source / JSON).is_file():
         shutil.copyfile(source / JSON, target / JSON)
         tokenizer_class, line = FAST, JSON
+    elif theirs and (source / theirs).is_file():
+        shutil.copyfile(source / theirs, target / ours)
+        _write_added_tokens(source / theirs, config, target)
+        tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
     elif family.name == "glm" and config:
         for name in GLM_FILES:
             _copy(source, target, name)
@@ -44,7 +48,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
         tokenizer_class, line = FAST, f"{JSON}, made from {VOCABULARY} and {MERGES}"
     else:
         return "tokenizer: no files of one"
-    for name in COPIED:
+    for name in (SPECIAL, ADDED):
         _copy(source, target, name)
     values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
     if (source / JINJA).is_file():
@@ -52,6 +56,16 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     text = json.dumps(values | {"tokenizer_class": tokenizer_class}, indent=2, ensure_ascii=False)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     return f"tokenizer: {line}, for {tokenizer_class}"
+
+
+def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
+    """Tokens beyond the pieces go from the configuration to a file: PaddleNLP splits a text only at those of the file,
+    and leaves the file aside where the configuration has them, too."""
+    decoder = {int(number): token["content"] for number, token in config.pop("added_tokens_decoder", {}).items()}
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size() if decoder else 0
+    added = {token: number for number, token in decoder.items() if number >= pieces}
+    if added:
+        (target / ADDED).write_text(json.dumps(added, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _make_json(source: Path, config: dict):
@@ -73,7 +87,7 @@ def _make_json(source: Path, config: dict):
 
 def _special_tokens(source: Path, config: dict) -> dict[str, str]:
     """bos_token, eos_token, ... and their texts."""
-    named = _read(source / "special_tokens_map.json") | config
+    named = _read(source / SPECIAL) | config
     tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
     return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
 

@@ -1,0 +1,256 @@
+"""An import is whole or leaves nothing; what is wrong with its source is named."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from launch.checkpoint.weight_files import find_weights
+from launch.errors import UserError
+from launch.import_weights import main
+from launch.models.parameters import parameters
+from launch.weights.importing import import_directory
+from tests.weights import models
+from tests.weights.torch_files import save_arrays
+
+SHARD = 10**9
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    return models.save(tmp_path / "theirs", *models.llama())
+
+
+@pytest.fixture
+def target(tmp_path) -> Path:
+    return tmp_path / "out" / "ours"
+
+
+def left(target: Path) -> list[Path]:
+    return list(target.parent.iterdir()) if target.parent.exists() else []
+
+
+@pytest.mark.parametrize("name", models.ALL)
+def test_every_family_is_written_under_its_own_names(tmp_path, target, name):
+    config, tensors = models.ALL[name]()
+    imported = import_directory(models.save(tmp_path / "theirs", config, tensors), target, None, SHARD)
+    written = load_file(target / "model.safetensors")
+    ours = json.loads((target / "config.json").read_text())
+    assert {one: array.shape for one, array in written.items()} == {one.name: one.shape for one in parameters(ours)}
+    assert imported.parameters == sum(array.size for array in written.values())
+    assert ours["architectures"] == [imported.family.model_class]
+
+
+def test_matrices_are_transposed_and_others_are_not(source, target):
+    import_directory(source, target, None, SHARD)
+    theirs, ours = load_file(source / "model.safetensors"), load_file(target / "model.safetensors")
+    name = "layers.1.mlp.gate_proj.weight"
+    assert np.array_equal(ours[f"llama.{name}"], theirs[f"model.{name}"].T)
+    assert np.array_equal(ours["lm_head.weight"], theirs["lm_head.weight"].T)
+    assert np.array_equal(ours["llama.embed_tokens.weight"], theirs["model.embed_tokens.weight"])
+
+
+def test_files_in_parts_give_the_same_as_one(tmp_path, source, target):
+    import_directory(source, target, None, SHARD)
+    parts = models.save(tmp_path / "parts", *models.llama(), shards=3)
+    import_directory(parts, tmp_path / "out" / "small", None, shard_bytes=20_000)
+    one, many = find_weights(target), find_weights(tmp_path / "out" / "small")
+    files = list((tmp_path / "out" / "small").glob("model-*.safetensors"))
+    assert len(files) > 3 and max(len(load_file(file)) for file in files) > 1
+    index = json.loads((tmp_path / "out" / "small" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in one.values())
+    assert one.keys() == many.keys()
+    assert all(np.array_equal(one[name].open(), many[name].open()) for name in one)
+
+
+def test_a_bin_file_gives_the_same_as_safetensors(tmp_path, source, target, monkeypatch):
+    config, tensors = models.llama()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "config.json").write_text(json.dumps(config))
+    save_arrays(tmp_path / "bin" / "pytorch_model.bin", tensors, monkeypatch)
+    import_directory(source, target, None, SHARD)
+    import_directory(tmp_path / "bin", tmp_path / "out" / "bin", None, SHARD)
+    files = [directory / "model.safetensors" for directory in (target, tmp_path / "out" / "bin")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_bfloat16_keeps_its_bits_and_another_dtype_is_made_when_asked(tmp_path, target):
+    config, tensors = models.llama()
+    bits = {name: (tensor.view(np.uint32) >> 16).astype(np.uint16) for name, tensor in tensors.items()}
+    source = save_bfloat16(tmp_path / "theirs", config, bits)
+    assert import_directory(source, target, None, SHARD).dtypes == ["bfloat16"]
+    assert json.loads((target / "config.json").read_text())["dtype"] == "bfloat16"
+    head = find_weights(target)["lm_head.weight"]
+    assert head.dtype == "bfloat16" and np.array_equal(head.open(), bits["lm_head.weight"].T)
+    import_directory(source, tmp_path / "float32", "float32", SHARD)
+    head = load_file(tmp_path / "float32" / "model.safetensors")["lm_head.weight"]
+    assert np.array_equal(head.view(np.uint32), bits["lm_head.weight"].T.astype(np.uint32) << 16)
+
+
+def save_bfloat16(directory: Path, config: dict, bits: dict[str, np.ndarray]) -> Path:
+    """safetensors.numpy cannot write bfloat16: float16 is written, whose header is as long, and renamed."""
+    models.save(directory, config, {name: tensor.view(np.float16) for name, tensor in bits.items()})
+    file = directory / "model.safetensors"
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + size].decode().replace('"F16"', '"BF16"').rstrip()
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + data[8 + size :])
+    return directory
+
+
+def test_values_too_large_for_float16_are_an_error_and_leave_nothing(tmp_path, target):
+    config, tensors = models.llama()
+    tensors["lm_head.weight"][3, 3] = 1e6
+    with pytest.raises(UserError, match=r"lm_head.weight: a value of 1e\+06 is too large for float16"):
+        import_directory(models.save(tmp_path / "theirs", config, tensors), target, "float16", SHARD)
+    assert left(target) == []
+
+
+def test_missing_extra_and_misshaped_tensors_are_all_named_and_nothing_is_written(tmp_path, target):
+    config, tensors = models.llama()
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.layers.9.mlp.up_proj.weight"] = np.zeros(2, np.float32)
+    tensors["model.norm.weight"] = np.zeros(47, np.float32)
+    tensors["lm_head.weight"] = np.zeros((models.VOCABULARY, 48), np.int64)
+    with pytest.raises(UserError) as error:
+        import_directory(models.save(tmp_path / "theirs", config, tensors), target, None, SHARD)
+    for words in (
+        "missing: model.layers.1.mlp.up_proj.weight",
+        "not in the model: model.layers.9.mlp.up_proj.weight",
+        "model.norm.weight (found [47], expected [48])",
+        "lm_head.weight (found int64, expected floating-point numbers)",
+    ):
+        assert words in str(error.value)
+    assert left(target) == []
+
+
+def test_a_head_that_should_be_the_embedding_and_is_not(tmp_path, target):
+    config, tensors = models.chatglm()
+    tensors["lm_head.weight"][5, 5] += 1
+    with pytest.raises(UserError, match="not in the model: lm_head.weight"):
+        import_directory(models.save(tmp_path / "theirs", config, tensors), target, None, SHARD)
+
+
+def test_names_without_the_first_part_are_understood(tmp_path, target):
+    config, tensors = models.opt()
+    short = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    import_directory(models.save(tmp_path / "theirs", config, short), target, None, SHARD)
+    assert len(load_file(target / "model.safetensors")) == len(tensors)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type: found 'mamba', allowed: .*llama"),
+        ({"hidden_act": "gelu"}, "hidden_act: found 'gelu', allowed: 'silu'"),
+        ({"attention_bias": True}, "attention_bias: found True, allowed: False"),
+        ({"head_dim": 16}, "head_dim: found 16, allowed: 8"),
+        ({"intermediate_size": None}, "intermediate_size missing"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope scaling: found 'yarn', allowed: linear, llama3"),
+        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, "rope scaling: found 'yarn', and PaddleNLP's"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: found True"),
+        ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before: found False"),
+        ({"model_type": "glm"}, "intermediate_size: found 80, allowed: None"),
+        ({"model_type": "chatglm", "ffn_hidden_size": 48, "rope_ratio": 50}, "rope_ratio: found 50, allowed: 1"),
+    ],
+)
+def test_what_the_family_cannot_do_here_is_refused_by_key(tmp_path, target, change, message):
+    config, tensors = models.llama()
+    source = models.save(tmp_path / "theirs", config | change, tensors)
+    with pytest.raises(UserError, match=rf"config\.json: {message}"):
+        import_directory(source, target, None, SHARD)
+    assert left(target) == []
+
+
+def test_settings_that_change_the_positions_are_taken_over(tmp_path):
+    llama3 = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    }
+    for number, (change, expected) in enumerate(
+        [
+            ({"rope_theta": 123.0}, {"rope_theta": 123.0}),
+            ({"rope_parameters": {"rope_type": "default", "rope_theta": 456.0}}, {"rope_theta": 456.0}),
+            ({"rope_scaling": llama3}, {"rope_scaling": llama3, "rope_theta": 50000.0}),
+            ({"rope_parameters": llama3 | {"rope_theta": 7.0}}, {"rope_scaling": llama3, "rope_theta": 7.0}),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_scaling_factor": 2.0}),
+        ]
+    ):
+        config, tensors = models.llama()
+        target = tmp_path / str(number)
+        import_directory(models.save(tmp_path / f"theirs {number}", config | change, tensors), target, None, SHARD)
+        assert expected.items() <= json.loads((target / "config.json").read_text()).items()
+
+
+def test_a_target_that_is_there_is_left_alone(source, target):
+    target.mkdir(parents=True)
+    (target / "precious").touch()
+    with pytest.raises(UserError, match="is there already"):
+        import_directory(source, target, None, SHARD)
+    assert [path.name for path in target.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("remove", "message"),
+    [("config.json", "no such file"), ("model.safetensors", "no weights: looked for model.safetensors")],
+)
+def test_a_directory_that_lacks_something(source, target, remove, message):
+    (source / remove).unlink()
+    with pytest.raises(UserError, match=message):
+        import_directory(source, target, None, SHARD)
+
+
+def test_weights_of_paddlenlp_need_no_import(source, target):
+    save_file(load_file(source / "model.safetensors"), source / "model.safetensors", metadata={"format": "np"})
+    with pytest.raises(UserError, match="Weights of PaddleNLP need no import"):
+        import_directory(source, target, None, SHARD)
+
+
+def test_an_interrupted_import_leaves_nothing(source, target, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launch.weights.importing.import_tokenizer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        import_directory(source, target, None, SHARD)
+    assert left(target) == []
+
+
+def test_the_command_says_what_it_made(source, target, capsys):
+    main([str(source), str(target)])
+    said = capsys.readouterr().out
+    assert f"{target}: LLaMA 1, 2, 3; Baichuan-7B, 44,784 parameters in float32" in said
+    assert "tokenizer: no files of one" in said
+
+
+def test_memory_is_that_of_some_pieces(tmp_path):
+    """A model of 400 MB passes through a process that stays below 60 MB more than it is when it does nothing."""
+    sizes = {"vocab_size": 8, "hidden_size": 1536, "intermediate_size": 4096, "num_key_value_heads": 6}
+    config, layer = models.llama(**sizes, num_hidden_layers=1)
+    tensors = {name.replace("layers.0.", f"layers.{i}."): tensor for i in range(4) for name, tensor in layer.items()}
+    source = models.save(tmp_path / "theirs", config | {"num_hidden_layers": 4}, tensors)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    assert size > 400e6
+    idle = peak_bytes("pass")
+    busy = peak_bytes(f"main(['{source}', '{tmp_path / 'ours'}'])")
+    assert (tmp_path / "ours" / "model.safetensors").stat().st_size > size
+    assert busy - idle < 60e6
+
+
+def peak_bytes(statement: str) -> int:
+    """The largest memory of a process that runs `statement`, pages of mapped files among it.
+
+    Linux's own high-water mark: getrusage's is handed on from the process that starts another.
+    """
+    code = f"from launch.import_weights import main\n{statement}\nprint(open('/proc/self/status').read())"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024

@@ -1,0 +1,144 @@
+"""An imported tokenizer gives, in PaddleNLP, the ids of the library that it comes from, special tokens included."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from data_tools.tokenizer import train_tokenizer
+from launch.models.families import FAMILIES
+from launch.weights.tokenizer import import_tokenizer
+
+CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
+TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces"]
+SPECIAL = ["<s>", "</s>", "<|user|>", "<|end|>"]
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Tokenizer:
+    """As LLaMA-3, Qwen2 and Bloom have it, with bos put before each text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    bos = ("<s>", tokenizer.token_to_id("<s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[bos])
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def pieces() -> bytes:
+    return train_tokenizer(CORPUS, 330)
+
+
+def config(tokenizer_class: str, added: dict[str, int], **more) -> dict:
+    """A tokenizer_config.json as transformers writes it."""
+    decoder = {str(number): {"content": token, "special": True} for token, number in added.items()}
+    return {"tokenizer_class": tokenizer_class, "added_tokens_decoder": decoder, **more}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, byte_level, pieces) -> dict[str, tuple[Path, str]]:
+    """name: (directory, family)"""
+    root = tmp_path_factory.mktemp("tokenizers")
+    added = {token: byte_level.token_to_id(token) for token in SPECIAL}
+    for name in ("llama3", "qwen2", "bloom"):
+        (root / name).mkdir()
+        byte_level.save(str(root / name / "tokenizer.json"))
+        values = config("PreTrainedTokenizerFast", added, bos_token="<s>", eos_token="</s>")
+        (root / name / "tokenizer_config.json").write_text(json.dumps(values))
+    (root / "opt").mkdir()
+    byte_level.model.save(str(root / "opt"))
+    named = {"bos_token": {"__type": "AddedToken", "content": "<s>"}, "eos_token": "</s>", "unk_token": "<|end|>"}
+    values = named | {"pad_token": "<|user|>", "add_bos_token": True, "tokenizer_class": "GPT2Tokenizer"}
+    (root / "opt" / "tokenizer_config.json").write_text(json.dumps(values))
+    for name, file in (("llama", "tokenizer.model"), ("chatglm2", "tokenizer.model")):
+        (root / name).mkdir()
+        (root / name / file).write_bytes(pieces)
+    added = {"<unk>": 0, "<s>": 1, "</s>": 2, "<|user|>": 330, "<|end|>": 331}
+    values = config("LlamaTokenizerFast", added, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    (root / "llama" / "tokenizer_config.json").write_text(json.dumps(values))
+    values = {"tokenizer_class": "ChatGLMTokenizer", "auto_map": {"AutoTokenizer": ["somewhere.Else", None]}}
+    (root / "chatglm2" / "tokenizer_config.json").write_text(json.dumps(values))
+    families = {"llama3": "llama", "chatglm2": "chatglm_v2"}
+    names = ("llama3", "qwen2", "bloom", "opt", "llama", "chatglm2")
+    return {name: (root / name, families.get(name, name)) for name in names}
+
+
+@pytest.fixture(scope="module")
+def targets(sources, tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("ours")
+    for name, (source, family) in sources.items():
+        (root / name).mkdir()
+        import_tokenizer(source, root / name, FAMILIES[family])
+    return {name: root / name for name in sources}
+
+
+@pytest.fixture(scope="module")
+def found(ranks, targets) -> dict[str, dict]:
+    (results,) = ranks(
+        1, "tests.weights.tokenizer_ranks:encode", [str(target) for target in targets.values()], TEXTS
+    )
+    return {name: results[str(target)] for name, target in targets.items()}
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen2", "bloom", "opt"])
+def test_byte_level_tokenizers(found, byte_level, name):
+    expected = [byte_level.encode(text).ids for text in TEXTS]
+    assert found[name]["class"] == "PretrainedTokenizerFast"
+    assert found[name]["ids"] == expected
+    assert (found[name]["bos"], found[name]["eos"]) == (0, 1)
+    assert found[name]["texts"] == [byte_level.decode(ids) for ids in expected]
+
+
+def test_sentencepiece_with_added_tokens(found, pieces):
+    model = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    first, middle, last = (model.encode(part) for part in re.split(r"<\|user\|>|<\|end\|>", TEXTS[1]))
+    assert found["llama"]["class"] == "LlamaTokenizer"
+    assert found["llama"]["ids"] == [
+        [1, *model.encode(TEXTS[0])],
+        [1, *first, 330, *middle, 331, *last],
+        [1, *model.encode(TEXTS[2])],
+    ]
+    assert found["llama"]["eos"] == 2
+
+
+def test_a_tokenizer_json_is_taken_before_a_sentencepiece_model(sources, tmp_path):
+    shutil.copytree(sources["llama"][0], tmp_path / "both")
+    shutil.copyfile(sources["llama3"][0] / "tokenizer.json", tmp_path / "both" / "tokenizer.json")
+    (tmp_path / "ours").mkdir()
+    line = import_tokenizer(tmp_path / "both", tmp_path / "ours", FAMILIES["llama"])
+    assert line == "tokenizer: tokenizer.json, for PretrainedTokenizerFast"
+    assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+
+
+def test_chatglm2_puts_its_marks_before_the_text(found, pieces):
+    model = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    gmask, sop = 331, 333  # [MASK], [gMASK], [sMASK], sop, eop follow the pieces
+    assert found["chatglm2"]["class"] == "ChatGLMv2Tokenizer"
+    assert found["chatglm2"]["ids"][0] == [gmask, sop, *model.encode(TEXTS[0])]
+
+
+def test_a_chat_template_of_its_own_file_comes_along(ranks, sources, tmp_path):
+    source, family = sources["llama3"]
+    (source / "chat_template.jinja").write_text("{% for m in messages %}Q: {{ m['content'] }} A:{% endfor %}")
+    import_tokenizer(source, tmp_path, FAMILIES[family])
+    assert ranks(1, "tests.weights.tokenizer_ranks:chat", str(tmp_path), "why?") == ["Q: why? A:"]
+
+
+def test_no_files_of_a_tokenizer_are_said(tmp_path):
+    (tmp_path / "ours").mkdir()
+    assert import_tokenizer(tmp_path, tmp_path / "ours", FAMILIES["qwen2"]) == "tokenizer: no files of one"
+    assert list((tmp_path / "ours").iterdir()) == []
+
+
+def test_code_that_a_file_names_is_not_handed_on(targets):
+    assert "auto_map" not in json.loads((targets["chatglm2"] / "tokenizer_config.json").read_text())
