@@ -9,7 +9,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.formats.native import build_blend_index
 from data_tools.formats.samples import SampleDataset, Split, split_boundaries
-from data_tools.formats.summary import check_vocabulary
+from data_tools.formats.summary import check_vocabulary, read_summary
 from data_tools.formats.weights import weighted_paths
 
 SPLITS = ("train", "valid", "test")
@@ -68,6 +68,12 @@ def open_splits(
         return datasets[0] if len(datasets) == 1 else BlendedDataset(datasets, weights if weighted else None)
 
     return tuple(open_split(number) if name in wanted else None for number, name in enumerate(SPLITS))
+
+
+def _check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
+    summary = read_summary(corpus)
+    if summary is None or summary.largest_id >= vocab_size:
+        corpus.check_vocabulary(vocab_size)
 
 
 class BlendedDataset:

@@ -18,7 +18,9 @@ from data_tools.tokenize import tokenize_files
 from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
 
-COMMANDS = ("stdlib_corpus", "tokenizer", "clean", "tokenize", "verify")
+COMMANDS = (
+    "stdlib_corpus", "clean", "tokenizer", "tokenize", "verify", "inspect", "merge", "split", "blend"
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -1,0 +1,108 @@
+"""What a blend of corpora gives a run: samples, tokens and epochs of each.
+
+    python -m data_tools.blend 0.7 data/books 0.3 data/code --sequence_length 2048 --tokens 10e9
+
+Nothing is written: training mixes while it reads, given the same words: `--input_dir 0.7 data/books 0.3 data/code`. An
+epoch of a blend ends where the first corpus is used up; a longer run repeats it in another order. Whole epochs are
+exact to the sample; what a begun one has taken is the share of it, on average over the seeds.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from data_tools.cli import Parser, run
+from data_tools.formats.blend import BlendedDataset, find_corpora
+from data_tools.formats.errors import DataError
+from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.samples import Split, split_boundaries
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus of a blend. samples: that its train split has; used: that the run takes; sequence_length in tokens."""
+
+    prefix: str
+    share: float
+    samples: int
+    used: int
+    sequence_length: int
+
+    @property
+    def epochs(self) -> float:
+        return self.used / self.samples
+
+    @property
+    def tokens(self) -> int:
+        return self.used * self.sequence_length
+
+
+def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float | None) -> tuple[list[Source], int]:
+    """(what each corpus gives a run of that many tokens, samples of one epoch of the blend). tokens: None: one epoch.
+
+    Raises DataError when a corpus is missing or damaged, or gives no sample.
+    """
+    weights, prefixes = zip(*find_corpora(input_dir), strict=True)
+    samples = [_train_samples(prefix, split, sequence_length) for prefix in prefixes]
+    weighted = weights[0] is not None
+    blend = BlendedDataset([range(count) for count in samples], list(weights) if weighted else None)
+    taken = len(blend) if tokens is None else int(tokens) // sequence_length
+    epochs, rest = divmod(taken, len(blend))
+    used = epochs * blend.samples_used + _expected(blend, rest)
+    shares = np.array(weights if weighted else samples, dtype=float)
+    shares /= shares.sum()
+    sources = [
+        Source(prefix, float(share), count, int(round(one)), sequence_length)
+        for prefix, share, count, one in zip(prefixes, shares, samples, used, strict=True)
+    ]
+    return sources, len(blend)
+
+
+def _expected(blend: BlendedDataset, samples: int) -> np.ndarray:
+    """Samples of each corpus among that many of an epoch, whose order is shuffled: the share of all."""
+    return blend.samples_used * samples / len(blend)
+
+
+def _train_samples(prefix: str, split: str, sequence_length: int) -> int:
+    corpus = IndexedDataset(prefix)
+    train = Split(corpus, "train", *split_boundaries(split, len(corpus))[:2])
+    count = train.count_samples(sequence_length)
+    if not count:
+        raise DataError(
+            f"{prefix}: its train split has {int(train.sizes.sum()):,} tokens, one sample needs "
+            f"{sequence_length + 1:,}."
+        )
+    return count
+
+
+def main() -> None:
+    parser = Parser("blend", __doc__)
+    parser.add_argument("input_dir", nargs="+", metavar="WEIGHT PREFIX", help="in turn; or a folder, or one prefix")
+    parser.add_argument("--sequence_length", type=int, default=2048, help="tokens of a sample (default: 2048)")
+    parser.add_argument("--tokens", type=float, help="of the run, such as 10e9 (default: one epoch of the blend)")
+    parser.add_argument("--split", default="949,50,1", help="as in training, of which train counts (default: 949,50,1)")
+    args = parser.parse_args()
+    sources, epoch = plan_blend(" ".join(args.input_dir), args.sequence_length, args.split, args.tokens)
+    table = Table("corpus", "share", "samples", "samples used", "tokens used", "epochs")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for source in sources:
+        table.add_row(
+            source.prefix, f"{source.share:.1%}", f"{source.samples:,}", f"{source.used:,}", f"{source.tokens:,}",
+            f"{source.epochs:.2f}",
+        )  # fmt: skip
+    console = Console(soft_wrap=True)
+    console.print(table)
+    taken = sum(source.used for source in sources)
+    console.print(
+        f"one epoch of the blend: {epoch:,} samples, {epoch * args.sequence_length:,} tokens; this run takes "
+        f"{taken / epoch:.2f} epochs",
+        highlight=False,
+    )
+    console.print(f"--input_dir {' '.join(args.input_dir)}", highlight=False)
+
+
+if __name__ == "__main__":
+    run(main)
