@@ -5,7 +5,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard import clean
 
 RUN := .venv/bin/python
 FIND_PYTHON := sh launch/environment/find_python.sh
@@ -27,6 +27,9 @@ doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
+
+import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
+	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 	@$(RUN) launch/dashboard.py $(ARGS)

@@ -42,7 +42,8 @@ def make(folder, *arguments):
 
 def test_plain_make_lists_targets_and_recipes(house):
     lines = make(house).stdout.splitlines()
-    for target in ("setup", "setup-gpu", "lock", "doctor", "test", "test-long", "demo", "dashboard", "clean"):
+    targets = ("setup", "setup-gpu", "lock", "doctor", "test", "test-long", "demo", "dashboard", "import", "clean")
+    for target in targets:
         assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
     assert "  lora-1gpu          1 card   LoRA on one card" in lines
     assert "  pretrain-llama7b   8 cards  LLaMA-7B pretraining" in lines

@@ -216,3 +216,23 @@ def state_all(names: list[str]) -> dict[str, dict[str, list[int]]]:
     return {
         name: {key: parameter.shape for key, parameter in build(name, tiny(name)).named_parameters()} for name in names
     }
+
+
+def packed_all(names: list[str], directory: str) -> dict[str, list[float]]:
+    """Two samples in one row, kept apart by mask and positions: largest difference of the logits of each to its own."""
+    return {name: _packed(FAMILIES[name], f"{directory}/{name}") for name in names}
+
+
+def _packed(family: Family, directory: str) -> list[float]:
+    model_class = getattr(transformers, family.model_class)
+    model = model_class.from_pretrained(directory, config=tiny(family.name), dtype="float32")
+    model.eval()
+    half = LENGTH // 2
+    ids = batch(family, samples=1)["input_ids"]
+    mask = paddle.zeros([1, 1, LENGTH, LENGTH], dtype="bool")
+    mask[:, :, :half, :half] = mask[:, :, half:, half:] = paddle.tril(paddle.ones([half, half])).astype("bool")
+    positions = paddle.concat([paddle.arange(half)] * 2).unsqueeze(0)
+    with paddle.no_grad():
+        together = model(ids, attention_mask=mask, position_ids=positions, return_dict=True).logits
+        apart = [model(part, return_dict=True).logits for part in (ids[:, :half], ids[:, half:])]
+    return [float((together[:, i * half : (i + 1) * half] - apart[i]).abs().max()) for i in (0, 1)]

@@ -65,3 +65,35 @@ def test_an_unknown_family_is_refused_with_the_families_there_are():
 def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
     assert load_config(family.rehearsal_config)["model_type"] == family.model_type
     assert family.rehearsal_config in config_names()
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("llama-7b", 6_738_415_616),
+        ("llama-13b", 13_015_864_320),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-3-8b", 8_030_261_248),
+        ("qwen2-7b", 7_615_616_512),
+        ("bloom-7b1", 7_069_016_064),  # the model's card
+        ("opt-6.7b", 6_658_473_984),
+        ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
+        ("baichuan-13b", 13_264_901_120),
+        ("chatglm-6b", 6_176_956_416 - 3_670_016),  # all parameters that peft prints, without those of LoRA
+        ("chatglm2-6b", 6_245_533_696 - 1_949_696),
+    ],
+)
+def test_named_models_have_the_published_numbers_of_parameters(name, published):
+    assert shape(name).parameters == published
+
+
+def test_glm_has_its_published_number_of_millions():
+    assert round(shape("glm-515m").parameters / 1e6) == 515
+    assert round(shape("glm-10b").parameters / 1e9) == 10
+
+
+def test_a_head_that_is_the_embedding_multiplies_all_the_same():
+    bloom = shape("bloom-7b1")
+    norms_and_biases = 30 * (4 + 9) * 4096 + 4 * 4096
+    assert bloom.matmul_parameters == bloom.parameters - norms_and_biases

@@ -104,6 +104,16 @@ def test_first_loss_on_random_samples_is_the_closed_form(overfitted, name):
 
 
 @pytest.fixture(scope="module")
+def packed(ranks, models) -> dict:
+    return ranks(1, f"{RANKS}:packed_all", having("packing"), models)[0]
+
+
+@pytest.mark.parametrize("name", having("packing"))
+def test_packed_samples_do_not_see_each_other(packed, name):
+    assert max(packed[name]) <= 1e-5
+
+
+@pytest.fixture(scope="module")
 def adapted(ranks) -> dict:
     return ranks(1, f"{RANKS}:lora_all", NAMES, LORA_RANK)[0]
 

@@ -20,6 +20,10 @@ SPECIAL = ["<s>", "</s>", "<|user|>", "<|end|>"]
 
 @pytest.fixture(scope="module")
 def byte_level() -> Tokenizer:
+    return make_byte_level()
+
+
+def make_byte_level() -> Tokenizer:
     """As LLaMA-3, Qwen2 and Bloom have it, with bos put before each text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,0 +1,63 @@
+"""Models that transformers made and ran give the same logits after an import. Needs `make test-long`'s packages."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.weights.importing import import_directory
+from tests.weights.test_tokenizer import TEXTS
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).resolve().parents[2]
+TOLERANCE = 1e-5
+CASES = [
+    "llama",
+    "llama-tied",
+    "llama3",
+    "llama-linear",
+    "llama-rope_parameters",
+    "qwen2",
+    "qwen2-tied",
+    "bloom",
+    "opt",
+    "baichuan-7b",
+    "llama-bin",
+    "opt-bin",
+]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("transformers")
+    ids = root / "ids.npy"
+    np.save(ids, np.random.default_rng(2).integers(4, 400, size=(2, 40)))
+    command = [sys.executable, "-W", "ignore", "-m", "tests.weights.with_transformers", str(root), str(ids)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return root
+
+
+@pytest.fixture(scope="module")
+def ours(ranks, theirs) -> Path:
+    targets = [str(theirs / "ours" / name) for name in CASES]
+    for name, target in zip(CASES, targets, strict=True):
+        import_directory(theirs / name, Path(target), dtype=None, shard_bytes=100_000)
+    ranks(1, "tests.weights.logits_ranks:save_logits", targets, str(theirs / "ids.npy"))
+    return theirs / "ours"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits(theirs, ours, name):
+    expected, found = np.load(theirs / f"{name}.expected.npy"), np.load(ours / f"{name}.logits.npy")
+    assert expected.std() > 0.1
+    assert np.abs(found - expected).max() <= TOLERANCE
+
+
+def test_tokenizer(ranks, theirs, ours):
+    directory = str(ours / "llama3")
+    (found,) = ranks(1, "tests.weights.tokenizer_ranks:encode", [directory], TEXTS)
+    assert found[directory]["ids"] == json.loads((theirs / "ids.json").read_text())
