@@ -1,29 +1,38 @@
-"""Train a sentencepiece tokenizer with LLaMA's special tokens.
+"""Train a sentencepiece tokenizer with LLaMA's special tokens, or add pieces to one.
 
-    python -m data_tools.tokenizer --input text/train.jsonl --output tokenizer --vocab_size 4096
+    python -m data_tools.tokenizer --input texts --output tokenizer --vocab_size 4096
+    python -m data_tools.tokenizer --input chinese --output tokenizer-zh --extend tokenizer --vocab_size 6000
 
 writes sentencepiece.bpe.model and tokenizer_config.json: the folder is what
-`paddlenlp.transformers.LlamaTokenizer.from_pretrained` and `--tokenizer_name_or_path` read. Any text survives
-encoding and decoding unchanged (unknown characters become bytes, spaces and line ends are kept), except the
+`paddlenlp.transformers.LlamaTokenizer.from_pretrained` and `--tokenizer_name_or_path` read. Any text, in any script,
+survives encoding and decoding unchanged (unknown characters become bytes, spaces and line ends are kept), except the
 character U+2581, which sentencepiece uses for the space. The same input gives the same file.
+
+--extend keeps the ids of the tokenizer it names and puts what these texts need behind them, up to --vocab_size in all;
+every 20th document is left out of the training and tells how many tokens a character takes before and after. A model
+made for the old tokenizer needs as many more rows in its embedding and its output layer.
+
+Training holds the lines in memory, some ten times their size: --max_lines draws as many from a large input.
 """
 
 import io
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
 
 from data_tools.cli import Parser, run
-from data_tools.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES
+from data_tools.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 from data_tools.progress import progress
 from data_tools.sources import find_files, read_documents, total_bytes
+from data_tools.vocabulary import extend_model, model_type, new_pieces, tokens_per_character
 
+HELD_OUT = 20
 MODEL_NAME = SENTENCEPIECE_NAMES[0]
 CONFIG = {
     "tokenizer_class": "LlamaTokenizer",
@@ -35,18 +44,23 @@ CONFIG = {
 }
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, model_type: str = "bpe") -> bytes:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, model_type: str = "bpe", max_lines: int | None = None
+) -> bytes:
     """A sentencepiece model (bpe or unigram) of `vocab_size` ids: 0 <unk>, 1 <s>, 2 </s>, line end, 256
-    bytes, pieces.
+    bytes, pieces. max_lines: train on so many lines, drawn from all.
 
     Raises DataError when the text is too little, or too varied, for that many pieces.
     """
     model = io.BytesIO()
+    broken: list[DataError] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
             # The trainer drops line ends and works line by line: "\n" is given as a piece of its own.
-            sentence_iterator=(line for text in texts for line in text.split("\n")),
+            sentence_iterator=_lines(texts, broken),
             user_defined_symbols=["\n"],
+            input_sentence_size=max_lines or 0,
+            shuffle_input_sentence=max_lines is not None,
             model_writer=model,
             vocab_size=vocab_size,
             model_type=model_type,
@@ -69,16 +83,60 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, model_type: str = "bp
             minloglevel=2,
         )
     except (RuntimeError, ValueError) as error:
+        if broken:
+            raise broken[0] from None
         raise DataError(_explain(str(error), vocab_size)) from None
     return model.getvalue()
 
 
-def save_tokenizer(directory: str | Path, model: bytes) -> None:
+def _lines(texts: Iterable[str], broken: list[DataError]) -> Iterator[str]:
+    """The lines of all texts. An error of reading them is kept: the trainer makes another of it."""
+    try:
+        for text in texts:
+            yield from text.split("\n")
+    except DataError as error:
+        broken.append(error)
+        raise
+
+
+def extend_tokenizer(
+    base_dir: str | Path, texts: Iterable[str], vocab_size: int, max_lines: int | None = None
+) -> tuple[bytes, float, float]:
+    """(the sentencepiece model of `base_dir` with new pieces, up to `vocab_size` ids; tokens a character of held-out
+    texts before, and after).
+
+    Raises DataError when the base is none that can grow, or the texts have too little new.
+    """
+    encoder = load_encoder(base_dir)
+    if not isinstance(encoder, SentencePieceEncoder) or Path(base_dir, "added_tokens.json").exists():
+        raise DataError(
+            f"{base_dir} cannot be extended: expected a sentencepiece model, and no added_tokens.json, whose tokens "
+            "have the ids behind it."
+        )
+    if vocab_size <= encoder.vocab_size:
+        raise DataError(f"--vocab_size {vocab_size}: {base_dir} has {encoder.vocab_size} ids already. Take more.")
+    base = encoder.path.read_bytes()
+    held_out: list[str] = []
+    # So many ids that enough are new, even if the base has all others.
+    trained = train_tokenizer(_without_some(texts, held_out), vocab_size + 8, model_type(base), max_lines)
+    model = extend_model(base, new_pieces(base, trained)[: vocab_size - encoder.vocab_size])
+    return model, tokens_per_character(base, held_out), tokens_per_character(model, held_out)
+
+
+def _without_some(texts: Iterable[str], held_out: list[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        if number % HELD_OUT == HELD_OUT - 1:
+            held_out.append(text)
+        else:
+            yield text
+
+
+def save_tokenizer(directory: str | Path, model: bytes, config: dict = CONFIG) -> None:
     """Write the files of a tokenizer directory; the configuration last."""
     with written_aside(Path(directory, MODEL_NAME)) as file:
         file.write(model)
     with written_aside(Path(directory, CONFIG_NAME)) as file:
-        file.write(json.dumps(CONFIG, indent=2).encode() + b"\n")
+        file.write(json.dumps(config, indent=2).encode() + b"\n")
 
 
 def _explain(message: str, vocab_size: int) -> str:
@@ -96,28 +154,48 @@ def _explain(message: str, vocab_size: int) -> str:
 
 def main() -> None:
     parser = Parser("tokenizer", __doc__)
-    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSONL or .txt")
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="DIR", help="the tokenizer directory to write")
     parser.add_argument("--vocab_size", required=True, type=int, help="ids in all, such as 4096 or 32000")
     parser.add_argument(
-        "--model_type", choices=("bpe", "unigram"), default="bpe", help="unigram is some 20 times slower"
+        "--model_type", choices=("bpe", "unigram"), help="default: bpe; unigram is some 20 times slower"
     )
-    parser.add_argument(
-        "--text_key", default="text", help="where the text is in a JSON object (default: text)"
-    )
+    parser.add_argument("--extend", metavar="DIR", help="a tokenizer directory to add pieces to")
+    parser.add_argument("--max_lines", type=int, metavar="N", help="train on N lines, drawn from all")
+    parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
     args = parser.parse_args()
-
-    files, texts = find_files(args.input), []
+    if args.extend and args.model_type:
+        parser.error("--model_type is that of the tokenizer to extend: leave it out")
+    files = find_files(args.input)
     with progress("reading", total_bytes(files)) as advance:
-        for document in read_documents(files, args.text_key):
-            texts.append(document.text)
-            advance(document.size)
-    print(
-        f"training a {args.model_type} tokenizer on {len(texts)} documents ...", file=sys.stderr, flush=True
-    )
-    model = train_tokenizer(texts, args.vocab_size, args.model_type)
-    save_tokenizer(args.output, model)
-    print(f"{args.output}: {args.model_type} tokenizer, {args.vocab_size} ids, from {len(texts)} documents")
+        texts = _texts(files, args.text_key, advance)
+        if args.extend:
+            model, before, after = extend_tokenizer(args.extend, texts, args.vocab_size, args.max_lines)
+            save_tokenizer(args.output, model, _config_of(args.extend))
+            print(
+                f"{args.output}: {args.extend} with more pieces, {args.vocab_size} ids; tokens a character of held-out "
+                f"documents: {before:.3f} before, {after:.3f} after ({1 - after / before:.0%} fewer)"
+            )
+            return
+        kind = args.model_type or "bpe"
+        save_tokenizer(args.output, train_tokenizer(texts, args.vocab_size, kind, args.max_lines))
+    print(f"{args.output}: {kind} tokenizer, {args.vocab_size} ids")
+
+
+def _texts(files: list[str], text_key: str, advance: Callable[[int, int], None]) -> Iterator[str]:
+    count = 0
+    for document in read_documents(files, text_key):
+        yield document.text
+        count += 1
+        advance(document.size, 1)
+    if not count:
+        raise DataError(f"{', '.join(files)}: no text in them. Give files with text.")
+    print(f"training on {count} documents ...", file=sys.stderr, flush=True)
+
+
+def _config_of(directory: str) -> dict:
+    path = Path(directory, CONFIG_NAME)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else CONFIG
 
 
 if __name__ == "__main__":
