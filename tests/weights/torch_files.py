@@ -57,13 +57,14 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], monkeypatch) -> None:
     """A state dictionary, each tensor with a storage of its own, and the attribute that modules give it."""
     state = _Annotated((name, Tensor(array, str(i))) for i, (name, array) in enumerate(arrays.items()))
     state._metadata = OrderedDict({"": {"version": 1}})
+    state.items = "an attribute in the way of a method"
     storages = {str(i): np.ascontiguousarray(array).tobytes() for i, array in enumerate(arrays.values())}
     save_torch(path, state, storages, monkeypatch)
 
 
 class _Annotated(OrderedDict):
     def __reduce__(self):
-        return OrderedDict, (), vars(self), None, iter(self.items())
+        return OrderedDict, (), vars(self), None, iter(OrderedDict.items(self))
 
 
 def _pretend_torch(monkeypatch) -> None:
