@@ -8,17 +8,21 @@ from launch.models.arithmetic import ModelShape
 
 
 class TrainingClock:
-    """Seconds spent in training steps; evaluation and saving are excluded by `paused`."""
+    """Seconds spent in training steps; evaluation and saving are excluded by `paused`.
+
+    data_seconds: of the last whole lap, spent waiting for batches (`waiting_for_data`).
+    """
 
     def __init__(self):
         self._lap_start = time.monotonic()
-        self._paused = 0.0
+        self._paused = self._waited = self.data_seconds = 0.0
 
     def lap(self) -> float:
         """Seconds of training since the last lap (or the start)."""
         now = time.monotonic()
         seconds = now - self._lap_start - self._paused
-        self._lap_start, self._paused = now, 0.0
+        self.data_seconds = self._waited
+        self._lap_start, self._paused, self._waited = now, 0.0, 0.0
         return seconds
 
     @contextlib.contextmanager
@@ -28,6 +32,35 @@ class TrainingClock:
             yield
         finally:
             self._paused += time.monotonic() - start
+
+    @contextlib.contextmanager
+    def waiting_for_data(self):
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited += time.monotonic() - start
+
+
+class TimedLoader:
+    """A loader whose batches a clock waits for."""
+
+    def __init__(self, loader, clock: TrainingClock):
+        self.loader = loader
+        self.clock = clock
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self):
+        batches = iter(self.loader)
+        while True:
+            with self.clock.waiting_for_data():
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
 
 
 @dataclass(frozen=True)

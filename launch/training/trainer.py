@@ -8,7 +8,7 @@ from paddlenlp.trainer import Trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
-from launch.reporting.throughput import Throughput, TrainingClock
+from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
@@ -58,12 +58,13 @@ class RunTrainer(Trainer):
     # ---- samples
 
     def get_train_dataloader(self):
-        return paddle.io.DataLoader(
+        loader = paddle.io.DataLoader(
             PaddedDataset(self.train_dataset, self.padding),
             batch_sampler=self.stream,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
         )
+        return TimedLoader(loader, self.clock)
 
     def tokens_until(self, step: int) -> int:
         """Tokens that all data ranks together have read before a step, 0 the first."""
@@ -132,7 +133,8 @@ class RunTrainer(Trainer):
     def _interval_record(self) -> dict:
         args, step, steps = self.args, self.state.global_step, self._interval_steps
         consumed_samples, consumed_tokens = min(step * args.global_batch, self.stream.end), self.tokens_until(step)
-        speed = self.throughput.measure(consumed_tokens - self.tokens_until(step - steps), steps, self.clock.lap())
+        seconds = self.clock.lap()
+        speed = self.throughput.measure(consumed_tokens - self.tokens_until(step - steps), steps, seconds)
         return {
             "global_step": step,
             "progress": step / args.max_steps,
@@ -141,6 +143,7 @@ class RunTrainer(Trainer):
             "learning_rate": self._step_learning_rate,
             "grad_norm": self.grad_norm.value,
             **speed,
+            "data_share": self.clock.data_seconds / seconds,
             "peak_memory_bytes": peak_memory_bytes(),
             "eta_seconds": speed["step_seconds"] * (args.max_steps - step),
             "consumed_samples": consumed_samples,

@@ -6,7 +6,7 @@ import pytest
 
 from launch.models.arithmetic import ModelShape
 from launch.models.named_configs import load_config
-from launch.reporting.throughput import Throughput, TrainingClock
+from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 
 
 def test_throughput_divides_by_the_arithmetic_of_the_model():
@@ -35,3 +35,20 @@ def test_the_clock_leaves_out_what_is_paused(monkeypatch):
 def test_a_record_of_floats_survives_json_with_all_its_digits():
     loss = 5.5585527420043945
     assert json.loads(json.dumps({"loss": loss}))["loss"] == loss
+
+
+def test_waiting_for_data_is_counted_apart(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("launch.reporting.throughput.time.monotonic", lambda: now)
+
+    def slow_loader():
+        nonlocal now
+        for batch in range(3):
+            now += 2.0  # until the batch is there
+            yield batch
+
+    clock = TrainingClock()
+    for _ in TimedLoader(slow_loader(), clock):
+        now += 8.0  # the step
+    assert (clock.lap(), clock.data_seconds) == (30.0, 6.0)
+    assert (clock.lap(), clock.data_seconds) == (0.0, 0.0)
