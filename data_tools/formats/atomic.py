@@ -1,9 +1,10 @@
 """Files that are whole or absent: written aside, flushed to disk, renamed."""
 
+import fcntl
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,3 +36,22 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def one_at_a_time(folder: str | Path) -> Iterator[None]:
+    """Processes of this machine that give the same folder go through the block one after another.
+
+    The folder is made where it is missing. On a file system without locks they go through together.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DataError(f"cannot use the folder {folder}: {error.strerror}. Name one you may write to.") from None
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # gives the lock back, as the end of a process does

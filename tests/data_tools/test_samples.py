@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -132,16 +134,22 @@ def test_a_damaged_index_is_built_again(write, documents, tmp_path, builds, dama
     assert len(builds) == 2
 
 
-def build_and_report(prefix, cache, queue):
+def build_and_report(prefix, cache, queue, built):
+    def build(sizes, sequence_length):
+        built.put(os.getpid())
+        time.sleep(0.3)
+        return build_sample_index(sizes, sequence_length)
+
+    samples.build_sample_index = build
     queue.put(index_of(prefix, cache).starts.tolist())
 
 
-def test_processes_that_build_at_once_agree(write, documents, tmp_path):
+def test_of_processes_that_want_it_at_once_one_builds(write, documents, tmp_path):
     prefix = write("a", documents)
     context = multiprocessing.get_context("fork")
-    queue = context.Queue()
+    queue, built = context.Queue(), context.Queue()
     processes = [
-        context.Process(target=build_and_report, args=(prefix, tmp_path / "cache", queue)) for _ in range(4)
+        context.Process(target=build_and_report, args=(prefix, tmp_path / "cache", queue, built)) for _ in range(4)
     ]
     for process in processes:
         process.start()
@@ -149,4 +157,27 @@ def test_processes_that_build_at_once_agree(write, documents, tmp_path):
     for process in processes:
         process.join()
     assert results == [results[0]] * 4
+    assert isinstance(built.get(timeout=30), int) and built.empty()
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_builder_that_dies_is_replaced(write, documents, tmp_path):
+    prefix = write("a", documents)
+
+    def build_and_die():
+        samples.build_sample_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        index_of(prefix, tmp_path / "cache")
+
+    process = multiprocessing.get_context("fork").Process(target=build_and_die)
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    assert index_of(prefix, tmp_path / "cache").order.size == 200
+
+
+def test_a_large_index_says_what_it_does(write, documents, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(samples, "ANNOUNCED_DOCUMENTS", 100)
+    prefix = write("a", documents)
+    index_of(prefix, tmp_path / "cache")
+    steps = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert steps == ["shuffling the documents", "cutting them into samples", "writing"]
