@@ -207,7 +207,7 @@ FAMILIES = {
                 "packing": "its positions are counted from the mask over the whole row; pad instead",
                 "prefix": "its attention of paddlenlp takes no keys and values of a prefix; LoRA works",
             },
-            corrections=("opt_untied_head", "opt_has_every_attribute"),
+            corrections=("opt_untied_head", "opt_has_every_attribute", "opt_bfloat16_mask"),
         ),
         Family(
             name="qwen2",
