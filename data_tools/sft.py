@@ -1,116 +1,172 @@
-"""From files of dialogues to the samples of fine-tuning. What must be known before: data_tools.formats.sft_files."""
+"""Dialogues of any known form to checked files for fine-tuning: train.json and dev.json, as JSON lines.
 
-from collections.abc import Callable, Iterable
+    python -m data_tools.sft --input AdvertiseGen/train.json --output data --tokenizer tokenizer --max_length 288
+
+Known forms, found by themselves: pairs (src/tgt, content/summary as in AdvertiseGen, or --prompt_column and
+--response_column), Alpaca, ShareGPT, messages. Pairs become {"src", "tgt"}, which training reads without a chat
+template; the others {"messages": [{"role", "content"}, ...]}, which it reads with the model's. A broken row stops the
+command, unless --max_broken_rows allows some; repeated dialogues are dropped.
+
+--dev_percent of the questions go to dev.json, chosen by the hash of the question: one with several answers is on one
+side, and more data moves none. With --tokenizer, a histogram says how many tokens the dialogues have, and what
+--src_length and --max_length will cut.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_tools.formats.blend import BlendedDataset
-from data_tools.formats.encoding import Encoded, Encoding, encode_dialogue
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from data_tools.cli import Parser, run
+from data_tools.encoders import load_encoder
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogue import Dialogue
+from data_tools.formats.encoding import Encoding, encode_dialogue
 from data_tools.formats.errors import DataError
-from data_tools.formats.rows import Fault, Rows, check_faults, read_rows
-from data_tools.formats.sft_files import Source, find_sources
+from data_tools.formats.rows import check_faults, read_rows
 from data_tools.formats.sft_samples import DialogueDataset
+from data_tools.inspect import length_histogram
+
+HASH_SCALE = 1 << 64
+UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Keys of question and answer, None where the first rows of each file tell."""
+class Sides:
+    """The dialogues that go to train.json and dev.json, each as the JSON row it becomes; repeated: dropped ones."""
 
-    prompt: str | None = None
-    response: str | None = None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What the files hold. train, dev: by source, then by file."""
-
-    sources: list[Source]
-    train: list[list[Rows]]
-    dev: list[list[Rows]]
-
-    @property
-    def faults(self) -> list[Fault]:
-        return [fault for source in [*self.train, *self.dev] for rows in source for fault in rows.faults]
+    train: dict[str, Dialogue]
+    dev: dict[str, Dialogue]
+    repeated: int
+    broken: int
 
 
-def survey(named: str, wanted: tuple[str, ...], columns: Columns, max_broken_rows: int) -> Survey:
-    """Read every row of the files that --dataset_name_or_path names.
-
-    wanted: "train", "dev" or both. Raises DataError when files are missing, of no known schema, hold more broken rows
-    than allowed, or a source has no file to train on; or none has one to evaluate on.
-    """
-    sources = find_sources(named)
-    if "train" in wanted:
-        for source in sources:
-            if not source.train:
-                raise DataError(f"{source.dev[0].parent} has data to evaluate on, but none to train on: train.json.")
-    if "dev" in wanted and not any(source.dev for source in sources):
+def read_dialogues(
+    files: list[str], dev_percent: float, prompt_column: str | None, response_column: str | None, max_broken_rows: int
+) -> Sides:
+    """Read files of dialogues, each of its own form. Raises DataError when one cannot be read, or has too many broken
+    rows."""
+    train, dev, faults, repeated, chat = {}, {}, [], 0, None
+    for file in files:
+        rows = read_rows(file, prompt_column, response_column)
+        if chat not in (None, rows.schema.chat):
+            raise DataError(
+                f"{file} has {rows.schema.name}, the files before it are of the other kind: pairs, or chats. Training "
+                "reads these differently: give them to two runs of this command."
+            )
+        chat = rows.schema.chat
+        faults += rows.faults
+        for dialogue in rows.dialogues:
+            row = row_of(dialogue, rows.schema.chat)
+            side = dev if in_dev(dialogue, dev_percent) else train
+            repeated += row in side
+            side.setdefault(row, dialogue)
+    check_faults(faults, max_broken_rows)
+    if not train:
         raise DataError(
-            f"no data to evaluate on in {named}: expected dev.json beside train.json. Add it, or --do_eval 0."
+            f"all questions of {', '.join(files)} go to dev.json. Give a smaller --dev_percent, or more data."
         )
-    found = Survey(
-        sources,
-        [_read(source.train, columns) for source in sources] if "train" in wanted else [],
-        [_read(source.dev, columns) for source in sources] if "dev" in wanted else [],
+    return Sides(train, dev, repeated, len(faults))
+
+
+def in_dev(dialogue: Dialogue, percent: float) -> bool:
+    """Whether a dialogue goes to dev.json, by its first question alone."""
+    asked = f"{dialogue.system}\0{dialogue.turns[0].prompt}".encode()
+    place = int.from_bytes(hashlib.blake2b(asked, digest_size=8).digest(), "little")
+    return place < percent / 100 * HASH_SCALE
+
+
+def row_of(dialogue: Dialogue, chat: bool) -> str:
+    """The JSON row of a dialogue: messages for chats and where there is a system text, else src and tgt."""
+    if not chat and not dialogue.system:
+        questions, answers = [turn.prompt for turn in dialogue.turns], [turn.answer for turn in dialogue.turns]
+        one = len(dialogue.turns) == 1
+        row = {"src": questions[0], "tgt": answers[0]} if one else {"src": questions, "tgt": answers}
+    else:
+        messages = [{"role": "system", "content": dialogue.system}] if dialogue.system else []
+        for turn in dialogue.turns:
+            messages += [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer}]
+        row = {"messages": messages}
+    return json.dumps(row, ensure_ascii=False)
+
+
+def write_rows(path: Path, rows: Iterable[str]) -> None:
+    with written_aside(path) as file:
+        for row in rows:
+            file.write(f"{row}\n".encode())
+
+
+def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int) -> Encoding:
+    """How training will make ids of a dialogue, with a tokenizer directory."""
+    encoder = load_encoder(tokenizer_dir)
+    if encoder.eos_id is None:
+        raise DataError(f"{encoder.path} names no end-of-sequence token: add eos_token to tokenizer_config.json.")
+    return Encoding(
+        template=template,
+        encode=lambda text: encoder.encode([text])[0].tolist(),
+        begin=(),
+        eos=encoder.eos_id,
+        src_length=src_length,
+        max_length=max_length,
     )
-    check_faults(found.faults, max_broken_rows)
-    return found
 
 
-def _read(files: tuple[Path, ...], columns: Columns) -> list[Rows]:
-    return [read_rows(file, columns.prompt, columns.response) for file in files]
-
-
-@dataclass(frozen=True)
-class Datasets:
-    """The samples of a run, None where not wanted; lines: what there is to tell about them."""
-
-    train: DialogueDataset | None
-    dev: DialogueDataset | None
-    lines: list[str]
-
-
-def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding]) -> Datasets:
-    """Encode all dialogues; sources with weights are mixed, each sample once an epoch at most.
-
-    encoding_of: from whether a schema is one of chats to how its dialogues are encoded.
-    """
-    train = dev = None
-    lines = []
-    if found.train:
-        parts = [_encoded(source, encoding_of) for source in found.train]
-        train, used = _mixed(parts, [source.weight for source in found.sources])
-        lines.append(_line("training data", train, [rows for source in found.train for rows in source]))
-        if used:
-            lines.append(f"blend: an epoch uses {used} samples of its files")
-    if found.dev:
-        dev = DialogueDataset(one for source in found.dev for one in _encoded(source, encoding_of))
-        lines.append(_line("evaluation data", dev, [rows for source in found.dev for rows in source]))
-    if found.faults:
-        lines.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
-    return Datasets(train, dev, lines)
-
-
-def _encoded(source: list[Rows], encoding_of: Callable[[bool], Encoding]) -> list[Encoded]:
-    samples = []
-    for rows in source:
-        encoding = encoding_of(rows.schema.chat)
-        samples += [encode_dialogue(dialogue, encoding) for dialogue in rows.dialogues]
-    return samples
-
-
-def _mixed(parts: list[list[Encoded]], weights: list[float | None]) -> tuple[DialogueDataset, str]:
-    """The samples of all parts, and how many of each where weights leave some out."""
-    if len(parts) == 1:
-        return DialogueDataset(parts[0]), ""
-    blend = BlendedDataset(parts, weights)
-    used = ", ".join(f"{used:,} of {len(part):,}" for used, part in zip(blend.samples_used, parts, strict=True))
-    return DialogueDataset(blend[number] for number in range(len(blend))), used
-
-
-def _line(name: str, dataset: DialogueDataset, rows: Iterable[Rows]) -> str:
-    schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
-    return (
-        f"{name}: {len(dataset):,} dialogues ({schemas}), {dataset.tokens.sum():,} tokens, "
-        f"{dataset.counted.sum():,} of answers, {dataset.cuts}"
+def report_lengths(
+    dialogues: Iterable[Dialogue], tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int,
+    console: Console,
+) -> None:  # fmt: skip
+    """Print a histogram of tokens, and what the lengths allowed will cut."""
+    dialogues = list(dialogues)
+    whole = encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)
+    sizes = np.array([len(encode_dialogue(dialogue, whole).ids) for dialogue in dialogues])
+    allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
+    cut = DialogueDataset(encode_dialogue(dialogue, allowed) for dialogue in dialogues)
+    table = Table("tokens", "dialogues", "", box=None)
+    for low, high, count in length_histogram(sizes):
+        beyond = " beyond --max_length" if low > max_length else ""
+        table.add_row(f"{low:,} - {high:,}", f"{count:,}", f"{count / len(sizes):.1%}{beyond}")
+    console.print(table)
+    console.print(
+        f"--src_length {src_length} --max_length {max_length}: {cut.cuts}; nothing is cut from --max_length "
+        f"{int(sizes.max())} on, 99 % are whole at {int(np.percentile(sizes, 99, method='higher'))}",
+        highlight=False,
     )
+
+
+def main() -> None:
+    parser = Parser("sft", __doc__)
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, or one JSON list")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
+    parser.add_argument("--dev_percent", type=float, default=2, help="of the questions (default: 2; 0: no dev.json)")
+    parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")
+    parser.add_argument("--response_column", metavar="KEY", help="key of the answer")
+    parser.add_argument("--max_broken_rows", type=int, default=0, metavar="N", help="leave out up to N broken rows")
+    parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
+    parser.add_argument("--chat_template", metavar="FILE", help="count those of this chat_template.json, too")
+    parser.add_argument("--src_length", type=int, default=1024, help="as in training (default: 1024)")
+    parser.add_argument("--max_length", type=int, default=2048, help="as in training (default: 2048)")
+    args = parser.parse_args()
+    columns = args.prompt_column, args.response_column
+    sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
+    template = load_template(args.chat_template) if args.chat_template else None
+    for name, rows in (("train.json", sides.train), ("dev.json", sides.dev)):
+        if rows:
+            write_rows(Path(args.output, name), rows)
+            print(f"{args.output}/{name}: {len(rows):,} dialogues")
+    left_out = [(sides.repeated, "repeated dialogues dropped"), (sides.broken, "broken rows left out")]
+    for count, what in left_out:
+        if count:
+            print(f"{count:,} {what}")
+    if args.tokenizer:
+        dialogues = [*sides.train.values(), *sides.dev.values()]
+        report_lengths(dialogues, args.tokenizer, template, args.src_length, args.max_length, Console(soft_wrap=True))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -4,7 +4,7 @@ import numpy as np
 
 from data_tools.formats.chat_template import ChatTemplate, load_template
 from data_tools.formats.encoding import Encoding
-from data_tools.sft import Columns, Datasets, encode_survey, survey
+from data_tools.formats.sft_datasets import Columns, Datasets, encode_survey, survey
 from launch.errors import UserError
 from launch.models.chat import template_file
 from launch.training.pipeline_loss import IGNORED

@@ -19,7 +19,7 @@ from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
 
 COMMANDS = (
-    "stdlib_corpus", "clean", "tokenizer", "tokenize", "verify", "inspect", "merge", "split", "blend"
+    "stdlib_corpus", "clean", "tokenizer", "tokenize", "verify", "inspect", "merge", "split", "blend", "sft"
 )  # fmt: skip
 
 

@@ -1,104 +1,113 @@
-"""From --dataset_name_or_path to samples: files found, weights kept, faults counted, everything told."""
+"""Dialogues of any form to train.json and dev.json."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.sft_files import find_sources
-from data_tools.sft import Columns, encode_survey, survey
-from tests.data_tools.test_encoding import decode, encoding
+from data_tools.formats.rows import read_rows
+from data_tools.sft import read_dialogues, report_lengths
+
+ROWS = {
+    "pairs": {"src": "q", "tgt": "a"},
+    "advertise": {"content": "q", "summary": "a"},
+    "alpaca": {"instruction": "do", "input": "this", "output": "done"},
+    "sharegpt": {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    "messages": {
+        "messages": [
+            {"role": "system", "content": "be kind"},
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "a"},
+        ]
+    },
+    "turns": {"src": ["q", "r"], "tgt": ["a", "b"]},
+}
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+DONE = [{"role": "user", "content": "do\n\nthis"}, {"role": "assistant", "content": "done"}]
+WRITTEN = {
+    "pairs": {"src": "q", "tgt": "a"},
+    "advertise": {"src": "q", "tgt": "a"},
+    "alpaca": {"messages": DONE},
+    "sharegpt": {"messages": CHAT},
+    "messages": ROWS["messages"],
+    "turns": ROWS["turns"],
+}
 
 
 @pytest.fixture
 def write(tmp_path):
-    """write("a/train.json", "x", 3): three pairs x0/x0!, ... and the path."""
-
-    def write_pairs(name: str, prefix: str, count: int):
+    def write_rows(name: str, rows: list) -> str:
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        rows = [{"src": f"{prefix}{i}", "tgt": f"{prefix}{i}!"} for i in range(count)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        return str(path)
 
-    return write_pairs
+    return write_rows
 
 
-def opened(named, wanted=("train", "dev"), allowed=0):
-    return encode_survey(survey(str(named), wanted, Columns(), allowed), lambda chat: encoding())
+def read(*files, dev_percent=0.0, columns=(None, None), allowed=0):
+    return read_dialogues(list(files), dev_percent, *columns, allowed)
 
 
-def questions(dataset) -> list[str]:
-    return [decode(dataset[i]["input_ids"])[3:5] for i in range(len(dataset))]
+@pytest.mark.parametrize("form", ROWS)
+def test_each_form_becomes_one_that_training_reads(write, form):
+    sides = read(write("a.json", [ROWS[form]]))
+    assert [json.loads(row) for row in sides.train] == [WRITTEN[form]]
+    again = read_rows(write("b.json", [json.loads(row) for row in sides.train]))
+    assert again.dialogues == list(sides.train.values())
+    assert again.schema.chat == ("messages" in WRITTEN[form])
 
 
-def test_folder_with_train_and_dev(write, tmp_path):
-    write("train.json", "a", 3), write("dev.jsonl", "b", 2)
-    data = opened(tmp_path)
-    assert (questions(data.train), questions(data.dev)) == (["a0", "a1", "a2"], ["b0", "b1"])
-    assert data.lines == [
-        "training data: 3 dialogues (src/tgt), 18 tokens, 12 of answers, nothing cut",
-        "evaluation data: 2 dialogues (src/tgt), 12 tokens, 8 of answers, nothing cut",
-    ]
+def test_a_question_with_all_its_answers_is_on_one_side(write):
+    rows = [{"content": f"question {i % 400}", "summary": f"answer {i}"} for i in range(1200)]
+    sides = read(write("a.json", rows), dev_percent=20)
+    questions = [{dialogue.turns[0].prompt for dialogue in side.values()} for side in (sides.train, sides.dev)]
+    assert not questions[0] & questions[1]
+    assert len(sides.train) + len(sides.dev) == 1200 and 0.15 < len(sides.dev) / 1200 < 0.25
+    fewer = read(write("b.json", rows[:300]), dev_percent=20)
+    assert set(fewer.dev) <= set(sides.dev) and set(fewer.train) <= set(sides.train)
 
 
-def test_folders_train_and_dev_with_several_files(write, tmp_path):
-    write("train/1.json", "a", 1), write("train/2.jsonl", "b", 1), write("dev/x.json", "c", 1)
-    (tmp_path / "train" / "notes.txt").write_text("not data")
-    assert questions(opened(tmp_path).train) == ["a0", "b0"]
+def test_repeated_and_broken_rows(write):
+    file = write("a.json", [ROWS["pairs"], {"src": "q"}, ROWS["pairs"], {"src": "q", "tgt": "b"}])
+    sides = read(file, allowed=1)
+    assert (len(sides.train), sides.repeated, sides.broken) == (2, 1, 1)
+    with pytest.raises(DataError, match=r"1 broken row, --max_broken_rows allows 0: .*a\.json:2"):
+        read(file)
 
 
-def test_only_what_is_wanted_is_read(write, tmp_path):
-    write("train.json", "a", 1)
-    (tmp_path / "dev.json").write_text("broken")
-    data = opened(tmp_path, wanted=("train",))
-    assert (len(data.train), data.dev) == (1, None)
+def test_columns_by_name(write):
+    sides = read(write("a.json", [{"q": "x", "a": "y"}]), columns=("q", "a"))
+    assert list(sides.train) == ['{"src": "x", "tgt": "y"}']
 
 
-def test_weights_mix_what_is_trained_on_and_dev_is_whole(write, tmp_path):
-    write("a/train.json", "a", 9), write("a/dev.json", "d", 2), write("b/train.json", "b", 9)
-    data = opened(f"0.75 {tmp_path / 'a'} 0.25 {tmp_path / 'b'}")
-    used = questions(data.train)
-    assert sorted(used) == sorted([f"a{i}" for i in range(9)] + [f"b{i}" for i in range(3)])
-    assert questions(data.dev) == ["d0", "d1"]
-    assert "blend: an epoch uses 9 of 9, 3 of 9 samples of its files" in data.lines
+def test_pairs_and_chats_are_not_mixed(write):
+    files = write("a.json", [ROWS["advertise"]]), write("b.json", [ROWS["alpaca"]])
+    with pytest.raises(DataError, match=r"b\.json has instruction/output, the files before it are of the other kind"):
+        read(*files)
 
 
-def test_one_file_is_trained_on(write):
-    path = write("pairs.jsonl", "a", 2)
-    assert questions(opened(path, wanted=("train",)).train) == ["a0", "a1"]
-    with pytest.raises(DataError, match="no data to evaluate on in .*--do_eval 0"):
-        opened(path)
+def test_nothing_left_to_train_on(write):
+    with pytest.raises(DataError, match="all questions of .* go to dev.json"):
+        read(write("a.json", [ROWS["pairs"]]), dev_percent=100)
 
 
-def test_nothing_there_names_what_was_looked_for(tmp_path):
-    with pytest.raises(DataError, match="looked for train.json and dev.json"):
-        find_sources(str(tmp_path))
-    with pytest.raises(DataError, match="no such folder or file"):
-        find_sources(str(tmp_path / "nowhere"))
+def test_lengths_against_limits(write, tokenizer_dir):
+    sides = read(write("a.json", [{"src": "x" * n, "tgt": "1" * 6} for n in (1, 1 << 7)]))
+    console = Console(file=io.StringIO(), width=200)
+    report_lengths(sides.train.values(), str(tokenizer_dir), None, src_length=4, max_length=8, console=console)
+    told = console.file.getvalue()
+    assert "cut: 1 question, " in told and "beyond --max_length" in told
+    assert "nothing is cut from --max_length" in told
 
 
-def test_folder_without_training_data(write, tmp_path):
-    write("dev.json", "a", 1)
-    with pytest.raises(DataError, match="none to train on"):
-        opened(tmp_path)
-    assert len(opened(tmp_path, wanted=("dev",)).dev) == 1
-
-
-def test_broken_rows_of_all_files_are_counted_together(write, tmp_path):
-    for name in ("train.json", "dev.json"):
-        with open(write(name, "a", 2), "a") as file:
-            file.write("{}\n")
-    with pytest.raises(DataError, match="2 broken rows, --max_broken_rows allows 1: .*train.json:3: no key 'src'"):
-        opened(tmp_path, allowed=1)
-    data = opened(tmp_path, allowed=2)
-    assert (len(data.train), len(data.dev)) == (2, 2)
-    assert data.lines[-1] == f"broken rows left out: 2, the first {tmp_path / 'train.json'}:3: no key 'src', only none"
-
-
-def test_encoding_depends_on_whether_a_file_holds_chats(write, tmp_path):
-    (tmp_path / "train.json").write_text(json.dumps([{"instruction": "Q", "output": "A"}]))
-    found = survey(str(tmp_path), ("train",), Columns(), 0)
-    asked = []
-    encode_survey(found, lambda chat: asked.append(chat) or encoding())
-    assert asked == [True]
+def test_the_command(command, write, tokenizer_dir, tmp_path):
+    rows = [{"content": f"question {i}", "summary": f"answer {i}"} for i in range(300)]
+    file = write("a.json", rows)
+    done = command("sft", "--input", file, "--output", tmp_path / "out", "--tokenizer", tokenizer_dir)
+    assert (done.returncode, done.stderr) == (0, "")
+    train, dev = (len((tmp_path / "out" / name).read_text().splitlines()) for name in ("train.json", "dev.json"))
+    assert train + dev == 300 and 0 < dev < 30
+    assert done.stdout.startswith(f"{tmp_path}/out/train.json: {train} dialogues\n{tmp_path}/out/dev.json: {dev} dial")
+    assert "nothing cut" in done.stdout

@@ -1,0 +1,104 @@
+"""From --dataset_name_or_path to samples: files found, weights kept, faults counted, everything told."""
+
+import json
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from data_tools.formats.sft_datasets import Columns, encode_survey, survey
+from data_tools.formats.sft_files import find_sources
+from tests.data_tools.test_encoding import decode, encoding
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write("a/train.json", "x", 3): three pairs x0/x0!, ... and the path."""
+
+    def write_pairs(name: str, prefix: str, count: int):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        rows = [{"src": f"{prefix}{i}", "tgt": f"{prefix}{i}!"} for i in range(count)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write_pairs
+
+
+def opened(named, wanted=("train", "dev"), allowed=0):
+    return encode_survey(survey(str(named), wanted, Columns(), allowed), lambda chat: encoding())
+
+
+def questions(dataset) -> list[str]:
+    return [decode(dataset[i]["input_ids"])[3:5] for i in range(len(dataset))]
+
+
+def test_folder_with_train_and_dev(write, tmp_path):
+    write("train.json", "a", 3), write("dev.jsonl", "b", 2)
+    data = opened(tmp_path)
+    assert (questions(data.train), questions(data.dev)) == (["a0", "a1", "a2"], ["b0", "b1"])
+    assert data.lines == [
+        "training data: 3 dialogues (src/tgt), 18 tokens, 12 of answers, nothing cut",
+        "evaluation data: 2 dialogues (src/tgt), 12 tokens, 8 of answers, nothing cut",
+    ]
+
+
+def test_folders_train_and_dev_with_several_files(write, tmp_path):
+    write("train/1.json", "a", 1), write("train/2.jsonl", "b", 1), write("dev/x.json", "c", 1)
+    (tmp_path / "train" / "notes.txt").write_text("not data")
+    assert questions(opened(tmp_path).train) == ["a0", "b0"]
+
+
+def test_only_what_is_wanted_is_read(write, tmp_path):
+    write("train.json", "a", 1)
+    (tmp_path / "dev.json").write_text("broken")
+    data = opened(tmp_path, wanted=("train",))
+    assert (len(data.train), data.dev) == (1, None)
+
+
+def test_weights_mix_what_is_trained_on_and_dev_is_whole(write, tmp_path):
+    write("a/train.json", "a", 9), write("a/dev.json", "d", 2), write("b/train.json", "b", 9)
+    data = opened(f"0.75 {tmp_path / 'a'} 0.25 {tmp_path / 'b'}")
+    used = questions(data.train)
+    assert sorted(used) == sorted([f"a{i}" for i in range(9)] + [f"b{i}" for i in range(3)])
+    assert questions(data.dev) == ["d0", "d1"]
+    assert "blend: an epoch uses 9 of 9, 3 of 9 samples of its files" in data.lines
+
+
+def test_one_file_is_trained_on(write):
+    path = write("pairs.jsonl", "a", 2)
+    assert questions(opened(path, wanted=("train",)).train) == ["a0", "a1"]
+    with pytest.raises(DataError, match="no data to evaluate on in .*--do_eval 0"):
+        opened(path)
+
+
+def test_nothing_there_names_what_was_looked_for(tmp_path):
+    with pytest.raises(DataError, match="looked for train.json and dev.json"):
+        find_sources(str(tmp_path))
+    with pytest.raises(DataError, match="no such folder or file"):
+        find_sources(str(tmp_path / "nowhere"))
+
+
+def test_folder_without_training_data(write, tmp_path):
+    write("dev.json", "a", 1)
+    with pytest.raises(DataError, match="none to train on"):
+        opened(tmp_path)
+    assert len(opened(tmp_path, wanted=("dev",)).dev) == 1
+
+
+def test_broken_rows_of_all_files_are_counted_together(write, tmp_path):
+    for name in ("train.json", "dev.json"):
+        with open(write(name, "a", 2), "a") as file:
+            file.write("{}\n")
+    with pytest.raises(DataError, match="2 broken rows, --max_broken_rows allows 1: .*train.json:3: no key 'src'"):
+        opened(tmp_path, allowed=1)
+    data = opened(tmp_path, allowed=2)
+    assert (len(data.train), len(data.dev)) == (2, 2)
+    assert data.lines[-1] == f"broken rows left out: 2, the first {tmp_path / 'train.json'}:3: no key 'src', only none"
+
+
+def test_encoding_depends_on_whether_a_file_holds_chats(write, tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps([{"instruction": "Q", "output": "A"}]))
+    found = survey(str(tmp_path), ("train",), Columns(), 0)
+    asked = []
+    encode_survey(found, lambda chat: asked.append(chat) or encoding())
+    assert asked == [True]
