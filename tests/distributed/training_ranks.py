@@ -35,7 +35,7 @@ def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "ada
     from tests.distributed.observation import Observation
 
     if optimizer == "sgd":
-        _train_with_plain_sgd()
+        train_with_plain_sgd()
     flags = {
         "model_name_or_path": f"{directory}/model",
         "input_dir": f"{directory}/corpus",
@@ -60,7 +60,7 @@ def pretrain(directory: str, output: str, argv: list[str], optimizer: str = "ada
     return {"world": int(os.environ["PADDLE_TRAINERS_NUM"]), **observation.facts}
 
 
-def _train_with_plain_sgd() -> None:
+def train_with_plain_sgd() -> None:
     """Adam divides by the gradient's own size, which hides constant factors in it; plain SGD hides nothing."""
     import paddle
     from paddlenlp.trainer import Trainer

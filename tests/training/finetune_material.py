@@ -10,17 +10,20 @@ from launch.rehearsal.dialogues import write_dialogues
 from launch.rehearsal.text import documents
 
 VOCABULARY = 384
-# Weights ten times as wide as usual: a frozen random head then leaves room for a loss near 0.
-SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 128, "initializer_range": 0.2}
+SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 128}
 
 
-def make_material(directory: str, key_value_heads: int = 4) -> None:
-    """directory/model, and the rehearsals' dialogues in directory/pairs and directory/chats. For a rank."""
+def make_material(directory: str, key_value_heads: int = 4, initializer_range: float = 0.2) -> None:
+    """directory/model, and the rehearsals' dialogues in directory/pairs and directory/chats. For a rank.
+
+    initializer_range: of the weights; the default is ten times as wide as usual, so that a frozen random head leaves
+    room for a loss near 0.
+    """
     from launch.training.model import save_random_model
 
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
-    sizes = SIZES | {"num_key_value_heads": key_value_heads}
+    sizes = SIZES | {"num_key_value_heads": key_value_heads, "initializer_range": initializer_range}
     (root / "config.json").write_text(json.dumps(load_config("llama-rehearsal") | sizes))
     save_random_model(str(root / "config.json"), root / "model")
     save_tokenizer(root / "model", train_tokenizer(islice(documents(), 50), VOCABULARY))

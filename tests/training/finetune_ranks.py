@@ -17,6 +17,19 @@ def finetune(argv: list[str]) -> dict:
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
 
 
+def train(argv: list[str], optimizer: str) -> dict:
+    """Fine-tune; the size of the world that this rank saw. optimizer: "sgd" is plain, so that no factor is hidden."""
+    import os
+
+    from launch.finetune_generation import main
+    from tests.distributed.training_ranks import train_with_plain_sgd
+
+    if optimizer == "sgd":
+        train_with_plain_sgd()
+    main(argv)
+    return {"world": int(os.environ["PADDLE_TRAINERS_NUM"])}
+
+
 def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> dict:
     """Fine-tune, and look at the model before and after.
 

@@ -1,0 +1,63 @@
+"""Fine-tuning gives the single-process numbers in every layout, though samples, and so ranks and micro batches, differ
+in how many tokens count."""
+
+import pytest
+
+from tests.distributed import parity
+from tests.distributed.finetuning import STEPS, FinetuneRuns, LoraRuns
+from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, Layout
+
+STAGE1 = Layout(stage=1, sharding=2)
+DP2 = Layout(data=2, accumulation=2)
+TP4 = Layout(tensor=4)
+LORA = ("--lora", "1", "--lora_rank", "4")
+SLOW = [pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def root(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("finetuning")
+    ranks(1, "tests.training.finetune_material:make_material", str(root), 4, 0.02)
+    return root
+
+
+@pytest.fixture(scope="module")
+def full(ranks, root) -> FinetuneRuns:
+    return FinetuneRuns(ranks, root)
+
+
+@pytest.fixture(scope="module")
+def lora(ranks, root) -> LoraRuns:
+    return LoraRuns(ranks, root, *LORA)
+
+
+def assert_equal_to_one_process(runs, layout):
+    expected, found = runs.adamw(SINGLE), runs.adamw(layout)
+    assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
+    for key in ("eval_tokens", "eval_accuracy"):
+        assert found.summary["evaluation"][key] == expected.summary["evaluation"][key] > 0
+    assert list(found.column("consumed_tokens")) == list(expected.column("consumed_tokens"))
+    differences = parity.differences(runs, layout)
+    assert differences.loss <= parity.LOSS_TOLERANCE
+    assert differences.grad_norm <= parity.GRAD_NORM_TOLERANCE
+    assert differences.evaluation <= parity.LOSS_TOLERANCE
+    updates = parity.update_differences(runs, layout)
+    assert {name: value for name, value in updates.items() if value > parity.UPDATE_TOLERANCE} == {}
+
+
+def layouts(*wanted, slow=()):
+    return pytest.mark.parametrize(
+        "layout",
+        [pytest.param(one, id=one.name) for one in wanted]
+        + [pytest.param(one, id=one.name, marks=SLOW) for one in slow],
+    )
+
+
+@layouts(TP2, STAGE2, TP4, slow=[STAGE1, STAGE3, DP2, TP2_SP])
+def test_full_fine_tuning(full, layout):
+    assert_equal_to_one_process(full, layout)
+
+
+@layouts(TP2, STAGE1, STAGE2, slow=[STAGE3, DP2, TP2_SP])
+def test_lora(lora, layout):
+    assert_equal_to_one_process(lora, layout)
