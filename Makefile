@@ -8,6 +8,7 @@
 .PHONY: help setup setup-gpu lock doctor test test-long demo dashboard import clean
 
 RUN := .venv/bin/python
+DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
 FIND_PYTHON := sh launch/environment/find_python.sh
 RECIPES := $(sort $(wildcard recipes/*/*.sh))
 # target:file pairs
@@ -30,6 +31,13 @@ demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+
+data: ## text to training data: data-X ARGS="...", X is one of these
+	@for tool in $(DATA_TOOLS); do sed -n "1s/^\"\"\"/  data-$$tool: /p" data_tools/$$tool.py; done
+
+.PHONY: data $(DATA_TOOLS:%=data-%)
+$(DATA_TOOLS:%=data-%): data-%: setup
+	@$(RUN) -m data_tools.$* $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 	@$(RUN) launch/dashboard.py $(ARGS)
