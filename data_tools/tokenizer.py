@@ -9,7 +9,7 @@ survives encoding and decoding unchanged (unknown characters become bytes, space
 character U+2581, which sentencepiece uses for the space. The same input gives the same file.
 
 --extend keeps the ids of the tokenizer it names and puts what these texts need behind them, up to --vocab_size in all;
-every 20th document is left out of the training and tells how many tokens a character takes before and after. A model
+one document in 20 is left out of the training and tells how many tokens a character takes before and after. A model
 made for the old tokenizer needs as many more rows in its embedding and its output layer.
 
 Training holds the lines in memory, some ten times their size: --max_lines draws as many from a large input.
@@ -119,13 +119,15 @@ def extend_tokenizer(
     held_out: list[str] = []
     # So many ids that enough are new, even if the base has all others.
     trained = train_tokenizer(_without_some(texts, held_out), vocab_size + 8, model_type(base), max_lines)
+    if not held_out:
+        raise DataError("one document is too little to extend a tokenizer: give at least two.")
     model = extend_model(base, new_pieces(base, trained)[: vocab_size - encoder.vocab_size])
     return model, tokens_per_character(base, held_out), tokens_per_character(model, held_out)
 
 
 def _without_some(texts: Iterable[str], held_out: list[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
-        if number % HELD_OUT == HELD_OUT - 1:
+        if number % HELD_OUT == 1:
             held_out.append(text)
         else:
             yield text

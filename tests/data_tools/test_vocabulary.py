@@ -40,7 +40,7 @@ def test_ids_that_there_were_stay(extended):
 def test_new_text_takes_fewer_tokens_and_old_text_as_many(extended, chinese, sources):
     base, model, before, after = extended
     assert before > 2.5 and after < 0.8
-    held_out = chinese[19::20]
+    held_out = chinese[1::20]
     assert before == tokens_per_character(base, held_out) and after == tokens_per_character(model, held_out)
     assert tokens_per_character(model, sources[:20]) == tokens_per_character(base, sources[:20])
 
@@ -80,6 +80,11 @@ def test_added_tokens_are_in_the_way(tokenizer_dir, tmp_path):
     (tmp_path / "added_tokens.json").write_text('{"<pad>": 1000}')
     with pytest.raises(DataError, match="no added_tokens.json, whose tokens have the ids behind it"):
         extend_tokenizer(tmp_path, ["x"], 1100)
+
+
+def test_one_document_is_too_little(tokenizer_dir, sources):
+    with pytest.raises(DataError, match="one document is too little to extend a tokenizer"):
+        extend_tokenizer(tokenizer_dir, ["\n".join(sources)], 1100)
 
 
 def test_lines_are_drawn_the_same_every_time(sources):

@@ -1,0 +1,72 @@
+"""Every command of docs/data.md, in its order, in a folder that looks like the repository."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_tools.formats.indexed import IndexedDataset
+from tests.data_tools.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
+LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("repository")
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (folder / "AdvertiseGen").mkdir()
+    rows = [{"content": f"类型#裤*版型#宽松*图案#{i}", "summary": f"第{i}条裤子是宽松的。"} for i in range(200)]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    (folder / "AdvertiseGen" / "train.json").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def run(block: str, folder: Path) -> str:
+    environment = {**os.environ, "MAKEFLAGS": "-o setup"}  # .venv is ours
+    command = ["bash", "-euo", "pipefail", "-c", block]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_the_page_from_top_to_bottom(folder):
+    told = [run(block, folder) for block in BLOCKS]
+    assert len(told) == len(BLOCKS) == 10
+    assert "✓ every document decodes to its source" in told[4]
+    corpus = IndexedDataset(folder / "data" / "corpus")
+    assert 100_000 < corpus.tokens.size < 1_000_000
+    records = [json.loads(line) for line in (folder / "run" / "train_log.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert losses[-1] < losses[0] - 1
+    assert all(0 < record["data_share"] < 1 for record in records if "loss" in record)
+    assert IndexedDataset(folder / "data" / "whole" / "corpus").tokens.size == corpus.tokens.size
+    assert (folder / "lora" / "lora_config.json").is_file()
+    assert "--dataset_name_or_path data/advertise" in told[-1]
+
+
+def test_commands_named_in_sentences_are_there():
+    for name in set(re.findall(r"data_tools\.([a-z_]+)", PAGE)) - {"X"}:
+        assert (ROOT / "data_tools" / f"{name}.py").is_file(), name
+    for name in re.findall(r"benchmarks/(?:results/)?[a-z_]+\.(?:py|json)", PAGE):
+        assert (ROOT / name).is_file(), name
+
+
+def test_makefile_has_a_target_for_each_tool():
+    tools = re.search(r"^DATA_TOOLS := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+    commands = {path.stem for path in (ROOT / "data_tools").glob("*.py") if "Parser(" in path.read_text()}
+    assert set(tools) == commands - {"cli", "stdlib_corpus"}
