@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -118,6 +119,9 @@ def _run_job(job: dict, rank: int) -> None:
     module, _, name = job["function"].partition(":")
     result = getattr(importlib.import_module(module), name)(*job["args"])
     _result_path(job["directory"], rank).write_text(json.dumps(result))
+    # A rank that leaves takes its sockets with it, rank 0 the store of all: the others may still be connecting.
+    while not all(_result_path(job["directory"], other).exists() for other in range(job["n"])):
+        time.sleep(0.002)
 
 
 if __name__ == "__main__":
