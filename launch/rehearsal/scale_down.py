@@ -75,6 +75,8 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
         for flag, (limit, reason) in LIMITED.items()
         if flag in flags and int(_stated(flags, flag)) > limit
     ]
+    if "num_train_epochs" in flags and "max_steps" not in flags:
+        changes.append(_always(flags, "max_steps", str(STEPS), "instead of epochs"))
     return flags | {change.flag: [change.after] for change in changes}, changes
 
 

@@ -48,13 +48,14 @@ def test_llama_7b_keeps_its_layout():
 
 
 @pytest.mark.parametrize(("stem", "dialogues"), [("finetune", "pairs"), ("instruct", "chats"), ("lora", "pairs")])
-def test_fine_tuning_keeps_its_layout_and_epochs(stem, dialogues):
+def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, dialogues):
     recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == stem)
     assert changed(stated_flags(recipe), OF_DIALOGUES | {"dataset_name_or_path": [f"/m/{dialogues}"]}) == {
         "fp16": "0",
         "dataloader_num_workers": "0",
         "src_length": "64",
         "max_length": "128",
+        "max_steps": "20",
         "warmup_steps": "2",
         "save_steps": "10",
         "eval_steps": "10",
@@ -64,6 +65,10 @@ def test_fine_tuning_keeps_its_layout_and_epochs(stem, dialogues):
 
 def test_smaller_values_stay():
     assert changed({"max_steps": ["5"], "max_seq_length": ["64"], "fp16": ["0"], "device": ["gpu"]}) == {}
+
+
+def test_steps_that_a_recipe_states_win_over_its_epochs():
+    assert changed({"num_train_epochs": ["2"], "max_steps": ["5"], "device": ["gpu"]}) == {}
 
 
 def test_switch_without_a_value_is_on():
