@@ -7,6 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # These answer in under a second, on a machine that has neither Paddle nor paddlenlp.
 WITHOUT_PADDLE = [
     "launch/models",
+    "launch/plan",
     "launch/weights",
     "launch/import_weights.py",
     "launch/preflight",

@@ -1,0 +1,176 @@
+"""What a run is, as far as memory and time follow from it: read from flags and a model's configuration, no Paddle."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launch.devices import gates, precision
+from launch.devices.flash_attention import case_of, obstacle
+from launch.errors import UserError
+from launch.models.families import Family, family_of_config
+from launch.models.flag_values import Flags, FlagValues
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.plan.hardware import Card
+
+FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
+ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
+BITS = {"weight_only_int8": 8, "llm.int8": 8, "weight_only_int4": 4, "nf4": 4, "fp4": 4}  # of --weight_quantize_algo
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Adapters of this rank beside the linear layers whose names end in one of `targets`."""
+
+    rank: int
+    targets: tuple[str, ...]
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Prefix tuning: so many trained tokens before each layer's keys and values."""
+
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What is kept in host memory."""
+
+    optimizer: bool = False
+    gradients: bool = False
+    parameters: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run.
+
+    config:            the model's, as launch/models/configs has it
+    layout:            the degrees
+    sequence_parallel: activations between blocks divided over the tensor parallel ranks
+    micro_batch, accumulation, eval_batch: samples of a device at once; micro batches a step
+    sequence_length:   tokens of a sample, the longest
+    compute:           dtype of weights and activations
+    amp:               O1: float32 weights, matrix products in `compute`; "" where there is nothing to cast
+    master_weights:    a float32 copy of each trained weight that is kept in half precision
+    recompute:         "", full, full_attn or core_attn
+    adapter:           what is trained instead of the model's own weights
+    base_bits:         of the frozen weights, 16 or 32 where they are not quantised
+    checkpoints:       kept on disk at once
+    on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
+    finetunes:         reads dialogues, whose loss is our own (launch/training/token_loss.py)
+    """
+
+    config: dict
+    layout: Layout
+    micro_batch: int
+    accumulation: int
+    sequence_length: int
+    compute: str = FLOAT32
+    amp: str = ""
+    master_weights: bool = False
+    sequence_parallel: bool = False
+    recompute: str = ""
+    flash_attention: bool = False
+    fused_rms_norm: bool = False
+    adapter: Lora | Prefix | None = None
+    base_bits: int = 0
+    offload: Offload = Offload()
+    eval_batch: int = 0
+    data_workers: int = 0
+    checkpoints: int = 0
+    on_gpu: bool = True
+    finetunes: bool = False
+
+    @property
+    def family(self) -> Family:
+        return family_of_config(self.config)
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number of a weight or activation."""
+        return ITEM[self.compute]
+
+    @property
+    def trains_all(self) -> bool:
+        return self.adapter is None
+
+    @property
+    def global_batch(self) -> int:
+        return self.micro_batch * self.accumulation * self.layout.data_ranks
+
+    def changed(self, **changes) -> "Job":
+        """The same with other values; what-if for advice."""
+        return replace(self, **changes)
+
+    @classmethod
+    def from_flags(cls, script: str, flags: Flags, processes: int, card: Card | None = None) -> "Job":
+        """The run that a shared module's flags mean. card: which kind it shall run on; None: it is unknown, and what
+        depends on it (bfloat16, flash attention) is taken as on an A100. Raises UserError where there is no such model
+        or layout."""
+        values = FlagValues(script, flags)
+        if not values.model_name_or_path:
+            raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
+        config = load_config(values.model_name_or_path)
+        on_gpu = not str(values.device).startswith("cpu")
+        capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
+        bf16, fp16 = precision.resolve(values.bf16 or "off", bool(values.fp16), capability)
+        half = BFLOAT16 if bf16 else FLOAT16 if fp16 else FLOAT32
+        level = values.fp16_opt_level if half != FLOAT32 else "O0"
+        whole = level == "O2"
+        finetunes = Path(script).stem == "finetune_generation"
+        layout = Layout.from_flags(flags, processes)
+        return cls(
+            config=config,
+            layout=layout,
+            micro_batch=values.per_device_train_batch_size,
+            accumulation=values.gradient_accumulation_steps,
+            sequence_length=values.max_length if finetunes else values.max_seq_length,
+            compute=half if whole else FLOAT32,
+            amp=level if half != FLOAT32 else "",
+            master_weights=whole,
+            sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
+            recompute=(values.recompute_granularity or "full") if values.recompute else "",
+            flash_attention=_flash_attention(values, config, capability, half),
+            fused_rms_norm=gates.fused_rms_norm(_soft(values.use_fused_rms_norm), capability).enabled,
+            adapter=_adapter(values, family_of_config(config)),
+            base_bits=BITS.get(values.weight_quantize_algo or "", 0),
+            offload=_offload(values, flags),
+            eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
+            data_workers=values.dataloader_num_workers or 0,
+            on_gpu=on_gpu,
+            finetunes=finetunes,
+        )
+
+
+def _soft(switch: str) -> str:
+    """A plan is made on another machine than the run: what is required there counts as there."""
+    return "auto" if switch == "required" else switch or "off"
+
+
+def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:
+    if not values.use_flash_attention:
+        return False
+    return not obstacle(case_of(config, capability, dtype, build="12.6" if capability else "cpu"))
+
+
+def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
+    if values.prefix_tuning:
+        return Prefix(values.num_prefix_tokens or 128)
+    if values.lora:
+        targets = (values.lora_target_modules or "").split()
+        return Lora(values.lora_rank, tuple(targets) or family.linear_layers, values.lora_dropout or 0.0)
+    return None
+
+
+def _offload(values: FlagValues, flags: Flags) -> Offload:
+    """--offload_optim keeps the optimizer in host memory; `offload` beside a stage the gradients of stage 2, and the
+    parameters of stage 3, too."""
+    words = " ".join(flags.get("sharding", [])).split()
+    sharded = "offload" in words
+    return Offload(
+        optimizer=bool(values.offload_optim) or sharded,
+        gradients=sharded and "stage1" not in words,
+        parameters=sharded and "stage3" in words,
+    )
