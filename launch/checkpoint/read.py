@@ -36,7 +36,7 @@ def load_model(model_class, config, dtype: str, directory: str | Path):
     Raises UserError, the same on every rank, where the weights are damaged or do not fit the model.
     """
     config.dtype = dtype
-    model = _without_values(model_class, config, dtype)
+    model = without_values(model_class, config, dtype)
     load_weights(model, directory)
     if model.can_generate() and Path(directory, GENERATION_CONFIG).is_file():
         model.generation_config = GenerationConfig.from_pretrained(str(directory))
@@ -45,10 +45,8 @@ def load_model(model_class, config, dtype: str, directory: str | Path):
 
 def load_weights(model, directory: str | Path) -> None:
     """Fill all parameters of a model from a directory; see load_model."""
-    plan = _plan(model, directory)
-    _agree(directory, plan)
     too_large = []
-    for fill in plan.fills:
+    for fill in plan_fills(model, directory):
         try:
             fill.run()
         except OverflowError as error:
@@ -58,10 +56,17 @@ def load_weights(model, directory: str | Path) -> None:
         model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding
 
 
+def plan_fills(model, directory: str | Path) -> "list[Fill]":
+    """Where each parameter of this rank has its values; nothing is read yet. Raises UserError as load_model."""
+    plan = _plan(model, directory)
+    _agree(directory, plan)
+    return plan.fills
+
+
 # ---- a model without values
 
 
-def _without_values(model_class, config, dtype: str):
+def without_values(model_class, config, dtype: str):
     """The model with parameters that have a shape but no memory yet."""
     with ExitStack() as stack:
         stack.enter_context(no_init_weights())
@@ -91,7 +96,7 @@ class _replaced:
 
 
 @dataclass(frozen=True)
-class _Fill:
+class Fill:
     """One parameter, and where its values are. part: what this rank has of the stored tensor."""
 
     name: str
@@ -124,6 +129,10 @@ class _Fill:
         self.parameter.get_tensor().set(np.asarray(values, order="C"), place)
         self.parameter._init_func = None  # LazyGuard's, which would draw random values
 
+    def release(self) -> None:
+        """Give back the memory of the values; `run` reads them again."""
+        self.parameter._clear_data()
+
 
 @dataclass
 class _Plan:
@@ -132,7 +141,7 @@ class _Plan:
     refusal: str | None = None
     stored: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
-    fills: list[_Fill] = field(default_factory=list)
+    fills: list[Fill] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
 
 
@@ -147,7 +156,7 @@ def _plan(model, directory: str | Path) -> _Plan:
         plan.known.update(names)
         there = next((name for name in names if name in weights), None)
         if there:
-            plan.fills.append(_Fill(there, parameter, weights[there], parts.get(there, _whole)))
+            plan.fills.append(Fill(there, parameter, weights[there], parts.get(there, _whole)))
         elif _comes_from_another_stage(model, names[0]):
             parameter.initialize()
         elif isinstance(parameter, paddle.base.framework.EagerParamBase):
