@@ -1,0 +1,161 @@
+"""What this rank holds of the model and of the optimizer: live tensors under the names they have on one process.
+
+    held = held_tensors(model, optimizer, training_args)
+
+Made after the Trainer has wrapped both for the layout, in every layout: tensor parallelism keeps slices of matrices,
+stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some parameters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
+
+from launch.checkpoint.state.parts import Part, ranges_of
+
+MODEL, OPTIMIZER = "model", "optimizer"
+MASTER_WEIGHT = "master_weight"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor. kind: MODEL or OPTIMIZER. key: in the files; NAME of a parameter, NAME/moment1 of its state.
+
+    tensor: what training uses; under stage 3 it may have padding behind the part's elements.
+    """
+
+    kind: str
+    key: str
+    part: Part
+    tensor: paddle.Tensor
+
+    @property
+    def dtype(self) -> str:
+        return str(self.tensor.dtype).removeprefix("paddle.")
+
+    def values(self) -> np.ndarray:
+        """A copy in host memory, bfloat16 as uint16."""
+        values = self.tensor.numpy()
+        if self.part.flat is not None:
+            values = values.reshape(-1)[: self.part.shape_here[0]]
+        return values.reshape(self.part.shape_here)
+
+    def fill(self, values: np.ndarray) -> None:
+        """Overwrite the tensor where it lies: sharding keeps several in one buffer. Padding becomes 0."""
+        padding = int(np.prod(self.tensor.shape)) - values.size
+        if padding:
+            values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
+        values = np.asarray(values.reshape(self.tensor.shape), order="C")
+        self.tensor.get_tensor().set(values, paddle.framework._current_expected_place())
+
+
+def trains_all(model) -> bool:
+    """Whether the whole model is trained, not an adapter beside a frozen one."""
+    return not isinstance(model, (LoRAModel, PrefixModelForCausalLM))
+
+
+def held_tensors(model, optimizer, training_args) -> list[Held]:
+    """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
+
+    model: as the Trainer was given it, not its wrapper. States that the first step would make are made.
+    """
+    held = []
+    updated = _Updated(optimizer) if optimizer is not None else None
+    for name, parameter in named_parameters(model).items():
+        part = _part(model, name, parameter, training_args)
+        storage, part = _storage(parameter, part, training_args)
+        held.append(Held(MODEL, name, part, storage))
+        if updated and not parameter.stop_gradient:
+            states = updated.states_of(parameter, storage)
+            held += [Held(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state) for kind, state in states]
+    return held
+
+
+def named_parameters(model) -> dict[str, paddle.Tensor]:
+    """Each tensor that a checkpoint holds, once, by its first name: a tied head has two."""
+    tensors = {}
+    for name, tensor in (model.model if isinstance(model, LoRAModel) else model).state_dict().items():
+        if trains_all(model) or not tensor.stop_gradient:
+            tensors.setdefault(id(tensor), (name, tensor))
+    return dict(tensors.values())
+
+
+def innermost(optimizer):
+    """The optimizer itself, without those that fleet and sharding put around it."""
+    for name in ("_inner_opt", "_optim"):
+        inner = vars(optimizer).get(name, optimizer)
+        if inner is not optimizer:
+            return innermost(inner)
+    return optimizer
+
+
+# ---- parts
+
+
+def _part(model, name: str, parameter, training_args) -> Part:
+    """What tensor parallelism leaves of a tensor here."""
+    shape, degree = list(parameter.shape), training_args.tensor_parallel_degree
+    if degree <= 1 or not getattr(parameter, "is_distributed", False):
+        return Part(tuple(shape))
+    axis = parameter.split_axis
+    whole = [*shape[:axis], shape[axis] * degree, *shape[axis + 1 :]]
+    positions = np.arange(whole[axis])
+    split = _split_action(model, name)
+    if split is None:
+        mine = np.split(positions, degree)[training_args.tensor_parallel_rank]
+    else:  # the family's own function on positions instead of values: fused projections are cut in several places
+        line = [1] * len(shape)
+        line[axis] = -1
+        mine = np.asarray(split(positions.reshape(line))).reshape(-1)
+    return Part(tuple(whole), axis, ranges_of(mine))
+
+
+def _split_action(model, name: str):
+    """paddlenlp's function from a whole tensor to this rank's part; None for adapters, which are cut evenly."""
+    if not trains_all(model):
+        return None
+    actions = type(model).get_tensor_parallel_convert_actions(model.config, [name], ignore_error=True)
+    return actions.get(name)
+
+
+def _storage(parameter, part: Part, training_args):
+    """(where the values lie, what they are): under stage 3 a slice of the flattened tensor."""
+    if not hasattr(parameter, "fw_storage"):
+        return parameter, part
+    size = int(np.prod(part.undivided_shape, dtype=np.int64))
+    rank, length = training_args.sharding_parallel_rank, parameter.fw_storage.shape[0]
+    start, stop = min(rank * length, size), min((rank + 1) * length, size)
+    return parameter.fw_storage, Part(part.shape, part.axis, part.ranges, (start, stop))
+
+
+def _state_part(part: Part, state: paddle.Tensor) -> Part:
+    """Of a parameter's state: as the parameter's, or one number for all of it (AdamW's powers of beta)."""
+    return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
+
+
+class _Updated:
+    """The states of those parameters that the optimizer updates in this rank."""
+
+    def __init__(self, optimizer):
+        self.rank_of = getattr(optimizer, "param2rank", None)  # of stage 2: every rank lists all parameters
+        self.rank = getattr(optimizer, "_rank", None)
+        self.optimizer = innermost(optimizer)
+        self.listed = {parameter.name for parameter in self.optimizer._parameter_list}
+
+    def states_of(self, parameter, storage) -> list[tuple[str, paddle.Tensor]]:
+        """(kind, state) of a parameter; none where another rank has them."""
+        if self.rank_of is not None and self.rank_of[parameter.name] != self.rank:
+            return []
+        if storage is parameter and parameter.name not in self.listed:
+            return []
+        block = paddle.base.framework.default_main_program().global_block()
+        self.optimizer._create_accumulators(block, [storage])
+        states, owner = [], storage
+        if storage.name in getattr(self.optimizer, "_master_weights", {}):
+            owner = self.optimizer._master_weights[storage.name]
+            states.append((MASTER_WEIGHT, owner))
+        for kind, of_parameters in self.optimizer._accumulators.items():
+            if owner.name in of_parameters:
+                states.append((kind, of_parameters[owner.name]))
+        return states

@@ -1,0 +1,179 @@
+"""A checkpoint written aside by all ranks and renamed when it is whole. No Paddle.
+
+    partial = PartialCheckpoint(output, global_step, rank, ranks)
+    partial.write([json_file(...), tensor_file(...)])        # every rank, its own files
+    partial.finish(manifest)                                 # rank 0: waits for the others, manifest last, rename
+
+Ranks tell each other through files alone, so that a thread can do all of this while the ranks train on.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from launch.checkpoint.safetensors_reader import DTYPES, METADATA
+from launch.checkpoint.state.faults import fault_point
+from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, Manifest, checkpoint_name
+from launch.checkpoint.state.parts import Part
+from launch.errors import UserError
+
+DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
+PARTS = "parts"  # key of a file's metadata: JSON {tensor's key: Part.to_json()} of those that are not whole
+REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """A tensor to be written. values: called once, gives it in part.shape_here, bfloat16 as uint16."""
+
+    key: str
+    dtype: str
+    part: Part
+    values: Callable[[], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        itemsize = 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+        return itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """name, and its bytes piece by piece."""
+
+    name: str
+    pieces: Callable[[], Iterator[bytes | memoryview]]
+
+
+def json_file(name: str, value: dict) -> NewFile:
+    return NewFile(name, lambda: iter([(json.dumps(value) + "\n").encode()]))
+
+
+def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
+    """The format: launch/checkpoint/safetensors_reader.py. "np": matrices lie as Paddle has them."""
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        parts = {one.key: one.part.to_json() for one in tensors if not one.part.is_whole}
+        header, offset = {METADATA: {"format": "np", PARTS: json.dumps(parts)}}, 0
+        for one in tensors:
+            entry = {"dtype": DTYPE_NAMES[one.dtype], "shape": list(one.part.shape_here)}
+            header[one.key] = entry | {"data_offsets": [offset, offset + one.nbytes]}
+            offset += one.nbytes
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        yield struct.pack("<Q", len(text)) + text
+        for one in tensors:
+            yield np.ascontiguousarray(one.values()).reshape(-1).view(np.uint8).data
+
+    return NewFile(name, pieces)
+
+
+class PartialCheckpoint:
+    """The directory that becomes checkpoint-STEP."""
+
+    def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
+        self.final = Path(output) / checkpoint_name(global_step)
+        self.directory = self.final.with_name(PARTIAL + self.final.name)
+        self.global_step, self.rank, self.ranks = global_step, rank, ranks
+
+    def prepare(self) -> None:
+        """Rank 0, before any rank writes: an empty directory. Raises OSError."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+
+    def write(self, files: list[NewFile]) -> None:
+        """Write this rank's files and report them; where that fails, remove them and report why."""
+        written: dict[str, dict] = {}
+        error = None
+        try:
+            for number, file in enumerate(files):
+                if number == 1:
+                    self._fault("after-first-file")
+                if number == len(files) // 2:
+                    self._fault("between-files")
+                written[file.name] = write_hashed(self.directory / file.name, file.pieces())
+        except OSError as failure:
+            error = f"{failure.filename or self.directory}: {failure.strerror or failure}"
+            for file in files:
+                (self.directory / file.name).unlink(missing_ok=True)
+        _write_report(self.directory / REPORT.format(self.rank), {"files": written, "error": error})
+
+    def finish(self, manifest: Manifest) -> None:
+        """Rank 0: wait until every rank has reported, write the manifest and give the checkpoint its name.
+
+        manifest: its `files` are filled in here. Raises UserError, with nothing left of it, where a rank failed.
+        """
+        try:
+            reports = [self._report_of(rank) for rank in range(self.ranks)]
+            errors = [f"rank {rank}: {report['error']}" for rank, report in enumerate(reports) if report["error"]]
+            if errors:
+                raise UserError("; ".join(errors))
+            self._fault("before-manifest")
+            files = {name: facts for report in reports for name, facts in report["files"].items()}
+            text = replace(manifest, files=dict(sorted(files.items()))).to_json()
+            write_hashed(self.directory / MANIFEST, iter([text.encode()]))
+            sync_directory(self.directory)
+            self._fault("before-rename")
+            os.rename(self.directory, self.final)
+            sync_directory(self.final.parent)
+        except (OSError, UserError) as error:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise UserError(f"{self.final} could not be written: {error}") from None
+        self._fault("after-rename")
+
+    def _report_of(self, rank: int) -> dict:
+        path = self.directory / REPORT.format(rank)
+        while not path.exists():
+            time.sleep(POLL_SECONDS)
+        report = json.loads(path.read_text(encoding="utf-8"))
+        path.unlink()
+        return report
+
+    def _fault(self, point: str) -> None:
+        fault_point(point, self.global_step, self.rank)
+
+
+def write_hashed(path: Path, pieces: Iterator[bytes | memoryview]) -> dict:
+    """Write a file to the disk itself; {"bytes", "sha256"} of it. Raises OSError."""
+    digest, size = hashlib.sha256(), 0
+    with open(path, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    """By another name first: a kill in between leaves a partial checkpoint, not a damaged one."""
+    partial = checkpoint.with_name(PARTIAL + checkpoint.name)
+    shutil.rmtree(partial, ignore_errors=True)
+    os.rename(checkpoint, partial)
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_report(path: Path, report: dict) -> None:
+    """Whole or not there: rank 0 may be waiting for it."""
+    aside = path.with_suffix(".partial")
+    aside.write_text(json.dumps(report), encoding="utf-8")
+    os.rename(aside, path)
