@@ -1,28 +1,240 @@
-"""The cards we know."""
+"""The hardware catalogue: what each kind of card holds and does, every number with its source.
 
-from dataclasses import dataclass
+    card = card_of_memory(24)        # the kind that GPU_MEMORY_GB=24 means
+    card.half_flops, card.sources["half_flops"]
 
-MIB = 2**20
+Rates are those of the maker; what a program reaches of them is launch/plan/efficiency.py's.
+"""
+
+from dataclasses import dataclass, field
+
+from launch.errors import UserError
+
+GIB = 2**30
+
+# Bytes a second in one direction, by generation and lanes: 8 and 16 GT/s a lane, 128 bits of 130 are data.
+# PCI Express Base Specification 3.0 and 4.0, section 4.2.2 (128b/130b encoding).
+PCIE = {(3, 8): 7.88e9, (3, 16): 15.75e9, (4, 8): 15.75e9, (4, 16): 31.5e9, (5, 8): 31.5e9, (5, 16): 63.0e9}
+
+CUDA_TOTAL = "the total that CUDA reports (cudaMemGetInfo), as PyTorch's out-of-memory messages quote it: {}"
+AMPERE = "NVIDIA A100 Tensor Core GPU datasheet, 2021-06"
+VOLTA = "NVIDIA V100 datasheet, SXM2, 2020-01"
+ADA = "NVIDIA Ada GPU Architecture whitepaper v2.02, RTX 4090"
+GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper v2, RTX 3090"
+TURING = "NVIDIA T4 datasheet, 2019-03"
+HOPPER = "NVIDIA H100 Tensor Core GPU datasheet, SXM5, half of the rate with sparsity"
+H200 = "NVIDIA H200 Tensor Core GPU datasheet, SXM5, half of the rate with sparsity"
 
 
 @dataclass(frozen=True)
 class Card:
-    """A kind of card.
+    """A kind of card, or a CPU.
 
-    memory_bytes: as nvidia-smi shows the total. compute_capability: (8, 0) for an A100
+    memory_bytes:       that CUDA offers to all processes together. named_gb: as its name says
+    memory_bandwidth:   bytes a second. half_flops, full_flops: FLOP/s of dense matrix products in float16 or bfloat16
+                        with float32 accumulation, and in float32
+    link:               bytes a second to another card of the machine, one direction
+    through_host:       whether cards reach each other through host memory only: no NVLink, no peer-to-peer
+    pcie:               (generation, lanes) of its way to host memory
+    compute_capability: (8, 0) for an A100, None for a CPU
+    sources:            where each number is from
     """
 
     name: str
     memory_bytes: int
-    compute_capability: tuple[int, int]
+    compute_capability: tuple[int, int] | None
+    named_gb: int
+    memory_bandwidth: float
+    half_flops: float
+    full_flops: float
+    link: float
+    pcie: tuple[int, int]
+    sources: dict[str, str] = field(compare=False)
+    through_host: bool = False
+
+    @property
+    def host_link(self) -> float:
+        """Bytes a second to host memory, one direction."""
+        return PCIE[self.pcie]
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the plans for it are compared with published measurements: docs/plan.md."""
+        return self.name.startswith("A100")
+
+    def flops(self, dtype: str) -> float:
+        return self.full_flops if dtype == "float32" else self.half_flops
+
+
+def _sources(memory: str, rates: str, **others: str) -> dict[str, str]:
+    return {
+        "memory_bytes": CUDA_TOTAL.format(memory),
+        "memory_bandwidth": rates,
+        "half_flops": rates,
+        "full_flops": rates,
+        "link": f"{rates}: half of NVLink's bandwidth in both directions",
+        "pcie": rates,
+    } | others
 
 
 CARDS = {
     card.name: card
     for card in [
-        Card("A100-40G", 40960 * MIB, (8, 0)),
-        Card("A100-80G", 81920 * MIB, (8, 0)),
-        Card("V100-32G", 32510 * MIB, (7, 0)),
-        Card("4090", 24564 * MIB, (8, 9)),
+        Card(
+            name="A100-80G",
+            named_gb=80,
+            compute_capability=(8, 0),
+            memory_bytes=int(79.15 * GIB),
+            memory_bandwidth=2039e9,
+            half_flops=312e12,
+            full_flops=19.5e12,
+            link=300e9,
+            pcie=(4, 16),
+            sources=_sources("79.15 GiB", f"{AMPERE}, A100 80GB SXM"),
+        ),
+        Card(
+            name="A100-40G",
+            named_gb=40,
+            compute_capability=(8, 0),
+            memory_bytes=int(39.39 * GIB),
+            memory_bandwidth=1555e9,
+            half_flops=312e12,
+            full_flops=19.5e12,
+            link=300e9,
+            pcie=(4, 16),
+            sources=_sources("39.39 GiB", f"{AMPERE}, A100 40GB SXM"),
+        ),
+        Card(
+            name="V100-32G",
+            named_gb=32,
+            compute_capability=(7, 0),
+            memory_bytes=int(31.74 * GIB),
+            memory_bandwidth=900e9,
+            half_flops=125e12,
+            full_flops=15.7e12,
+            link=150e9,
+            pcie=(3, 16),
+            sources=_sources("31.74 GiB", VOLTA),
+        ),
+        Card(
+            name="V100-16G",
+            named_gb=16,
+            compute_capability=(7, 0),
+            memory_bytes=int(15.77 * GIB),
+            memory_bandwidth=900e9,
+            half_flops=125e12,
+            full_flops=15.7e12,
+            link=150e9,
+            pcie=(3, 16),
+            sources=_sources("15.77 GiB", VOLTA),
+        ),
+        Card(
+            name="4090",
+            named_gb=24,
+            compute_capability=(8, 9),
+            memory_bytes=int(23.64 * GIB),
+            memory_bandwidth=1008e9,
+            half_flops=165.2e12,
+            full_flops=82.6e12,
+            link=PCIE[4, 16],
+            pcie=(4, 16),
+            through_host=True,
+            sources=_sources("23.64 GiB", ADA, link="no NVLink: PCIe", pcie="NVIDIA GeForce RTX 4090 specifications"),
+        ),
+        Card(
+            name="3090",
+            named_gb=24,
+            compute_capability=(8, 6),
+            memory_bytes=int(23.69 * GIB),
+            memory_bandwidth=936e9,
+            half_flops=71e12,
+            full_flops=35.6e12,
+            link=PCIE[4, 16],
+            pcie=(4, 16),
+            through_host=True,
+            sources=_sources("23.69 GiB", GA102, link="without the bridge that joins two of them: PCIe"),
+        ),
+        Card(
+            name="T4",
+            named_gb=15,
+            compute_capability=(7, 5),
+            memory_bytes=int(14.75 * GIB),
+            memory_bandwidth=300e9,
+            half_flops=65e12,
+            full_flops=8.1e12,
+            link=PCIE[3, 16],
+            pcie=(3, 16),
+            through_host=True,
+            sources=_sources("14.75 GiB", TURING, link="no NVLink: PCIe"),
+        ),
+        Card(
+            name="H100",
+            named_gb=80,
+            compute_capability=(9, 0),
+            memory_bytes=int(79.10 * GIB),
+            memory_bandwidth=3350e9,
+            half_flops=989e12,
+            full_flops=67e12,
+            link=450e9,
+            pcie=(5, 16),
+            sources=_sources("79.10 GiB", HOPPER),
+        ),
+        Card(
+            name="H200",
+            named_gb=141,
+            compute_capability=(9, 0),
+            memory_bytes=int(139.72 * GIB),
+            memory_bandwidth=4800e9,
+            half_flops=989e12,
+            full_flops=67e12,
+            link=450e9,
+            pcie=(5, 16),
+            sources=_sources("139.72 GiB", H200),
+        ),
     ]
 }
+
+# One rank on one core: no card, but the time model's formulas hold for it, too. Its memory is the machine's.
+CPU = Card(
+    name="CPU",
+    named_gb=0,
+    compute_capability=None,
+    memory_bytes=0,
+    memory_bandwidth=10e9,
+    half_flops=0.2e12,
+    full_flops=0.2e12,
+    link=5e9,
+    pcie=(4, 16),
+    sources={
+        "memory_bytes": "the machine's, which the catalogue does not know",
+        "memory_bandwidth": "half of what one AMD EPYC core copies (20 GB/s read and written)",
+        "half_flops": "stored in half precision, computed in float32",
+        "full_flops": "one AMD EPYC core with AVX-512: 2 cores reach 245 to 424 GFLOP/s (docs/cpu-speed.md)",
+        "link": "sums over shared memory by gloo, the order of magnitude",
+        "pcie": "none: host memory is its own",
+    },
+)
+
+
+def card_named(name: str) -> Card:
+    """A kind by its name in the catalogue, or as the driver calls it. Raises UserError for an unknown one."""
+    for card in sorted(CARDS.values(), key=lambda card: -len(card.name)):
+        model, _, size = card.name.partition("-")
+        if name == card.name or (model in name and size.rstrip("G") in name):
+            return card
+    for card in CARDS.values():  # A100-SXM4 without a size: the first kind of that model
+        if card.name.partition("-")[0] in name:
+            return card
+    raise UserError(f"CARD: found {name!r}, known: {', '.join(CARDS)}.")
+
+
+def card_of_memory(memory_gb: int) -> Card:
+    """The kind that so many GB mean where nothing more is known: the commonest, else the next smaller one.
+
+    80: A100-80G, 40: A100-40G, 32: V100-32G, 24: 4090, 16: V100-16G. Raises UserError below the smallest.
+    """
+    exact = [card for card in CARDS.values() if card.named_gb == memory_gb]
+    smaller = sorted((card for card in CARDS.values() if card.named_gb < memory_gb), key=lambda card: card.named_gb)
+    if not exact and not smaller:
+        raise UserError(f"GPU_MEMORY_GB: found {memory_gb}, the smallest card in the catalogue has 15.")
+    return exact[0] if exact else smaller[-1]
