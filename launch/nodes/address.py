@@ -1,9 +1,10 @@
-"""Addresses of this machine: which one leads to another, and through which interface."""
+"""Addresses of this machine: which one leads to another, and through which interface.
+
+psutil is imported where it is used: a Python without our packages gets as far as the check that says so.
+"""
 
 import ipaddress
 import socket
-
-import psutil
 
 from launch.errors import UserError
 
@@ -39,6 +40,8 @@ def address_towards(host: str) -> str:
 
 def interface_of(address: str) -> str:
     """The network interface that has an IPv4 address, such as eth0; "lo" for every loopback address."""
+    import psutil
+
     if is_loopback(address):
         return "lo"
     for name, addresses in psutil.net_if_addrs().items():
@@ -49,6 +52,8 @@ def interface_of(address: str) -> str:
 
 def own_addresses() -> list[str]:
     """["10.0.0.1 (eth0)", ...], without loopback."""
+    import psutil
+
     return [
         f"{one.address} ({name})"
         for name, addresses in psutil.net_if_addrs().items()

@@ -27,23 +27,28 @@ def run_on_flags(situation: Situation) -> list[Finding]:
 def run(situation: Situation) -> list[Finding]:
     """All checks, in the order in which they are shown."""
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
-    from launch.preflight.cards import check_cards
+    from launch.preflight.machine.installed import check_installed
+
+    installed = check_installed()
+    if not all(finding.ok for finding in installed):
+        return installed  # the other checks need these packages, too
+
     from launch.preflight.continuation import check_continuation
-    from launch.preflight.data import check_data
-    from launch.preflight.data_fit import check_data_fit
-    from launch.preflight.disk import check_disk
-    from launch.preflight.gates import check_gates
-    from launch.preflight.installed import check_installed
-    from launch.preflight.model import check_model, check_resume
-    from launch.preflight.output import check_output
-    from launch.preflight.port import check_meeting_point
-    from launch.preflight.sft_data import check_sft_data
-    from launch.preflight.tokenizer import check_tokenizer
-    from launch.preflight.weights import check_weights
+    from launch.preflight.data.dialogues import check_sft_data
+    from launch.preflight.data.fit import check_data_fit
+    from launch.preflight.data.token_files import check_data
+    from launch.preflight.machine.cards import check_cards
+    from launch.preflight.machine.disk import check_disk
+    from launch.preflight.machine.gates import check_gates
+    from launch.preflight.machine.output import check_output
+    from launch.preflight.machine.port import check_meeting_point
+    from launch.preflight.model.directory import check_model, check_resume
+    from launch.preflight.model.tokenizer import check_tokenizer
+    from launch.preflight.model.weights import check_weights
 
     flags = situation.flags
     return [
-        *check_installed(),
+        *installed,
         *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
         *run_on_flags(situation),
         *check_gates(situation),

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.devices.cards import Process
-from launch.preflight import cards
-from launch.preflight.cards import check_cards
+from launch.preflight.machine import cards
+from launch.preflight.machine.cards import check_cards
 from launch.preflight.report import Finding
 from tests.devices.fake_nvml import GIB, FakeNvml, card
 

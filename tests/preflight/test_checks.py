@@ -7,10 +7,10 @@ import pytest
 
 from data_tools.formats.indexed import IndexedWriter
 from launch import preflight
-from launch.preflight.data import check_data
+from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
-from launch.preflight.model import check_model, check_resume
-from launch.preflight.output import check_output
+from launch.preflight.machine.output import check_output
+from launch.preflight.model.directory import check_model, check_resume
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

@@ -5,9 +5,9 @@ import pytest
 
 from data_tools.formats.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.summary import check_vocabulary, write_summary
-from launch.preflight.data_fit import check_data_fit
+from launch.preflight.data.fit import check_data_fit
+from launch.preflight.data.token_ids import BLOCK_TOKENS, SAMPLED_BLOCKS, largest_of_sample
 from launch.preflight.situation import Situation
-from launch.preflight.token_ids import BLOCK_TOKENS, SAMPLED_BLOCKS, largest_of_sample
 from tests.corpora import write_corpus
 
 

@@ -5,8 +5,8 @@ import pytest
 from launch.models.arithmetic import ModelShape
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
-from launch.preflight import disk
-from launch.preflight.disk import bytes_each, check_disk
+from launch.preflight.machine import disk
+from launch.preflight.machine.disk import bytes_each, check_disk
 from launch.preflight.situation import Situation
 from tests.training.run_ranks import make_corpus
 

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.devices import flash_attention
-from launch.preflight import gates
-from launch.preflight.gates import check_gates
+from launch.preflight.machine import gates
+from launch.preflight.machine.gates import check_gates
 from launch.preflight.situation import Situation
 from tests.devices.fake_nvml import card
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from launch.nodes.place import ONE_NODE, Nodes
-from launch.preflight.port import check_meeting_point
+from launch.preflight.machine.port import check_meeting_point
 
 
 def told(master: str, rank: int = 0) -> tuple[bool, str, str]:

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.preflight.model.tokenizer import check_tokenizer
+from launch.preflight.model.tokenizer_files import TokenizerIds, read_tokenizer
 from launch.preflight.situation import Situation
-from launch.preflight.tokenizer import check_tokenizer
-from launch.preflight.tokenizer_files import TokenizerIds, read_tokenizer
 
 
 @pytest.fixture(scope="module")

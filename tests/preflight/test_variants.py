@@ -13,7 +13,7 @@ import pytest
 from launch.devices.cards import Process
 from launch.errors import UserError
 from launch.models.named_configs import load_config
-from launch.preflight import cards, disk, gates
+from launch.preflight.machine import cards, disk, gates
 from launch.preflight.rules import RULES, Rule, family, finetuning
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml, card

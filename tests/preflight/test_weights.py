@@ -9,8 +9,8 @@ from safetensors.numpy import save_file
 
 from launch.models.named_configs import load_config
 from launch.models.parameters import parameters
+from launch.preflight.model.weights import check_weights
 from launch.preflight.situation import Situation
-from launch.preflight.weights import check_weights
 
 
 def told(directory, **flags) -> list[tuple[bool, str]]:

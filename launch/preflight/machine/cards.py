@@ -5,7 +5,7 @@ from collections import Counter
 
 from launch.devices.cards import Card, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
-from launch.preflight.driver import check_driver
+from launch.preflight.machine.driver import check_driver
 from launch.preflight.report import Finding
 
 # Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).

@@ -7,10 +7,10 @@ from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
+from launch.preflight.data.samples import check_samples
+from launch.preflight.data.token_ids import check_token_ids
 from launch.preflight.report import Finding
-from launch.preflight.samples import check_samples
 from launch.preflight.situation import Situation
-from launch.preflight.token_ids import check_token_ids
 
 
 def check_data_fit(situation: Situation) -> list[Finding]:

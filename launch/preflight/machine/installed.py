@@ -5,7 +5,8 @@ import sys
 
 from launch.preflight.report import Finding
 
-PACKAGES = ("paddle", "paddlenlp")
+# By the names they are imported under: what trains, and what the checks themselves read with.
+PACKAGES = ("paddle", "paddlenlp", "numpy", "psutil", "tool_helpers", "sentencepiece", "safetensors")
 
 
 def check_installed() -> list[Finding]:

@@ -1,0 +1,1 @@
+"""The data to train on."""
