@@ -24,6 +24,7 @@ def main(argv: list[str]) -> None:
     started = time.time()
     process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
+    from launch.adapters.add import add_adapter
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_finetune
     from launch.training.decisions import decide
@@ -42,23 +43,21 @@ def main(argv: list[str]) -> None:
     set_device(training_args.device)
     process_lines += measure_network()
     tokenizer = require_tokenizer(load_tokenizer(model_args))
-    open_output(training_args)
-    decisions = decide(model_args, training_args)
+    checkpoint = open_output(training_args)
+    decisions = decide(model_args, training_args, mask="dense")
     config = build_config(model_args, data_args.max_length, training_args, decisions)
     data = open_dialogues(data_args, training_args, tokenizer, config)
     model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
-    if adapter_args.lora:
-        from launch.adapters.lora import add_lora, describe
-
-        model = add_lora(model, model_args, adapter_args, training_args.seed)
-        process_lines.append(describe(model))
+    model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, data_args, training_args)
-    announce([*process_lines, *data.lines], decisions, trainer)
+    announce([*process_lines, *adapter_lines, *data.lines], decisions, trainer)
 
     # Train
     if training_args.do_train:
-        trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+        trainer.train(checkpoint)
+        if trainer.stopped_by:
+            return trainer.tell_how_to_continue()
         trainer.save_result()
 
     # Evaluate

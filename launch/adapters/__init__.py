@@ -1,1 +1,1 @@
-"""What is trained beside a frozen model: LoRA."""
+"""What is trained beside a frozen model: LoRA, prefixes; frozen weights in 8 and 4 bits."""

@@ -1,8 +1,7 @@
 """Adapters on disk: their weights in safetensors and their configuration, nothing of the model they belong to.
 
-paddlenlp's LoRAModel.from_pretrained reads such a directory in every layout: tensors are whole, under the names that
-they have in a model on one process, in float32. Each pipeline stage writes a file of its own; an index says which
-holds what.
+launch/adapters/load.py reads such a directory in every layout: tensors are whole, under the names that they have in a
+model on one process, in float32. Each pipeline stage writes a file of its own; an index says which holds what.
 """
 
 import json
@@ -12,14 +11,14 @@ import numpy as np
 import paddle
 from paddle.distributed import fleet
 from paddlenlp.peft import LoRAModel
+from paddlenlp.utils.env import SAFE_PEFT_WEIGHTS_INDEX_NAME
 from safetensors.numpy import load_file, save
 
 from data_tools.formats.atomic import written_aside
+from launch.adapters.prefix import PrefixModel
 
-INDEX = "peft_model.safetensors.index.json"
 
-
-def save_adapter(lora: LoRAModel, directory: Path | str, training_args) -> None:
+def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, training_args) -> None:
     """Write the adapter; to be called by all ranks.
 
     Raises DataError where it cannot be written, RuntimeError where it reads back differently.
@@ -27,7 +26,7 @@ def save_adapter(lora: LoRAModel, directory: Path | str, training_args) -> None:
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     stages = max(training_args.pipeline_parallel_degree, 1)
-    tensors = whole_tensors(lora)
+    tensors = whole_tensors(adapter)
     file = directory / f"peft_model-{training_args.pipeline_parallel_rank + 1:05d}-of-{stages:05d}.safetensors"
     if training_args.tensor_parallel_rank == training_args.dataset_rank == 0:
         with written_aside(file) as aside:
@@ -39,15 +38,20 @@ def save_adapter(lora: LoRAModel, directory: Path | str, training_args) -> None:
     if training_args.process_index == 0:
         weight_map = {name: file for part in files for name, file in part.items()}
         index = {"metadata": {}, "weight_map": dict(sorted(weight_map.items()))}
-        (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-        lora.lora_config.save_pretrained(str(directory))
+        (directory / SAFE_PEFT_WEIGHTS_INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        config = adapter.prefix_config if isinstance(adapter, PrefixModel) else adapter.lora_config
+        config.save_pretrained(str(directory))
 
 
-def whole_tensors(lora: LoRAModel) -> dict[str, np.ndarray]:
+def whole_tensors(adapter: LoRAModel | PrefixModel) -> dict[str, np.ndarray]:
     """The trained tensors of this rank's stage, those that tensor parallelism divides put together."""
+    if isinstance(adapter, PrefixModel):
+        trained = adapter.prefix_encoder.state_dict()
+    else:
+        trained = adapter.get_trainable_state_dict()
     tensors = {}
-    for name, parameter in lora.get_trainable_state_dict().items():
-        if lora.model.config.tensor_parallel_degree > 1 and parameter.is_distributed:
+    for name, parameter in trained.items():
+        if adapter.model.config.tensor_parallel_degree > 1 and parameter.is_distributed:
             parts = []
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             paddle.distributed.all_gather(parts, parameter.detach(), group=group)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from launch.devices.cuda import paddle_build
 from launch.models.families import family_of_config
-from launch.models.parameters import attention_heads
+from launch.models.parameters import head_size
 
 HALF = ("float16", "bfloat16")
 
@@ -161,8 +161,3 @@ def case_of(
         lacking=family_of_config(config).lacking.get("flash_attention", ""),
         build=build or paddle_build(),
     )
-
-
-def head_size(config: dict) -> int:
-    """Numbers in an attention head, under the names that families have for it."""
-    return config.get("head_dim") or config.get("kv_channels") or config["hidden_size"] // attention_heads(config)

@@ -10,6 +10,7 @@ from launch.models.parameters import (
     WORD,
     Parameter,
     attention_heads,
+    head_size,
     key_value_heads,
     layers,
     parameters,
@@ -79,6 +80,11 @@ def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
     wanted = set(layers)
     matrices = [one for one in parameters(config) if one.kind == LINEAR and one.name.split(".")[-2] in wanted]
     return sum(rank * sum(one.shape) for one in matrices)
+
+
+def prefix_parameters(config: dict, tokens: int) -> int:
+    """Parameters of a prefix: a key and a value for each token, layer and head of keys and values."""
+    return tokens * layers(config) * 2 * key_value_heads(config) * head_size(config)
 
 
 def _head(tensors: list[Parameter]) -> Parameter:

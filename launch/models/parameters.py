@@ -53,6 +53,11 @@ def key_value_heads(config: dict) -> int:
     return config.get("num_key_value_heads") or config.get("multi_query_group_num") or attention_heads(config)
 
 
+def head_size(config: dict) -> int:
+    """Numbers in an attention head, under the names that families have for it."""
+    return config.get("head_dim") or config.get("kv_channels") or config["hidden_size"] // attention_heads(config)
+
+
 def _llama(config: dict) -> Iterator[Parameter]:
     return _gated_decoder(config, "llama", qkv_bias=False)
 

@@ -75,6 +75,10 @@ class AdapterArguments:
         default=None,
         metadata={"help": "Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."},
     )
+    prefix_tuning: bool = field(
+        default=False, metadata={"help": "Train keys and values before the first token's, the model's weights frozen."}
+    )
+    num_prefix_tokens: int = field(default=128, metadata={"help": "How many of them in each layer."})
 
 
 @dataclass(frozen=True)

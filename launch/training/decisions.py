@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from launch.devices import gates, precision
-from launch.devices.flash_attention import case_of, head_size, obstacle
+from launch.devices.flash_attention import case_of, obstacle
 from launch.devices.gates import Decision
 from launch.errors import UserError
 from launch.models.named_configs import load_config
-from launch.models.parameters import attention_heads, key_value_heads
+from launch.models.parameters import attention_heads, head_size, key_value_heads
 from launch.training.attention_check import Heads, as_paddlenlp_calls_it, disagreement
 from launch.training.device import compute_capability
 from launch.training.ranks import gather

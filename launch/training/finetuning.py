@@ -6,6 +6,7 @@ import math
 import numpy as np
 from paddlenlp.peft import LoRAModel
 
+from launch.adapters.load import ADAPTERS
 from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
@@ -84,7 +85,7 @@ class FinetuneTrainer(RunTrainer):
 
     def save_result(self) -> None:
         """Write what was trained, for use, and its tokenizer: the adapter alone or the whole model."""
-        if not isinstance(self.model, LoRAModel):
+        if not isinstance(self.model, ADAPTERS):
             self.save_model()
             return
         save_adapter(self.model, self.args.output_dir, self.args)
@@ -108,7 +109,7 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=float(np.mean(lengths)),
         peak_flops=total(device_peak_flops(compute_dtype(args))),
-        frozen=isinstance(model, LoRAModel),
+        frozen=isinstance(model, ADAPTERS),
     )
     return FinetuneTrainer(
         epochs_asked=epochs_asked,
