@@ -1,0 +1,99 @@
+"""The files of a LoRA adapter, without Paddle: which layers it changes, and by what.
+
+    lora = read_lora("checkpoints/llama-7b-lora")
+    lora.layers["llama.layers.0.self_attn.q_proj"].a.open()         # a memory-mapped array
+
+Understood: safetensors with an index, as launch/adapters/save.py and PaddleNLP's unified checkpoints have them, from
+whatever layout of training (each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.checkpoint.dtypes import FLOATS
+from launch.checkpoint.fit import Misfits, difference
+from launch.checkpoint.pdparams_reader import read_pdparams
+from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.weight_files import read_indexed
+from launch.errors import UserError
+
+CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
+PDPARAMS = "lora_model_state.pdparams"
+# Kinds of adapters whose product is not all that they add, or whose base is not the model that was given.
+OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
+
+
+@dataclass(frozen=True)
+class LoraLayer:
+    """What is added to one linear layer's weight [inputs, outputs]: scaling * a @ b."""
+
+    a: StoredTensor  # [inputs, r]
+    b: StoredTensor  # [r, outputs]
+
+
+@dataclass(frozen=True)
+class Lora:
+    """layers: by name, without `.weight`. config: of lora_config.json."""
+
+    directory: Path
+    config: dict
+    layers: dict[str, LoraLayer]
+
+    @property
+    def scaling(self) -> float:
+        return self.config.get("scaling") or self.config["lora_alpha"] / self.config["r"]
+
+
+def read_lora(directory: str | Path) -> Lora:
+    """Raises UserError where the directory holds no adapter, one of another kind, or a broken one."""
+    directory = Path(directory)
+    config = _read_config(directory / CONFIG)
+    other = [kind for kind in OTHER_KINDS if config.get(kind)]
+    if other:
+        raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
+    return Lora(directory, config, _layers(directory, _tensors(directory), config["r"]))
+
+
+def _read_config(path: Path) -> dict:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Name the directory of a LoRA adapter.") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}).") from None
+    missing = [key for key in ("r", "lora_alpha") if key not in config]
+    if missing:
+        raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
+    return config
+
+
+def _tensors(directory: Path) -> dict[str, StoredTensor]:
+    if (directory / INDEX).is_file():
+        return read_indexed(directory / INDEX, lambda path: read_header(path)[0])
+    if (directory / PDPARAMS).is_file():
+        return read_pdparams(directory / PDPARAMS)
+    raise UserError(f"{directory}: no adapter's weights: looked for {INDEX} and {PDPARAMS}.")
+
+
+def _layers(directory: Path, tensors: dict[str, StoredTensor], rank: int) -> dict[str, LoraLayer]:
+    """The tensors in pairs. Raises UserError with the names of all that have no partner, or another rank."""
+    misfits = Misfits(extra={name for name in tensors if not name.endswith((".lora_A", ".lora_B"))})
+    layers = {}
+    for layer in dict.fromkeys(name[: -len(".lora_A")] for name in tensors if name not in misfits.extra):
+        names = (f"{layer}.lora_A", f"{layer}.lora_B")
+        absent = {name for name in names if name not in tensors}
+        if absent:
+            misfits.missing |= absent
+            continue
+        a, b = (tensors[name] for name in names)
+        if not (len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] == rank):
+            misfits.different.add(difference(layer, f"{list(a.shape)} and {list(b.shape)}", f"rank {rank}"))
+        for name, one in zip(names, (a, b), strict=True):
+            if one.dtype not in FLOATS:
+                misfits.different.add(difference(name, one.dtype, "floating-point numbers"))
+        layers[layer] = LoraLayer(a, b)
+    if misfits or not layers:
+        raise UserError(f"{directory}: not a whole LoRA adapter: {misfits or 'no tensors'}")
+    return layers

@@ -1,0 +1,78 @@
+"""Merge a LoRA adapter into the model it was trained on, without a GPU: one model directory from two.
+
+    python launch/merge.py --model_name_or_path models/llama-7b --adapter_path checkpoints/llama-7b-lora \\
+        --output_dir models/llama-7b-merged
+
+Adapters of every layout are merged, from one process, tensor or pipeline parallel. The weights pass through memory in
+pieces and keep their dtype. Then each weight is read back and the logits of the merged model are compared with those
+of base + adapter, layer by layer: the new directory is there when both agree. --check-only does this for a directory
+that is there already.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.adapters.lora_files import Lora, read_lora
+from launch.cpu.settings import prepare
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.merging.check import check_weights
+from launch.merging.merge import merge, merged_tensors
+from launch.reporting.quiet import import_paddle_quietly
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    lora = read_lora(args.adapter_path)
+    base = _base(args, lora)
+    merged_tensors(base, lora)  # do they fit each other? before anything that takes time
+    print(f"{len(lora.layers)} layers of {base}, r {lora.config['r']}, scaling {lora.scaling:g}: {lora.directory}")
+    if args.check_only:
+        _check(base, lora, args.output_dir)
+        return
+    merge(base, lora, args.output_dir, int(args.shard_gb * 1e9), lambda merged: _check(base, lora, merged))
+    print(f"use it: --model_name_or_path {args.output_dir}, or MODEL={args.output_dir}")
+
+
+def _check(base: Path, lora: Lora, merged: Path) -> None:
+    """Raises UserError where `merged` is not base + adapter."""
+    print(f"largest difference of weights, as a part of the largest nearby: {check_weights(base, lora, merged):.2g}")
+    if "paddle" not in sys.modules:
+        prepare("auto", processes=1)
+    import_paddle_quietly()
+    from launch.merging.logits import compare_logits
+
+    comparison = compare_logits(base, lora, merged)
+    if not comparison.ok:
+        raise UserError(f"the merged model is not base + adapter: {comparison}")
+    print(comparison)
+
+
+def _base(args: argparse.Namespace, lora: Lora) -> Path:
+    """The directory of the base: as given, or as the adapter's configuration names it."""
+    base = Path(args.model_name_or_path or lora.config.get("base_model_name_or_path") or "")
+    if not (base / "config.json").is_file():
+        raise UserError(f"--model_name_or_path: {str(base)!r} is no model directory. Name that of the adapter's base.")
+    return base
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="merge.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--model_name_or_path", help="directory of the base; default: the one that the adapter names")
+    parser.add_argument("--adapter_path", "--lora_path", type=Path, required=True, help="directory of the adapter")
+    parser.add_argument(
+        "--output_dir", "--merge_lora_model_path", type=Path, required=True, help="directory to be made, or checked"
+    )
+    parser.add_argument("--check-only", "--check_only", action="store_true", help="write nothing: is it the merge?")
+    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

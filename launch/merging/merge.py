@@ -1,0 +1,112 @@
+"""A LoRA adapter merged into its base: W + scaling * A @ B, computed in float32, without Paddle and without a GPU.
+
+The weights pass through memory in pieces of a few rows, so that a machine with less memory than the model can do it.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from data_tools.progress import progress
+from launch.adapters.lora_files import Lora, LoraLayer
+from launch.checkpoint.dtypes import FLOATS, convert
+from launch.checkpoint.fit import Misfits, difference
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.weight_files import find_weights
+from launch.errors import UserError
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
+from launch.weights.safetensors_writer import NewTensor, write_safetensors
+
+PIECE_BYTES = 4 << 20
+# What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
+NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", TRAIN_LOG, RUN_SUMMARY)
+
+
+def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:
+    """Write `target`, a model directory: the base's with the adapter in its weights, in the base's dtype.
+
+    check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
+    Raises UserError where the two do not fit each other, or target is there already.
+    """
+    if target.exists():
+        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
+    tensors = merged_tensors(base, lora)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # one rename away
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
+    try:
+        with progress("merging", sum(one.nbytes for one in tensors)) as advance:
+            write_safetensors(unfinished, tensors, shard_bytes, advance)
+        for file in base.iterdir():
+            if file.is_file() and not file.name.endswith(NOT_COPIED):
+                shutil.copyfile(file, unfinished / file.name)
+        check(unfinished)
+        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
+        unfinished.rename(target)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
+    """All tensors of the merged model. Raises UserError with the names of layers that the base lacks or has in
+    another shape."""
+    weights = find_weights(base)
+    changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
+    _require_fit(base, weights, lora, changes)
+    return [
+        NewTensor(name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling))
+        for name, stored in weights.items()
+    ]
+
+
+def pieces_of(stored: StoredTensor) -> Iterator[tuple[int, int]]:
+    """(first row, one behind the last) of pieces of some PIECE_BYTES in float32."""
+    rows = stored.shape[0]
+    step = max(1, PIECE_BYTES // (4 * max(1, prod(stored.shape[1:]))))
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def _require_fit(base: Path, weights: dict[str, StoredTensor], lora: Lora, changes: dict[str, LoraLayer]) -> None:
+    misfits = Misfits(missing={name for name in changes if name not in weights})
+    for name, change in changes.items():
+        if name in misfits.missing:
+            continue
+        shape = (change.a.shape[0], change.b.shape[1])
+        if weights[name].shape != shape:
+            misfits.different.add(difference(name, str(list(weights[name].shape)), f"{list(shape)} by the adapter"))
+        elif weights[name].dtype not in FLOATS:
+            misfits.different.add(difference(name, weights[name].dtype, "floating-point numbers"))
+    if misfits:
+        raise UserError(
+            f"{lora.directory} is no adapter of {base}: {misfits}. Give the model that it was trained on: "
+            f"{lora.config.get('base_model_name_or_path') or 'its name was not kept'}."
+        )
+
+
+def _pieces(name: str, stored: StoredTensor, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
+    """Rows of a merged tensor. Raises UserError where a value is too large for float16."""
+    if change:
+        a, b = (convert(one.open(), one.dtype, "float32") for one in (change.a, change.b))
+        b = np.float32(scaling) * b
+    for start, stop in pieces_of(stored):
+        rows = stored.open()[start:stop]  # opened anew: the pages of the last piece are given up
+        if change:
+            summed = convert(rows, stored.dtype, "float32") + a[start:stop] @ b
+            try:
+                rows = convert(summed, "float32", stored.dtype)
+            except OverflowError as error:
+                raise UserError(
+                    f"{name}: a merged value of {error.args[0]:.3g} is too large for {stored.dtype}. "
+                    "Merge into a base in bfloat16 or float32."
+                ) from None
+        yield rows
