@@ -143,6 +143,7 @@ FAMILIES = {
                 "chatglm_v2_sequence_length",
                 "chatglm_v2_pipeline_names",
                 "chatglm_v2_pipe_positions",
+                "chatglm_v2_ignores_prefix",
             ),
         ),
         Family(

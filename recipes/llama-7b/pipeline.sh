@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# LLaMA-7B fine-tuning in a pipeline, all parameters, tensor parallel 2 x pipeline parallel 2.
+# Target     pipeline-llama7b
+# Hardware   4 cards of 40 GB with bf16 (A100, A800, H100): 6.74 B parameters x 16 bytes / 4 = 27 GB each, no recompute
+# Batch      1 data rank x 1 sample x 16 accumulation = 16 a step; 16 micro batches keep 2 stages busy 94 % of the time
+# Evaluates  on batches of 16, which a pipeline forces: micro batch x accumulation. It does not generate
+# Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
+# Lengths    128 of a question, 160 of its answer, together 288; batches differ in length, so the stages tell each
+#            other each shape (disable_p2p_cache_shape)
+# Precision  bf16: with fp16 all stages must agree on one loss scale and skip steps together when it overflows; bf16 has
+#            the range of fp32 and nothing to scale. On V100: `--bf16 0 --fp16 1 --scale_loss 1024`
+# Licence    the weights of LLaMA (1) are Meta's, for research only
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=4 GPU_MEMORY_GB=40
+
+run launch/finetune_generation.py \
+    --model_name_or_path facebook/llama-7b \
+    --tokenizer_name_or_path facebook/llama-7b \
+    --dataset_name_or_path ./data \
+    --src_length 128 \
+    --max_length 288 \
+    --output_dir ./checkpoints/llama-7b-pipeline \
+    --tensor_parallel_degree 2 \
+    --pipeline_parallel_degree 2 \
+    --pipeline_parallel_config disable_p2p_cache_shape \
+    --per_device_train_batch_size 1 \
+    --per_device_eval_batch_size 16 \
+    --gradient_accumulation_steps 16 \
+    --bf16 1 \
+    --fp16_opt_level O2 \
+    --use_flash_attention auto \
+    --use_fused_rms_norm auto \
+    --learning_rate 3e-5 \
+    --lr_scheduler_type linear \
+    --warmup_steps 20 \
+    --max_grad_norm 1.0 \
+    --num_train_epochs 1 \
+    --save_steps 500 \
+    --eval_steps 100 \
+    --evaluation_strategy steps \
+    --logging_steps 1 \
+    --unified_checkpoint 1 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"
