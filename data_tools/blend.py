@@ -3,8 +3,8 @@
     python -m data_tools.blend 0.7 data/books 0.3 data/code --sequence_length 2048 --tokens 10e9
 
 Nothing is written: training mixes while it reads, given the same words: `--input_dir 0.7 data/books 0.3 data/code`. An
-epoch of a blend ends where the first corpus is used up; a longer run repeats it in another order. Whole epochs are
-exact to the sample; what a begun one has taken is the share of it, on average over the seeds.
+epoch of a blend ends where the first corpus is used up; a longer run reads that one again in another order, and goes on
+with the rest of the others. After every sample of an epoch each corpus has given its share of it, rounded up or down.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import Parser, run
-from data_tools.formats.blend import BlendedDataset, find_corpora
+from data_tools.formats.blend import find_corpora
+from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
 from data_tools.formats.samples import Split, split_boundaries
@@ -50,19 +51,14 @@ def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float |
     blend = BlendedDataset([range(count) for count in samples], list(weights) if weighted else None)
     taken = len(blend) if tokens is None else int(tokens) // sequence_length
     epochs, rest = divmod(taken, len(blend))
-    used = epochs * blend.samples_used + _expected(blend, rest)
+    used = epochs * blend.samples_used + np.bincount(blend.component[:rest], minlength=len(prefixes))
     shares = np.array(weights if weighted else samples, dtype=float)
     shares /= shares.sum()
     sources = [
-        Source(prefix, float(share), count, int(round(one)), sequence_length)
+        Source(prefix, float(share), count, int(one), sequence_length)
         for prefix, share, count, one in zip(prefixes, shares, samples, used, strict=True)
     ]
     return sources, len(blend)
-
-
-def _expected(blend: BlendedDataset, samples: int) -> np.ndarray:
-    """Samples of each corpus among that many of an epoch, whose order is shuffled: the share of all."""
-    return blend.samples_used * samples / len(blend)
 
 
 def _train_samples(prefix: str, split: str, sequence_length: int) -> int:

@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
-import numpy as np
-
+from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.errors import DataError
 from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.native import build_blend_index
 from data_tools.formats.samples import SampleDataset, Split, split_boundaries
-from data_tools.formats.summary import check_vocabulary, read_summary
+from data_tools.formats.summary import check_vocabulary
 from data_tools.formats.weights import weighted_paths
 
 SPLITS = ("train", "valid", "test")
@@ -68,43 +66,6 @@ def open_splits(
         return datasets[0] if len(datasets) == 1 else BlendedDataset(datasets, weights if weighted else None)
 
     return tuple(open_split(number) if name in wanted else None for number, name in enumerate(SPLITS))
-
-
-def _check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
-    summary = read_summary(corpus)
-    if summary is None or summary.largest_id >= vocab_size:
-        corpus.check_vocabulary(vocab_size)
-
-
-class BlendedDataset:
-    """Several datasets read as one, each position going to the dataset furthest behind its share.
-
-    weights: one number a dataset, their ratio counts. The length is that of the longest blend in which no
-    sample comes twice: it ends where the first dataset is used up, `samples_used` says how many samples of
-    each are in it. Without weights: each sample of every dataset exactly once, evenly mixed.
-
-    At every length no dataset is a whole sample ahead of its share. With two datasets none is a whole sample
-    behind either; with more, a small one can be behind by up to about ln(datasets) samples.
-    """
-
-    def __init__(self, datasets: list, weights: list[float] | None = None):
-        lengths = np.array([len(dataset) for dataset in datasets])
-        shares = np.array(lengths if weights is None else weights, dtype=np.float64)
-        shares /= shares.sum()
-        # None is behind by more samples than there are datasets: at this length one is surely used up.
-        enough = int(min((lengths + len(datasets)) / shares)) + 1
-        component, sample = build_blend_index(shares, enough)
-        length = int(np.argmax(sample >= lengths[component]))
-        self.datasets = datasets
-        self.component = component[:length]
-        self.sample = sample[:length]
-        self.samples_used = np.bincount(self.component, minlength=len(datasets))
-
-    def __len__(self) -> int:
-        return self.sample.size
-
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        return self.datasets[self.component[i]][int(self.sample[i])]
 
 
 def _prefixes(path: str) -> list[str]:

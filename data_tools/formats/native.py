@@ -1,4 +1,4 @@
-"""The index builders of tool_helpers (Megatron-LM's C++ loops): arguments in words, and no prints."""
+"""The index builder of tool_helpers (Megatron-LM's C++ loop): arguments in words, and no prints."""
 
 import os
 import sys
@@ -21,19 +21,6 @@ def build_sample_index(sizes: np.ndarray, sequence_length: int) -> np.ndarray:
     epochs = 1
     with _stdout_silenced():
         return helpers.build_sample_idx(sizes, order, sequence_length, epochs, int(sizes.sum(dtype=np.int64)))
-
-
-def build_blend_index(weights: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Deal `length` positions to the components: each goes to the one furthest behind its share.
-
-    weights: float64[components], their sum is 1. Returns int16[length], the component of each position, and
-    int64[length], the sample in it.
-    """
-    component = np.zeros(length, dtype=np.int16)
-    sample = np.zeros(length, dtype=np.int64)
-    verbose = False
-    helpers.build_blending_indices(component, sample, weights, weights.size, length, verbose)
-    return component, sample
 
 
 @contextmanager

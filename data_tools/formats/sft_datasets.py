@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_tools.formats.blend import BlendedDataset
+from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.encoding import Encoded, Encoding, encode_dialogue
 from data_tools.formats.errors import DataError
 from data_tools.formats.rows import Fault, Rows, check_faults, read_rows
 from data_tools.formats.sft_files import Source, find_sources
-from data_tools.formats.sft_samples import DialogueDataset
+from data_tools.formats.sft_samples import BlendedDialogues, DialogueDataset
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Datasets:
 
 
 def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding]) -> Datasets:
-    """Encode all dialogues; sources with weights are mixed, each sample once an epoch at most.
+    """Encode all dialogues; sources with weights are blended.
 
     encoding_of: from whether a schema is one of chats to how its dialogues are encoded.
     """
@@ -105,7 +105,7 @@ def _mixed(parts: list[list[Encoded]], weights: list[float | None]) -> tuple[Dia
         return DialogueDataset(parts[0]), ""
     blend = BlendedDataset(parts, weights)
     used = ", ".join(f"{used:,} of {len(part):,}" for used, part in zip(blend.samples_used, parts, strict=True))
-    return DialogueDataset(blend[number] for number in range(len(blend))), used
+    return BlendedDialogues(blend), used
 
 
 def _line(name: str, dataset: DialogueDataset, rows: Iterable[Rows]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.encoding import IGNORED, Encoded
 
 
@@ -55,6 +56,20 @@ class DialogueDataset:
             "input_ids": self._ids[start : end - 1].astype(np.int64),
             "labels": self._labels[start + 1 : end].astype(np.int64),
         }
+
+
+class BlendedDialogues(DialogueDataset):
+    """Samples of several sources, dealt by a blend: an epoch reads of each source its share (BlendedDataset)."""
+
+    def __init__(self, blend: BlendedDataset):
+        super().__init__(blend[i] for i in range(blend.sample.size))
+        self._blend = blend
+
+    def __len__(self) -> int:
+        return len(self._blend)
+
+    def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
+        return self._blend.epoch_order(seed, epoch)
 
 
 def _flat(lists: Iterable[list[int]]) -> np.ndarray:

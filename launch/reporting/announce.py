@@ -49,6 +49,6 @@ def describe_steps(trainer) -> str:
 
 
 def describe_blend(blend) -> str:
-    """How much of each corpus an epoch of a weighted blend uses: the surplus of the larger ones is never seen."""
+    """How much of each corpus an epoch of a blend uses; the next goes on with the rest."""
     parts = [f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)]
     return f"blend: an epoch uses {', '.join(parts)} samples of its corpora"

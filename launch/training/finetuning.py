@@ -104,7 +104,7 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
             epochs_asked = args.num_train_epochs
             end = math.ceil(epochs_asked * len(data.train))
             args.max_steps = math.ceil(end / args.global_batch)
-        stream = sample_stream(args, len(data.train), args.max_steps, end)
+        stream = sample_stream(args, data.train, args.max_steps, end)
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=float(np.mean(lengths)),

@@ -55,7 +55,7 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainT
     return PretrainTrainer(
         sequence_length=data_args.max_seq_length,
         throughput=throughput,
-        stream=sample_stream(training_args, len(data.train), training_args.max_steps) if data.train else None,
+        stream=sample_stream(training_args, data.train, training_args.max_steps) if data.train else None,
         reports=[report() for report in REPORTS],
         model=model,
         args=training_args,

@@ -1,6 +1,7 @@
 """The order of training: one endless, seeded stream of samples, cut into micro-batches for the data ranks."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -8,17 +9,18 @@ import numpy as np
 class SampleStream:
     """A batch sampler for the whole run: epoch after epoch, without a break where one ends and the next begins.
 
-    Position p of the stream is sample `permutation(seed, p // n)[p % n]` of a dataset of n samples: the order depends
+    Position p of the stream is sample `epoch_order(seed, p // n)[p % n]` of a dataset of n samples: the order depends
     on nothing but (seed, epoch), and the position on nothing but the number of samples consumed. One optimizer step
     takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at
     offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
     same step, and each sample is seen exactly once an epoch.
 
     steps: of the run. end: positions that are used; those of the last step beyond it are padding, None. Default: all.
+    epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
     """
 
     def __init__(self, samples: int, seed: int, micro_batch: int, accumulation: int, data_rank: int, data_ranks: int,
-                 steps: int, end: int | None = None):
+                 steps: int, end: int | None = None, epoch_order: Callable[[int, int], np.ndarray] | None = None):
         self.samples = samples
         self.seed = seed
         self.batch_size = micro_batch  # the name paddle.io.DataLoader reads
@@ -27,6 +29,7 @@ class SampleStream:
         self.data_ranks = data_ranks
         self.steps = steps
         self.end = steps * self.global_batch if end is None else end
+        self.epoch_order = epoch_order or self._shuffled
         self._permutation = (-1, np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -53,9 +56,12 @@ class SampleStream:
             return None
         epoch, index = divmod(position, self.samples)
         if self._permutation[0] != epoch:
-            # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
-            self._permutation = (epoch, np.random.RandomState([self.seed, epoch]).permutation(self.samples))
+            self._permutation = (epoch, self.epoch_order(self.seed, epoch))
         return int(self._permutation[1][index])
+
+    def _shuffled(self, seed: int, epoch: int) -> np.ndarray:
+        # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
+        return np.random.RandomState([seed, epoch]).permutation(self.samples)
 
 
 class PaddedShard:

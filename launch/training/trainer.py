@@ -207,10 +207,11 @@ class RunTrainer(Trainer):
         raise NotImplementedError
 
 
-def sample_stream(args, samples: int, steps: int, end: int | None = None) -> SampleStream:
-    """The order of training for this rank's place in the layout; end: see SampleStream."""
+def sample_stream(args, dataset, steps: int, end: int | None = None) -> SampleStream:
+    """The order of training for this rank's place in the layout; a blend has an order of its own. end: see SampleStream."""
     return SampleStream(
-        samples=samples,
+        samples=len(dataset),
+        epoch_order=getattr(dataset, "epoch_order", None),
         seed=args.seed,
         micro_batch=args.per_device_train_batch_size,
         accumulation=args.gradient_accumulation_steps,

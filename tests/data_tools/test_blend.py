@@ -1,9 +1,12 @@
 """What --input_dir may name, and the shares of a blend."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
-from data_tools.formats.blend import BlendedDataset, find_corpora, open_splits
+from data_tools.formats.blend import find_corpora, open_splits
+from data_tools.formats.blended import BlendedDataset, deal, whole_numbers
 from data_tools.formats.errors import DataError
 
 
@@ -69,17 +72,36 @@ class Numbered:
         return self.name, i
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_shares_hold_at_every_length(seed):
-    """Two datasets: always within one sample. More: never one ahead, and behind by little."""
-    random = np.random.default_rng(seed)
-    count = 2 if seed < 10 else int(random.integers(3, 9))
-    weights = random.uniform(0.01, 1, count)
-    blend = BlendedDataset([Numbered(name, 3000) for name in range(count)], list(weights))
-    taken = np.cumsum(np.eye(count)[blend.component], axis=0)
-    ahead = taken - np.arange(1, len(blend) + 1)[:, None] * weights / weights.sum()
-    assert ahead.max() < 1
-    assert ahead.min() > (-1 if count == 2 else -2)
+def ahead_of_share(taken, weights) -> np.ndarray:
+    """int [samples, datasets]: how far each is ahead of its share after each sample, in samples times the weights' sum.
+
+    taken: the number of the dataset that gave each sample.
+    """
+    counts = np.cumsum(np.eye(len(weights), dtype=np.int64)[taken], axis=0)
+    return counts * sum(weights) - np.arange(1, len(taken) + 1)[:, None] * np.array(weights)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12, 60])
+def test_shares_are_exact_at_every_length(count):
+    """None is a whole sample ahead or behind, whatever the weights: alike, or from 1 to a million."""
+    random = np.random.default_rng(count)
+    for spread in (0, 1, 6):
+        weights = [int(10**power) for power in random.uniform(0, spread, count)]
+        taken = np.fromiter(islice(deal(weights), 5000), dtype=int)
+        assert abs(ahead_of_share(taken, weights)).max() < sum(weights)
+
+
+@pytest.mark.parametrize(
+    "weights, whole", [([0.7, 0.2, 0.1], [7, 2, 1]), ([3, 1], [3, 1]), ([1e-3, 2.5], [1, 2500]), ([1 / 3], [1])]
+)
+def test_weights_are_what_is_written(weights, whole):
+    assert whole_numbers(weights) == whole
+
+
+def test_a_pattern_that_repeats_is_that_of_one_long_deal():
+    weights = [7, 2, 1, 3]
+    blend = BlendedDataset([Numbered(name, 700) for name in range(4)], [0.7, 0.2, 0.1, 0.3])
+    assert blend.component[: len(blend)].tolist() == list(islice(deal(weights), len(blend)))
 
 
 def test_a_blend_ends_before_a_sample_comes_twice():
@@ -89,6 +111,8 @@ def test_a_blend_ends_before_a_sample_comes_twice():
     assert blend.samples_used.tolist() == [10, len(blend) - 10]
     assert 40 <= len(blend) <= 43  # the eleventh of "a" is due at its share of 1/4, within a sample
     assert [i for name, i in items if name == "a"] == list(range(10))
+    all_items = {blend[i] for i in range(blend.sample.size)}
+    assert all_items == {("a", i) for i in range(10)} | {("b", i) for i in range(1000)}
 
 
 @pytest.mark.parametrize("lengths", [[7], [1, 1], [5, 1000], [3, 1, 4, 1, 5, 9, 2, 6], [333, 333, 334]])
@@ -96,6 +120,32 @@ def test_without_weights_each_sample_comes_once(lengths):
     blend = BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)])
     items = [blend[i] for i in range(len(blend))]
     assert sorted(items) == [(name, i) for name, length in enumerate(lengths) for i in range(length)]
+
+
+def test_shares_hold_in_the_shuffled_order_of_every_epoch():
+    blend = BlendedDataset([Numbered(name, length) for name, length in enumerate([40, 500, 90])], [0.2, 0.5, 0.3])
+    for epoch in range(3):
+        taken = [blend[i][0] for i in blend.epoch_order(seed=1, epoch=epoch)]
+        assert len(taken) == len(blend)
+        assert abs(ahead_of_share(taken, [2, 5, 3])).max() < 10
+
+
+def test_each_dataset_is_read_whole_before_a_sample_of_it_comes_again():
+    lengths = [40, 500, 90]
+    blend = BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)], [0.2, 0.5, 0.3])
+    read = [blend[i] for epoch in range(20) for i in blend.epoch_order(seed=1, epoch=epoch)]
+    for name, length in enumerate(lengths):
+        samples = [i for found, i in read if found == name]
+        for start in range(0, len(samples) - length, length):
+            assert sorted(samples[start : start + length]) == list(range(length))
+        assert samples[:length] != samples[length : 2 * length] != list(range(length))
+
+
+def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
+    blend = BlendedDataset([Numbered("a", 50), Numbered("b", 80)], [1, 1])
+    first = blend.epoch_order(3, 1)
+    assert blend.epoch_order(3, 2).tolist() != first.tolist() != blend.epoch_order(4, 1).tolist()
+    assert blend.epoch_order(3, 1).tolist() == first.tolist()
 
 
 def test_open_splits(write, documents, tmp_path):

@@ -42,6 +42,14 @@ def test_the_order_is_that_of_numpys_generator_for_seed_and_epoch():
     assert stream().sample_at(7 + 3) == np.random.RandomState([5, 1]).permutation(7)[3]
 
 
+def test_a_dataset_may_have_an_order_of_its_own():
+    def backwards(seed, epoch):
+        return np.arange(7)[::-1] + 100 * seed + 10 * epoch
+
+    own = SampleStream(7, 5, 1, 1, 0, 1, steps=9, epoch_order=backwards)
+    assert [own.sample_at(position) for position in (0, 6, 8)] == [506, 500, 515]
+
+
 def test_length_is_the_number_of_micro_batches_of_one_rank():
     assert len(stream(ranks=2, accumulation=3, steps=4)) == 12 == len(list(stream(ranks=2, accumulation=3, steps=4)))
 

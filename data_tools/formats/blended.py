@@ -1,0 +1,112 @@
+"""Several datasets read as one, in shares that hold at every sample."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from math import gcd, lcm
+
+import numpy as np
+
+
+class BlendedDataset:
+    """Datasets dealt into one: after any number of samples each has given its share of them, rounded up or down.
+
+    weights: one number a dataset, their ratio counts, taken as the decimal fractions they are written as. The length,
+    an epoch, is that of the longest blend in which no sample comes twice: it ends where the first dataset is used up,
+    `samples_used` says how many samples of each are in it. Without weights: each sample of every dataset once.
+
+    The samples that an epoch has no place for stand behind it: `blend[i]` with i from len(blend) on.
+    """
+
+    def __init__(self, datasets: Sequence, weights: Sequence[float] | None = None):
+        lengths = [len(dataset) for dataset in datasets]
+        weights = whole_numbers(lengths if weights is None else weights)
+        component, sample = _dealt(weights, lengths)
+        self.datasets = datasets
+        self.samples_used = np.bincount(component, minlength=len(datasets))
+        self._length = component.size
+        left = [np.arange(used, length) for used, length in zip(self.samples_used, lengths, strict=True)]
+        numbers = np.arange(len(datasets), dtype=component.dtype)
+        self.component = np.concatenate([component, np.repeat(numbers, [one.size for one in left])])
+        self.sample = np.concatenate([sample, *left])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, i: int):
+        return self.datasets[self.component[i]][int(self.sample[i])]
+
+    def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
+        """int64[len]: what an epoch of training reads, in this order. Depends on nothing but its arguments.
+
+        The shares hold at every sample here, too. Each dataset is shuffled for itself, in epochs of its own: one that
+        gives an epoch of the blend a part of its samples goes on with the others in the next.
+        """
+        order = np.empty(len(self), dtype=np.int64)
+        for number, used in enumerate(self.samples_used):
+            places = np.flatnonzero(self.component == number)
+            drawn = _drawn(places.size, epoch * used + np.arange(used), [seed, number])
+            order[np.flatnonzero(self.component[: len(self)] == number)] = places[drawn]
+        return order
+
+
+def deal(weights: Sequence[int]) -> Iterator[int]:
+    """Endlessly the number of the dataset that gives the next sample.
+
+    With W the sum of the weights, dataset i has given w_i n / W samples after n, rounded up or down, for every n. So its
+    sample number j (from 0) is due in one of the turns from floor(j W / w_i) to ceil((j + 1) W / w_i) - 1, counted from
+    0; of those due the one whose last turn comes first is taken. That this always succeeds: Tijdeman, The chairman
+    assignment problem, Discrete Mathematics 32 (1980); Steiner and Yeomans, Management Science 39 (1993).
+    """
+    total = sum(weights)
+    due = [(-(-total // weight) - 1, number, 1) for number, weight in enumerate(weights)]
+    heapify(due)
+    later: list[tuple] = []
+    turn = 0
+    while True:
+        _, number, given = heappop(due)
+        yield number
+        turn += 1
+        first_turn = given * total // weights[number]
+        following = (-(-(given + 1) * total // weights[number]) - 1, number, given + 1)
+        if first_turn <= turn:
+            heappush(due, following)
+        else:
+            heappush(later, (first_turn, following))
+        while later and later[0][0] <= turn:
+            heappush(due, heappop(later)[1])
+
+
+def whole_numbers(weights: Sequence[float]) -> list[int]:
+    """The smallest whole numbers in the ratio of these numbers, each taken as it is written in decimals."""
+    exact = [Fraction(str(weight)) for weight in weights]
+    denominator = lcm(*(one.denominator for one in exact))
+    scaled = [int(one * denominator) for one in exact]
+    return [one // gcd(*scaled) for one in scaled]
+
+
+def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the dataset, number of its sample) of each sample, until one is due that the dataset does not have."""
+    total = sum(weights)
+    enough = min((length + 1) * total // weight for weight, length in zip(weights, lengths, strict=True)) + 1
+    period = min(total, enough)  # after `total` samples all begins anew
+    pattern = np.fromiter(islice(deal(weights), period), dtype=np.int32, count=period)
+    component = np.tile(pattern, -(-enough // period))[:enough]
+    sample = np.empty(component.size, dtype=np.int64)
+    for number in range(len(weights)):
+        mine = np.flatnonzero(component == number)
+        sample[mine] = np.arange(mine.size)
+    length = int(np.argmax(sample >= np.array(lengths)[component]))
+    return component[:length], sample[:length]
+
+
+def _drawn(samples: int, positions: np.ndarray, seed: list[int]) -> np.ndarray:
+    """The samples at these positions of an endless stream of shuffled epochs."""
+    drawn = np.empty_like(positions)
+    epochs = positions // samples
+    for epoch in np.unique(epochs).tolist():
+        # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
+        permutation = np.random.RandomState([*seed, epoch]).permutation(samples)
+        drawn[epochs == epoch] = permutation[positions[epochs == epoch] % samples]
+    return drawn
