@@ -161,6 +161,11 @@ VARIANTS = [
         ("--pipeline_parallel_degree", "Bloom has no pipeline parallel: "),
         ("--sequence_parallel", "Bloom has no sequence parallel: "),
     ),
+    wrong(
+        FOUR_D,
+        "--model_name_or_path some/chatglm2-6b --sequence_parallel 0 --recompute 1",
+        ("--recompute_granularity", "saves every activation all the same"),
+    ),
     wrong(PRETRAIN, "--model_name_or_path some/chatglm-6b", ("--model_name_or_path", "has no pretraining")),
     wrong(PRETRAIN, "--model_name_or_path nowhere/x", ("model", "'nowhere/x' is no directory")),
     wrong(PRETRAIN, "--max_seq_length 4096", ("--max_seq_length", "4096, and the model knows 2048 positions")),

@@ -83,4 +83,15 @@ RULES = (
         source="launch/training/model.py, build_config",
         action=ANNOUNCE,
     ),
+    Rule(
+        flag="recompute_granularity",
+        when=lambda run: run.model.get("model_type") == "chatglm_v2"
+        and run.pipeline > 1
+        and bool(run.flags.recompute)
+        and run.flags.recompute_granularity == "full",
+        found="full with --pipeline_parallel_degree {run.pipeline}",
+        reason="the pipeline class of ChatGLM2 saves every activation all the same",
+        source="paddlenlp/transformers/chatglm_v2/modeling_pp.py: recompute_interval is 0",
+        fix="--recompute_granularity full_attn, which it does",
+    ),
 )
