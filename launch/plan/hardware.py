@@ -33,9 +33,8 @@ class Card:
     memory_bytes:       that CUDA offers to all processes together. named_gb: as its name says
     memory_bandwidth:   bytes a second. half_flops, full_flops: FLOP/s of dense matrix products in float16 or bfloat16
                         with float32 accumulation, and in float32
-    link:               bytes a second to another card of the machine, one direction
-    through_host:       whether cards reach each other through host memory only: no NVLink, no peer-to-peer
     pcie:               (generation, lanes) of its way to host memory
+    nvlink:             bytes a second to the other cards of the machine over NVLink, one direction; 0: there is none
     compute_capability: (8, 0) for an A100, None for a CPU
     sources:            where each number is from
     """
@@ -47,10 +46,9 @@ class Card:
     memory_bandwidth: float
     half_flops: float
     full_flops: float
-    link: float
     pcie: tuple[int, int]
     sources: dict[str, str] = field(compare=False)
-    through_host: bool = False
+    nvlink: float = 0.0
 
     @property
     def host_link(self) -> float:
@@ -72,7 +70,7 @@ def _sources(memory: str, rates: str, **others: str) -> dict[str, str]:
         "memory_bandwidth": rates,
         "half_flops": rates,
         "full_flops": rates,
-        "link": f"{rates}: half of NVLink's bandwidth in both directions",
+        "nvlink": f"{rates}: half of NVLink's bandwidth in both directions",
         "pcie": rates,
     } | others
 
@@ -88,7 +86,7 @@ CARDS = {
             memory_bandwidth=2039e9,
             half_flops=312e12,
             full_flops=19.5e12,
-            link=300e9,
+            nvlink=300e9,
             pcie=(4, 16),
             sources=_sources("79.15 GiB", f"{AMPERE}, A100 80GB SXM"),
         ),
@@ -100,7 +98,7 @@ CARDS = {
             memory_bandwidth=1555e9,
             half_flops=312e12,
             full_flops=19.5e12,
-            link=300e9,
+            nvlink=300e9,
             pcie=(4, 16),
             sources=_sources("39.39 GiB", f"{AMPERE}, A100 40GB SXM"),
         ),
@@ -112,7 +110,7 @@ CARDS = {
             memory_bandwidth=900e9,
             half_flops=125e12,
             full_flops=15.7e12,
-            link=150e9,
+            nvlink=150e9,
             pcie=(3, 16),
             sources=_sources("31.74 GiB", VOLTA),
         ),
@@ -124,7 +122,7 @@ CARDS = {
             memory_bandwidth=900e9,
             half_flops=125e12,
             full_flops=15.7e12,
-            link=150e9,
+            nvlink=150e9,
             pcie=(3, 16),
             sources=_sources("15.77 GiB", VOLTA),
         ),
@@ -136,10 +134,8 @@ CARDS = {
             memory_bandwidth=1008e9,
             half_flops=165.2e12,
             full_flops=82.6e12,
-            link=PCIE[4, 16],
             pcie=(4, 16),
-            through_host=True,
-            sources=_sources("23.64 GiB", ADA, link="no NVLink: PCIe", pcie="NVIDIA GeForce RTX 4090 specifications"),
+            sources=_sources("23.64 GiB", ADA, nvlink="none: an RTX 4090 and a T4 have PCIe only", pcie="NVIDIA GeForce RTX 4090 specifications"),
         ),
         Card(
             name="3090",
@@ -149,10 +145,8 @@ CARDS = {
             memory_bandwidth=936e9,
             half_flops=71e12,
             full_flops=35.6e12,
-            link=PCIE[4, 16],
             pcie=(4, 16),
-            through_host=True,
-            sources=_sources("23.69 GiB", GA102, link="without the bridge that joins two of them: PCIe"),
+            sources=_sources("23.69 GiB", GA102, nvlink="none without the bridge, which joins two cards at most"),
         ),
         Card(
             name="T4",
@@ -162,10 +156,8 @@ CARDS = {
             memory_bandwidth=300e9,
             half_flops=65e12,
             full_flops=8.1e12,
-            link=PCIE[3, 16],
             pcie=(3, 16),
-            through_host=True,
-            sources=_sources("14.75 GiB", TURING, link="no NVLink: PCIe"),
+            sources=_sources("14.75 GiB", TURING, nvlink="none: an RTX 4090 and a T4 have PCIe only"),
         ),
         Card(
             name="H100",
@@ -175,7 +167,7 @@ CARDS = {
             memory_bandwidth=3350e9,
             half_flops=989e12,
             full_flops=67e12,
-            link=450e9,
+            nvlink=450e9,
             pcie=(5, 16),
             sources=_sources("79.10 GiB", HOPPER),
         ),
@@ -187,7 +179,7 @@ CARDS = {
             memory_bandwidth=4800e9,
             half_flops=989e12,
             full_flops=67e12,
-            link=450e9,
+            nvlink=450e9,
             pcie=(5, 16),
             sources=_sources("139.72 GiB", H200),
         ),
@@ -203,15 +195,14 @@ CPU = Card(
     memory_bandwidth=10e9,
     half_flops=0.2e12,
     full_flops=0.2e12,
-    link=5e9,
     pcie=(4, 16),
     sources={
         "memory_bytes": "the machine's, which the catalogue does not know",
         "memory_bandwidth": "half of what one AMD EPYC core copies (20 GB/s read and written)",
         "half_flops": "stored in half precision, computed in float32",
         "full_flops": "one AMD EPYC core with AVX-512: 2 cores reach 245 to 424 GFLOP/s (docs/cpu-speed.md)",
-        "link": "sums over shared memory by gloo, the order of magnitude",
-        "pcie": "none: host memory is its own",
+        "nvlink": "none: ranks meet in host memory",
+        "pcie": "stands for a copy within host memory by one core",
     },
 )
 

@@ -1,0 +1,111 @@
+"""What the planner's time model says of published speeds, and of a run that took 50 days.
+
+    .venv/bin/python benchmarks/plan_speed.py
+    .venv/bin/python benchmarks/plan_speed.py --markdown docs/plan.md      # replaces the tables in that file
+
+Nothing is measured here: the formulas of launch/plan/time against the rows of benchmarks/published.py.
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not benchmarks/
+
+from benchmarks.published import ROWS, Published
+from launch.guard import guarded
+from launch.models.families import LLAMA_LINEAR
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.plan.hardware import CARDS
+from launch.plan.job import BFLOAT16, Job, Lora, Offload
+from launch.plan.time import TimePlan, plan_time
+from launch.plan.time.plan import with_pcie
+
+BEGIN, END = "<!-- made by benchmarks/plan_speed.py --markdown -->\n", "<!-- end of plan_speed -->\n"
+SLOTS = ((3, 8), (3, 16), (4, 8), (4, 16))
+MICRO_BATCHES, SHOWN = (1, 2, 4, 8), 4
+ROWS_OF_THE_CASE = 3_070_000
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the tables in this file")
+    path = parser.parse_args(argv).markdown
+    text = "\n".join([*error_table(), "", *case_table(), ""])
+    if not path:
+        print(text, end="")
+        return
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    path.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def estimate(row: Published) -> float:
+    """Tokens a second as the row counts them."""
+    plan = plan_time(row.job, CARDS[row.card])
+    return row.effective_tokens / plan.step_seconds if row.effective_tokens else plan.tokens_per_second_per_card
+
+
+def error(row: Published) -> float:
+    return estimate(row) / row.tokens_per_second - 1
+
+
+def error_table() -> list[str]:
+    lines = ["| source | run | published tokens/s | estimate | error |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.source} | {row.name} | {row.tokens_per_second:,.0f} | {estimate(row):,.0f} | {error(row):+.1%} |"
+        for row in ROWS
+    ]
+    for sources in ("AB", "C"):
+        sizes = [abs(error(row)) for row in ROWS if row.source in sources]
+        within = sum(size <= 0.15 for size in sizes)
+        lines.append(
+            f"| {' and '.join(sources)} | median, largest error | | | {statistics.median(sizes):.1%}, "
+            f"{max(sizes):.1%}; {within} of {len(sizes)} within 15 % |"
+        )
+    return lines
+
+
+def case(pcie: tuple[int, int], micro_batch: int) -> TimePlan:
+    """Baichuan-13B, LoRA on all linear layers, two RTX 4090, stage 3 with parameters and optimizer in host memory."""
+    job = Job(
+        config=load_config("baichuan-13b"),
+        layout=Layout(1, 2, 1, 1, "stage3"),
+        micro_batch=micro_batch,
+        accumulation=1,
+        sequence_length=1024,
+        compute=BFLOAT16,
+        amp="O2",
+        master_weights=True,
+        recompute="full",
+        adapter=Lora(8, LLAMA_LINEAR),
+        offload=Offload(optimizer=True, gradients=True, parameters=True),
+        finetunes=True,
+    )
+    return plan_time(job, with_pcie(CARDS["4090"], *pcie))
+
+
+def case_table() -> list[str]:
+    """Days by slot and micro batch, and where a step's time goes."""
+    heads = " | ".join(f"days, micro batch {size}" for size in MICRO_BATCHES)
+    lines = [
+        f"| slot of each 4090 | {heads} | a step at micro batch {SHOWN} |",
+        f"|---{'|---' * len(MICRO_BATCHES)}|---|",
+    ]
+    for generation, lanes in SLOTS:
+        days = [f"{case((generation, lanes), size).days(ROWS_OF_THE_CASE):.0f}" for size in MICRO_BATCHES]
+        plan = case((generation, lanes), SHOWN)
+        parts = sorted(plan.parts.items(), key=lambda part: -part[1])[:4]
+        shown = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts)
+        lines.append(
+            f"| PCIe {generation} x{lanes} | {' | '.join(days)} | {plan.step_seconds:.1f} s: {shown}, ... |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""The arithmetic and the memory traffic of a model's layers for one micro batch on one rank."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from launch.models.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, layers, parameters
+from launch.plan.job import Job, Lora
+from launch.plan.time.pace import Pace
+
+# Linear layers whose inputs tensor parallel divides; of all others it divides the outputs.
+ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
+ROTARY = ("llama", "qwen2", "chatglm", "chatglm_v2")
+
+# How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
+# RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions
+# of a layer, the copies before and after tensor parallel collectives, an adapter per input and per output.
+FUSED_NORM, SEPARATE_NORM = 2, 20
+ROTATION = 11
+RESIDUALS = 6
+PARALLEL_COPIES = 4
+ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
+# Exact attention: how often the scores, tokens x length x heads, are read or written (float32 softmax counts double).
+SCORES_FORWARD, SCORES_BACKWARD = 18, 20
+# Bytes a logit: cast to float32, softmax and its gradient, cast back.
+LOGIT_BYTES = 30
+# What the backward pass does of each kind of work, the forward pass being 1.
+BACKWARD = 2.0
+BACKWARD_FROZEN = 1.0  # products: the gradient of the inputs alone
+BACKWARD_FLASH = 2.5  # its kernel computes the scores again
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """Seconds of one layer's forward pass: products of attention's and of the MLP's linear layers, scores, the rest."""
+
+    attention_products: float
+    mlp_products: float
+    scores: float
+    elementwise: float
+
+    @property
+    def products(self) -> float:
+        return self.attention_products + self.mlp_products
+
+    @property
+    def total(self) -> float:
+        return self.products + self.scores + self.elementwise
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one rank has to do for a micro batch."""
+
+    job: Job
+    pace: Pace
+
+    @property
+    def tokens(self) -> int:
+        return self.job.micro_batch * self.job.sequence_length
+
+    @property
+    def tensor(self) -> int:
+        return self.job.layout.tensor_parallel_degree
+
+    @cached_property
+    def layer(self) -> list[Parameter]:
+        """The tensors of one transformer layer: all layers are alike."""
+        return [one for one in parameters(self.job.config) if ".0." in one.name]
+
+    @cached_property
+    def forward(self) -> LayerTime:
+        linear = [one for one in self.layer if one.kind == LINEAR]
+        return LayerTime(
+            attention_products=sum(self._product(one) for one in linear if _in_attention(one)),
+            mlp_products=sum(self._product(one) for one in linear if not _in_attention(one)),
+            scores=self._scores(SCORES_FORWARD, 1.0),
+            elementwise=self.pace.stream(self._elementwise_bytes(linear)),
+        )
+
+    @property
+    def backward(self) -> LayerTime:
+        products = BACKWARD if self.job.trains_all else BACKWARD_FROZEN
+        return LayerTime(
+            attention_products=products * self.forward.attention_products,
+            mlp_products=products * self.forward.mlp_products,
+            scores=self._scores(SCORES_BACKWARD, BACKWARD_FLASH if self.job.flash_attention else BACKWARD),
+            elementwise=BACKWARD * self.forward.elementwise,
+        )
+
+    @property
+    def recomputed(self) -> LayerTime:
+        """What of the forward pass is done again in the backward pass."""
+        whole, none = self.forward, 0.0
+        return {
+            "": LayerTime(none, none, none, none),
+            "core_attn": LayerTime(none, none, whole.scores, none),
+            "full_attn": LayerTime(whole.attention_products, none, whole.scores, whole.elementwise / 2),
+            "full": whole,
+        }[self.job.recompute]
+
+    @property
+    def head(self) -> float:
+        """Seconds of the output head and the loss, forward and backward."""
+        vocabulary = self.job.config["vocab_size"] / self.tensor
+        product = self.pace.multiply(self.tokens, self.job.config["hidden_size"], vocabulary)
+        backward = BACKWARD if self.job.trains_all else BACKWARD_FROZEN
+        return product * (1 + backward) + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES)
+
+    def _product(self, linear: Parameter) -> float:
+        inputs, outputs = self._divided(linear)
+        return self.pace.multiply(self.tokens, inputs, outputs)
+
+    def _divided(self, linear: Parameter) -> tuple[float, float]:
+        """Inputs and outputs of a linear layer on this rank."""
+        inputs, outputs = linear.shape
+        row = _module(linear) in ROW_PARALLEL
+        return (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
+
+    def _scores(self, passes: int, products: float) -> float:
+        """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
+        job, length = self.job, self.job.sequence_length
+        flops = 4 * self.tokens * length * job.config["hidden_size"] / self.tensor * products
+        if job.flash_attention:
+            return self.pace.attend(flops / 2)  # it leaves out the half above the diagonal
+        scores = self.tokens * length * attention_heads(job.config) / self.tensor
+        return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
+
+    def _elementwise_bytes(self, linear: list[Parameter]) -> float:
+        """Bytes that the operators between the products read and write, forward."""
+        job, hidden = self.job, self.job.config["hidden_size"]
+        layer_norm = any(one.kind == NORM and one.name.endswith(".bias") for one in self.layer)
+        norm = FUSED_NORM if layer_norm or job.fused_rms_norm else SEPARATE_NORM
+        whole = (2 * norm + RESIDUALS) * hidden
+        key_value = hidden // attention_heads(job.config) * key_value_heads(job.config)
+        divided = 2 * (hidden + key_value)  # what attention reads and writes
+        if job.config["model_type"] in ROTARY and not job.config.get("alibi"):
+            divided += ROTATION * (hidden + key_value)
+        # An activation reads what the first products of the MLP wrote and writes what the last one reads.
+        divided += sum(one.shape[0 if _module(one) in ROW_PARALLEL else 1] for one in linear if not _in_attention(one))
+        if isinstance(job.adapter, Lora):
+            adapted = [one for one in linear if _module(one) in job.adapter.targets]
+            divided += sum(ADAPTER_INPUT * one.shape[0] + ADAPTER_OUTPUT * one.shape[1] for one in adapted)
+        copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0
+        whole /= self.tensor if job.sequence_parallel else 1
+        return self.tokens * job.item * (whole + copies + divided / self.tensor)
+
+
+def layers_of(job: Job) -> int:
+    return layers(job.config)
+
+
+def _module(parameter: Parameter) -> str:
+    """q_proj of llama.layers.0.self_attn.q_proj.weight"""
+    return parameter.name.split(".")[-2]
+
+
+def _in_attention(linear: Parameter) -> bool:
+    return "attn." in linear.name or "attention." in linear.name

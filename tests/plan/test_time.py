@@ -1,0 +1,151 @@
+"""The time model: published speeds, laws that any such model has to keep, and the run that took 50 days."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from benchmarks import plan_speed
+from benchmarks.published import ROWS
+from launch.models.layout import Layout
+from launch.models.named_configs import config_names, load_config
+from launch.plan.hardware import CARDS
+from launch.plan.job import FLOAT16, Job, Lora, Offload
+from launch.plan.time import plan_time
+from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
+
+ROOT = Path(__file__).resolve().parents[2]
+A100 = CARDS["A100-80G"]
+JOB = Job(
+    config=load_config("llama-7b"),
+    layout=Layout(1, 1, 1, 1, ""),
+    micro_batch=4,
+    accumulation=8,
+    sequence_length=2048,
+    compute=FLOAT16,
+    amp="O2",
+    master_weights=True,
+    flash_attention=True,
+)
+
+
+def ids(row):
+    return f"{row.source} {row.name}"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.source in "AB"], ids=ids)
+def test_pretraining_is_within_15_per_cent_of_what_was_published(row):
+    assert abs(plan_speed.error(row)) < 0.15
+
+
+def test_the_middle_error_of_pretraining_is_below_5_per_cent():
+    assert statistics.median(abs(plan_speed.error(row)) for row in ROWS if row.source in "AB") < 0.05
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.source == "C"], ids=ids)
+def test_small_batches_are_missed_by_no_more_than_the_document_says(row):
+    assert abs(plan_speed.error(row)) < 0.40
+
+
+def test_recompute_costs_the_forward_pass_again():
+    plain, again = plan_time(JOB, A100), plan_time(JOB.changed(recompute="full"), A100)
+    assert again.parts[PRODUCTS] == plain.parts[PRODUCTS]
+    assert again.parts[RECOMPUTE] == pytest.approx(plain.parts[PRODUCTS] / 3, rel=0.35)
+    assert again.step_seconds - plain.step_seconds == pytest.approx(again.parts[RECOMPUTE], rel=0.01)
+
+
+@pytest.mark.parametrize(("less", "more"), [("", "core_attn"), ("core_attn", "full_attn"), ("full_attn", "full")])
+def test_coarser_recompute_takes_longer(less, more):
+    assert plan_time(JOB.changed(recompute=less), A100).step_seconds < (
+        plan_time(JOB.changed(recompute=more), A100).step_seconds
+    )
+
+
+def test_the_bubble_is_that_of_the_schedule():
+    plan = plan_time(JOB.changed(layout=Layout(1, 1, 1, 4, "")), A100)
+    once_a_step = sum(plan.parts.get(part, 0) for part in ("optimizer", HOST))
+    assert plan.parts[BUBBLE] / (plan.step_seconds - once_a_step) == pytest.approx(3 / (8 + 3), rel=1e-6)
+
+
+def test_tensor_parallel_collectives_send_what_an_all_reduce_sends():
+    plan = plan_time(JOB.changed(layout=Layout(1, 1, 4, 1, "")), A100)
+    size = 4 * 2048 * 4096 * 2 * 2 * 3 / 4  # tokens x hidden x fp16, 2 (n - 1) / n
+    expected = 8 * 32 * 4 * (size / (300e9 * 0.65) + 20e-6)
+    assert plan.parts[TENSOR] == pytest.approx(expected)
+    assert TENSOR not in plan_time(JOB, A100).parts
+
+
+def test_stage_3_gathers_all_parameters_twice_and_with_recompute_three_times():
+    layout = Layout(1, 4, 1, 1, "stage3")
+    plain = plan_time(JOB.changed(layout=layout), A100).parts[GATHER]
+    assert plain == pytest.approx(8 * (2 * 6738415616 * 2 * 3 / 4 / (300e9 * 0.65) + 2 * 224 * 20e-6))
+    assert plan_time(JOB.changed(layout=layout, recompute="full"), A100).parts[GATHER] == pytest.approx(1.5 * plain)
+
+
+def test_stage_2_reduces_in_every_micro_batch_stage_1_once_a_step():
+    seconds = {
+        stage: plan_time(JOB.changed(layout=Layout(1, 4, 1, 1, stage)), A100).parts[REDUCE]
+        for stage in ("stage1", "stage2")
+    }
+    assert seconds["stage2"] / seconds["stage1"] == pytest.approx((8 + 1) / 2, rel=0.01)
+
+
+def test_accumulation_is_cheaper_than_as_many_steps():
+    layout = Layout(1, 8, 1, 1, "stage1")
+    many = plan_time(JOB.changed(layout=layout, accumulation=1), A100).step_seconds
+    assert plan_time(JOB.changed(layout=layout, accumulation=8), A100).step_seconds < 8 * many
+
+
+def test_lora_needs_less_time_and_sums_almost_nothing():
+    layout = Layout(8, 1, 1, 1, "")
+    full = plan_time(JOB.changed(layout=layout), A100)
+    lora = plan_time(JOB.changed(layout=layout, adapter=Lora(8, ("q_proj", "v_proj"))), A100)
+    assert lora.parts[PRODUCTS] == pytest.approx(full.parts[PRODUCTS] * 2 / 3)
+    assert lora.parts[REDUCE] < 0.01 * full.parts[REDUCE]
+
+
+def test_an_offloaded_optimizer_goes_to_the_host_and_back_once_a_step():
+    plan = plan_time(JOB.changed(offload=Offload(optimizer=True)), A100)
+    assert plan.parts[OFFLOAD] == pytest.approx(2 * 12 * 6738415616 / (31.5e9 * 0.8))
+
+
+def test_tiny_work_waits_for_the_host():
+    assert plan_time(JOB.changed(config=load_config("llama-tiny"), micro_batch=1), A100).dominating == HOST
+
+
+def test_days_and_tokens_per_second_are_those_of_the_step():
+    plan = plan_time(JOB.changed(layout=Layout(8, 1, 1, 1, "")), A100)
+    assert plan.tokens_per_second == pytest.approx(8 * 4 * 8 * 2048 / plan.step_seconds)
+    assert plan.days(256 * 86400) == pytest.approx(plan.step_seconds)
+    assert plan.mfu == pytest.approx(plan.tokens_per_second_per_card * 6 * 6607339520 / 312e12, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("card", [None, *CARDS.values()], ids=lambda card: card.name if card else "CPU")
+def test_every_model_has_a_time_on_every_card(name, card):
+    job = JOB.changed(config=load_config(name), flash_attention=False, on_gpu=card is not None)
+    assert 0 < plan_time(job, card).mfu < 0.85
+
+
+def test_the_50_days_lie_in_the_range_and_pcie_is_why():
+    """Baichuan-13B LoRA, two RTX 4090, stage 3 with offload, 1024 tokens, 3.07 million rows."""
+    days = {
+        (slot, size): plan_speed.case(slot, size).days(plan_speed.ROWS_OF_THE_CASE)
+        for slot in plan_speed.SLOTS
+        for size in (4, 8)
+    }
+    assert min(days.values()) < 50 < max(days.values())
+    assert days[(4, 8), 8] == pytest.approx(50, abs=1)
+    for slot in plan_speed.SLOTS:
+        assert plan_speed.case(slot, 4).dominating in ("gathering parameters", "parameters from the host")
+
+
+def test_the_slower_the_slot_the_longer():
+    days = [plan_speed.case(slot, 4).days(1000) for slot in plan_speed.SLOTS]
+    assert days[0] > days[1] == days[2] > days[3]
+
+
+def test_the_document_has_the_tables_of_today():
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    tables = text.partition(plan_speed.BEGIN)[2].partition(plan_speed.END)[0]
+    assert tables.splitlines() == [*plan_speed.error_table(), "", *plan_speed.case_table()]
