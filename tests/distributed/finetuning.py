@@ -50,6 +50,8 @@ class FinetuneRuns:
         if key not in self._done:
             output = self.output / str(len(self._done))
             words = [*argv(self.root, output), *layout.argv, *flags, *self.method]
+            if layout.pipeline > 1:
+                words += ["--pipeline_parallel_config", "disable_p2p_cache_shape"]
             self._done[key] = self.finished(output, self.ranks(layout.processes, FINETUNE, words, optimizer))
         return self._done[key]
 

@@ -10,6 +10,7 @@ from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, 
 STAGE1 = Layout(stage=1, sharding=2)
 DP2 = Layout(data=2, accumulation=2)
 TP4 = Layout(tensor=4)
+TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
 LORA = ("--lora", "1", "--lora_rank", "4")
 SLOW = [pytest.mark.long]
 
@@ -53,11 +54,11 @@ def layouts(*wanted, slow=()):
     )
 
 
-@layouts(TP2, STAGE2, TP4, slow=[STAGE1, STAGE3, DP2, TP2_SP])
+@layouts(TP2, STAGE2, TP4, PP2, slow=[TP2_PP2, STAGE1, STAGE3, DP2, TP2_SP])
 def test_full_fine_tuning(full, layout):
     assert_equal_to_one_process(full, layout)
 
 
-@layouts(TP2, STAGE1, STAGE2, slow=[STAGE3, DP2, TP2_SP])
+@layouts(TP2, STAGE1, STAGE2, PP2, slow=[TP2_PP2, STAGE3, DP2, TP2_SP])
 def test_lora(lora, layout):
     assert_equal_to_one_process(lora, layout)
