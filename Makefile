@@ -5,7 +5,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard import merge clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops import merge clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -42,6 +42,9 @@ data: ## text to training data: data-X ARGS="...", X is one of these
 .PHONY: data $(DATA_TOOLS:%=data-%)
 $(DATA_TOOLS:%=data-%): data-%: setup
 	@$(RUN) -m data_tools.$* $(ARGS)
+
+custom-ops: setup ## build fused RMSNorm (fused_ln) into .venv: faster steps
+	@$(RUN) launch/environment/custom_ops.py $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 	@$(RUN) launch/dashboard.py $(ARGS)

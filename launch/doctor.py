@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
-from launch.environment import machine, packages
+from launch.environment import custom_ops, machine, packages
 from launch.preflight.report import print_findings
 
 
@@ -37,6 +37,7 @@ def examine():
         packages.check_python(),
         packages.check_lock(installed),
         *packages.check_clashes(installed),
+        custom_ops.check_fused_ln(),
         machine.check_cpu(),
         *machine.check_gpus(list_cards(), driver(), paddle_build(), "nvidia-ml-py" in installed),
         machine.check_disk(ROOT),

@@ -25,7 +25,9 @@ def apply(model: paddle.nn.Layer) -> str:
         kind = type(layer)
         if not kind.__module__.startswith("paddlenlp.") or _is_replaced(layer):
             continue
-        if kind.__name__ in rms_norm.CLASSES:
+        if kind.__name__ in rms_norm.CLASSES and rms_norm.is_fused(layer):
+            replaced.pop("RMSNorm", None)  # neither replaced nor slow
+        elif kind.__name__ in rms_norm.CLASSES:
             rms_norm.replace(layer)
             replaced["RMSNorm"] += 1
         if kind.__name__ in rotary.CLASSES:

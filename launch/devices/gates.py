@@ -4,7 +4,6 @@ auto and on use a feature where nothing speaks against it and say why not elsewh
 off never uses it.
 """
 
-import importlib.util
 from dataclasses import dataclass
 
 from launch.errors import UserError
@@ -26,14 +25,11 @@ def flash_attention(switch: str, obstacle: str) -> Decision:
     return _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
 
 
-def fused_rms_norm(switch: str, compute_capability: tuple[int, int] | None) -> Decision:
-    """Whether the fused RMSNorm operator (module fused_ln) is used. Raises UserError when required and missing."""
-    if compute_capability is None:
-        obstacle = "no GPU"
-    elif importlib.util.find_spec("fused_ln") is None:
-        obstacle = "the module fused_ln is not installed"
-    else:
-        obstacle = ""
+def fused_rms_norm(switch: str, obstacle: str) -> Decision:
+    """Whether the fused RMSNorm operator (module fused_ln) is used. obstacle: what speaks against it, "" for nothing.
+
+    Raises UserError when `required` meets an obstacle.
+    """
     return _decide("use_fused_rms_norm", "fused RMSNorm", switch, obstacle, "the framework's own RMSNorm")
 
 

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from launch.devices import gates, precision
+from launch.devices import fused_ln, gates, precision
 from launch.devices.flash_attention import case_of, obstacle
 from launch.devices.gates import Decision
 from launch.errors import UserError
 from launch.models.named_configs import load_config
 from launch.models.parameters import attention_heads, head_size, key_value_heads
+from launch.training import rms_norm_check
 from launch.training.attention_check import Heads, as_paddlenlp_calls_it, disagreement
 from launch.training.device import compute_capability
 from launch.training.ranks import gather
@@ -32,7 +33,7 @@ def decide(model_args, training_args, mask: str = "causal") -> Decisions:
     capability = compute_capability()
     return Decisions(
         flash_attention=_flash_attention(model_args, training_args, capability, mask),
-        fused_rms_norm=gates.fused_rms_norm(model_args.use_fused_rms_norm, capability),
+        fused_rms_norm=_fused_rms_norm(model_args, capability),
         precision=_precision(training_args, capability),
     )
 
@@ -47,6 +48,16 @@ def _flash_attention(model_args, training_args, capability: tuple[int, int] | No
         heads = _heads(config, training_args.tensor_parallel_degree)
         found = first_of_ranks(disagreement(as_paddlenlp_calls_it(config["model_type"]), heads, dtype, mask))
     return gates.flash_attention(switch, found)
+
+
+def _fused_rms_norm(model_args, capability: tuple[int, int] | None) -> Decision:
+    """By the record of what is built, then by trying it."""
+    switch = model_args.use_fused_rms_norm
+    model_type = load_config(model_args.model_name_or_path)["model_type"]
+    found = first_of_ranks(fused_ln.obstacle(fused_ln.find_build(), model_type, capability))
+    if not found and switch != "off":
+        found = first_of_ranks(rms_norm_check.disagreement())
+    return gates.fused_rms_norm(switch, found)
 
 
 def first_of_ranks(found: str) -> str:

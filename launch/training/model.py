@@ -38,7 +38,6 @@ def build_config(model_args, sequence_length: int, training_args, decisions):
     config.use_cache = False
     config.use_flash_attention = decisions.flash_attention.enabled
     config.use_fused_rms_norm = decisions.fused_rms_norm.enabled
-    config.use_fast_layer_norm = False  # read by the fused path of 3.0.0b4, which never sets it
     return config
 
 

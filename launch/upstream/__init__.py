@@ -13,6 +13,7 @@ CORRECTIONS: tuple[str, ...] = (
     "shared_weight_counted_twice",
     "pipeline_gradient_shapes",
     "generation_of_divided_logits",
+    "llama_fused_rms_norm_flag",
 )
 
 

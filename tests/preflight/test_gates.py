@@ -1,13 +1,20 @@
 """What a run may use, told before it starts, on simulated cards."""
 
+from pathlib import Path
+
 import pytest
 
-from launch.devices import flash_attention
+from launch.devices import flash_attention, fused_ln
 from launch.preflight.machine import gates
 from launch.preflight.machine.gates import check_gates
 from launch.preflight.situation import Situation
 from tests.devices.fake_nvml import card
 
+NOT_BUILT = (
+    True,
+    "fused RMSNorm: off (the module fused_ln is not built: make custom-ops), the framework's own RMSNorm",
+    "",
+)
 LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
 
 
@@ -15,6 +22,7 @@ LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_l
 def told(monkeypatch):
     """told(kinds, **flags): {subject: (ok, found, fix)} with those cards here and used, a LLaMA-7B in float16."""
     monkeypatch.setattr(flash_attention, "paddle_build", lambda: "12.6")
+    monkeypatch.setattr(fused_ln, "find_build", lambda: None)
 
     def check(kinds, **flags):
         cards = [card(kind, index) for index, kind in enumerate(kinds)]
@@ -30,6 +38,7 @@ def test_an_a100_uses_both(told):
     assert told(["A100"] * 8, fp16="0", bf16="1") == {
         "precision": (True, "bfloat16", ""),
         "attention": (True, "flash attention: on", ""),
+        "RMSNorm": NOT_BUILT,
     }
 
 
@@ -47,6 +56,7 @@ def test_older_cards_fall_back_under_auto(told, kind, capability):
             "exact attention",
             "",
         ),
+        "RMSNorm": NOT_BUILT,
     }
 
 
@@ -95,6 +105,49 @@ def test_on_a_cpu_only_what_is_required_is_refused(told):
         "found on, but the CPU has no kernels in half precision",
         "--bf16 0",
     )
+
+
+def built(**record) -> fused_ln.Build:
+    return fused_ln.Build(Path("fused_ln"), **{"paddle": fused_ln.paddle_version(), "sources": "-", **record})
+
+
+CUDA_13 = {"cuda": "13.0", "architectures": ((7, 5), (8, 0), (9, 0))}
+
+
+@pytest.mark.parametrize(
+    ("build", "kinds", "flags", "reason"),
+    [
+        (None, ["A100"], {}, "the module fused_ln is not built: make custom-ops"),
+        (built(paddle="3.2.0", **CUDA_13), ["A100"], {}, "the module fused_ln was built for Paddle 3.2.0, here is "),
+        (built(), ["A100"], {}, "the module fused_ln was built without CUDA: make custom-ops, where nvcc is found"),
+        (built(**CUDA_13), ["A100", "V100"], {}, "compute capability 7.0, CUDA 13.0 builds it for 7.5 and newer"),
+        (built(paddle=""), [], {"device": "cpu", "fp16": "0"}, "the module fused_ln in fused_ln is not ours: "),
+        (built(), ["A100"], {"model_name_or_path": "opt-6.7b"}, "paddlenlp's code of opt never calls it"),
+    ],
+)
+def test_fused_rms_norm_is_refused_where_it_is_required_and_falls_back_elsewhere(
+    told, monkeypatch, build, kinds, flags, reason
+):
+    monkeypatch.setattr(fused_ln, "find_build", lambda: build)
+    ok, found, fix = told(kinds, **flags, use_fused_rms_norm="required")["--use_fused_rms_norm"]
+    assert not ok and found.startswith(f"found required, not possible here: {reason}")
+    assert fix == "make custom-ops; or --use_fused_rms_norm auto for the framework's own RMSNorm"
+    ok, found, _ = told(kinds, **flags, use_fused_rms_norm="auto")["RMSNorm"]
+    assert ok and found.startswith(f"fused RMSNorm: off ({reason}")
+
+
+@pytest.mark.parametrize(
+    ("build", "kinds", "flags"),
+    [
+        (built(**CUDA_13), ["A100", "H100"], {}),
+        (built(**CUDA_13), ["T4"], {}),
+        (built(paddle=""), ["A100"], {}),  # somebody else's, for cards
+        (built(), [], {"device": "cpu", "fp16": "0"}),
+    ],
+)
+def test_fused_rms_norm_is_used_where_it_is_built(told, monkeypatch, build, kinds, flags):
+    monkeypatch.setattr(fused_ln, "find_build", lambda: build)
+    assert told(kinds, **flags, use_fused_rms_norm="required")["RMSNorm"] == (True, "fused RMSNorm: on", "")
 
 
 def test_off_is_off(told):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
 from launch.devices.gates import flash_attention, fused_rms_norm
 from launch.errors import UserError
@@ -20,7 +21,6 @@ from launch.models.flag_values import load_schema
 from launch.models.named_configs import load_config
 from launch.preflight import run_on_flags
 from launch.preflight.compatibility import check_compatibility
-from launch.preflight.continuation import check_continuation
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
 from launch.reporting.throughput import Throughput
@@ -125,40 +125,11 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
     assert findings(f"--lora 1 {pipeline}", 2, tune) == findings("--prefix_tuning 1", 1, tune) == []
 
 
-def test_unified_checkpoint_is_switched_off_under_stage3():
-    ok, subject, found = told("--unified_checkpoint 1 --sharding stage3", 2)
-    assert (ok, subject) == (True, "--unified_checkpoint")
-    assert "same sharding degree only" in found and "all parameters in host memory" in found
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    """One that lacks its last file, after 10 steps of 16 samples."""
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 10, "consumed_samples": 160}))
-    return tmp_path
-
-
-def resumed(checkpoint: Path, flags: str = "") -> list[tuple[bool, str]]:
-    words = f"--resume_from_checkpoint {checkpoint} --per_device_train_batch_size 16 {flags}".split()
-    return [(one.ok, one.found) for one in check_continuation(Situation("run_pretrain", parse_flags(words)))]
-
-
-def test_the_highest_checkpoint_may_be_half_written(checkpoint):
-    [(ok, found)] = resumed(checkpoint)
-    assert not ok and "half written" in found
+def test_upstreams_own_resume_is_not_used():
+    """It takes the highest checkpoint, half-written or not, and works out the data position from the current batch."""
     sources = [path.read_text() for path in ROOT.joinpath("launch").rglob("*.py")]
     assert not any("get_last_checkpoint(" in source for source in sources)
-
-
-def test_the_data_position_counts_in_the_current_batch(checkpoint):
-    for name in ("scheduler.pdparams", "rng_state.pth"):
-        (checkpoint / name).touch()
-    assert resumed(checkpoint)[0][0]
-    [(ok, found)] = resumed(checkpoint, "--gradient_accumulation_steps 2")
-    assert not ok and "data would be skipped or repeated" in found
-    (checkpoint / "rng_state.pth").rename(checkpoint / "rng_state_8.pth")
-    assert "random numbers (dropout) begin anew" in resumed(checkpoint)[1][1]
-    ok, subject, found = told(f"--ignore_load_lr_and_optim 1 --resume_from_checkpoint {checkpoint}")
+    ok, subject, found = told("--ignore_load_lr_and_optim 1 --resume_from_checkpoint ckpt")
     assert ok and "step, schedule and data begin anew" in found
 
 
@@ -169,7 +140,9 @@ def test_all_options_drop_other_options(ranks):
         asked = f"--unified_checkpoint 1 --unified_checkpoint_config 'enable_all_options {dropped}'"
         ok, subject, found = told(asked)
         assert (ok, subject) == (False, "--unified_checkpoint_config") and "drops every other word" in found
-    assert findings("--unified_checkpoint 1 --unified_checkpoint_config enable_all_options") == []
+    ok, _, found = told("--unified_checkpoint 1 --unified_checkpoint_config enable_all_options")
+    assert ok and "checkpoints are this program's own" in found
+    assert findings("--unified_checkpoint 1 --unified_checkpoint_config async_save") == []
 
 
 def test_overlap_guards_that_always_pass():
@@ -226,7 +199,9 @@ def test_constructing_arguments_starts_process_groups():
 
 
 def test_fused_rms_norm_takes_whatever_module_there_is():
-    decision = fused_rms_norm("auto", (8, 0))
-    assert not decision.enabled and "the module fused_ln is not installed" in decision.reason
+    """One that was built for another Paddle is not used; that it loads and is right is tried at start."""
+    stale = fused_ln.obstacle(fused_ln.Build(Path("fused_ln"), paddle="3.2.0", sources="-"), "llama", (8, 0))
+    assert "the module fused_ln was built for Paddle 3.2.0, here is " in stale
+    assert not fused_rms_norm("auto", stale).enabled
     with pytest.raises(UserError, match="--use_fused_rms_norm required: not possible here"):
-        fused_rms_norm("required", (8, 0))
+        fused_rms_norm("required", stale)

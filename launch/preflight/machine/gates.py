@@ -1,6 +1,6 @@
-"""May the run use what its flags ask for: bfloat16, flash attention? Asked of NVML, before any rank starts."""
+"""May the run use what its flags ask for: bfloat16, flash attention, fused RMSNorm? Asked of NVML, before any rank starts."""
 
-from launch.devices import gates, precision
+from launch.devices import fused_ln, gates, precision
 from launch.devices.cards import Card, list_cards
 from launch.devices.flash_attention import case_of, obstacle
 from launch.devices.precision import attention_dtype
@@ -28,7 +28,12 @@ def check_gates(situation: Situation) -> list[Finding]:
         found = f"found {flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
         findings = [Finding(False, "--bf16", found, precision.instead_of_bf16(capabilities[0]))]
         bf16, fp16 = True, False
-    return findings + _check_flash_attention(flags, capabilities, attention_dtype(bf16, fp16, flags.fp16_opt_level))
+    dtype = attention_dtype(bf16, fp16, flags.fp16_opt_level)
+    return [
+        *findings,
+        *_check_flash_attention(flags, capabilities, dtype),
+        *_check_fused_rms_norm(flags, capabilities),
+    ]
 
 
 def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) -> list[Finding]:
@@ -44,6 +49,21 @@ def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) ->
         fix = "--use_flash_attention auto for exact attention"
         return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
     return [Finding(True, "attention", gates.flash_attention(switch, reason).reason)]
+
+
+def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
+    """By the record of what is built, for every kind of card; whether it loads is tried at the start of training."""
+    try:
+        model_type = load_config(flags.model_name_or_path or "")["model_type"]
+    except UserError:
+        return []  # the check of the model tells it
+    build = fused_ln.find_build()
+    reason = next(filter(None, (fused_ln.obstacle(build, model_type, one) for one in capabilities)), "")
+    switch = flags.use_fused_rms_norm or "off"
+    if switch == "required" and reason:
+        fix = f"{fused_ln.BUILD}; or --use_fused_rms_norm auto for the framework's own RMSNorm"
+        return [Finding(False, "--use_fused_rms_norm", f"found required, not possible here: {reason}", fix)]
+    return [Finding(True, "RMSNorm", gates.fused_rms_norm(switch, reason).reason)]
 
 
 def _chosen(devices: tuple[str, ...]) -> list[Card]:

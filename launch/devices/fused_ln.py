@@ -1,0 +1,90 @@
+"""The module fused_ln, RMSNorm as one operator: is it built, for which Paddle, for which cards? No Paddle here.
+
+    found = find_build()
+    print(obstacle(found, "llama", compute_capability=(8, 0)))
+
+custom_ops/fused_rms_norm writes a record beside the module when it builds it. A module without one is somebody
+else's, such as the one of PaddleNLP's own external operators, which is for cards alone.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+BUILD = "make custom-ops"
+# The model types whose code in paddlenlp asks for it (transformers/*/modeling.py, use_fused_rms_norm).
+CALLED_BY = ("llama", "qwen", "qwen2", "gemma")
+
+
+@dataclass(frozen=True)
+class Build:
+    """An installed fused_ln.
+
+    directory:     where it lies
+    paddle:        version of Paddle that it was built for, "" where it has no record
+    cuda:          version of the CUDA compiler, "" where it was built for CPUs alone
+    architectures: compute capabilities that it has code for; newer cards run what was built for the last one
+    sources:       digest of what it was built from
+    """
+
+    directory: Path
+    paddle: str = ""
+    cuda: str = ""
+    architectures: tuple[tuple[int, int], ...] = ()
+    sources: str = ""
+
+    @property
+    def has_record(self) -> bool:
+        return bool(self.paddle)
+
+
+def find_build() -> Build | None:
+    """What is installed for this Python; None where there is nothing."""
+    spec = importlib.util.find_spec("fused_ln")
+    if spec is None or spec.origin is None:
+        return None
+    directory = Path(spec.origin).parent
+    try:
+        record = json.loads((directory / "build.json").read_text())
+    except (OSError, json.JSONDecodeError):
+        return Build(directory)
+    architectures = tuple((int(name[:-1]), int(name[-1])) for name in record["architectures"])
+    return Build(directory, record["paddle"], record["cuda"] or "", architectures, record["sources"])
+
+
+def paddle_version() -> str:
+    """Of the Paddle that is installed, "" where there is none."""
+    for name in ("paddlepaddle-gpu", "paddlepaddle"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
+    """Why it cannot be used on a card of this capability, or on a CPU (None); "" where nothing speaks against it."""
+    if model_type not in CALLED_BY:
+        return f"paddlenlp's code of {model_type} never calls it"
+    if build is None:
+        return f"the module fused_ln is not built: {BUILD}"
+    if not build.has_record:
+        return "" if compute_capability else f"the module fused_ln in {build.directory} is not ours: {BUILD}"
+    if build.paddle != paddle_version():
+        return f"the module fused_ln was built for Paddle {build.paddle}, here is {paddle_version()}: {BUILD}"
+    if compute_capability is None:
+        return ""
+    if not build.cuda:
+        return f"the module fused_ln was built without CUDA: {BUILD}, where nvcc is found"
+    if compute_capability < build.architectures[0]:
+        return (
+            f"compute capability {_dotted(compute_capability)}, CUDA {build.cuda} builds it for "
+            f"{_dotted(build.architectures[0])} and newer"
+        )
+    return ""
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"

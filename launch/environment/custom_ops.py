@@ -1,0 +1,97 @@
+"""Builds the module fused_ln (custom_ops/fused_rms_norm) into .venv; does nothing where it is built as it should be.
+
+    make custom-ops                 about half a minute; gcc, and nvcc where Paddle is a GPU build
+    python launch/environment/custom_ops.py --remove
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not launch/environment/
+
+from custom_ops.fused_rms_norm.sources import digest
+from launch.devices.fused_ln import BUILD, Build, find_build, paddle_version
+from launch.errors import UserError
+from launch.preflight.report import Finding
+
+SOURCE = ROOT / "custom_ops" / "fused_rms_norm"
+LOG = ROOT / "build" / "custom_ops.log"
+PIP = [sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--remove", action="store_true", help="uninstall fused_ln")
+    args = parser.parse_args()
+    try:
+        if args.remove:
+            run([*PIP, "uninstall", "--yes", "fused_ln"])
+            print("custom-ops: fused_ln removed")
+        else:
+            build()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def build() -> None:
+    """Build and install what is missing or stale, and see that it loads. Raises UserError where that fails."""
+    reason = staleness(find_build())
+    if not reason:
+        print(f"custom-ops: {describe(find_build())}: nothing to do")
+        return
+    print(f"custom-ops: building fused_ln ({reason}), about half a minute", flush=True)
+    run([*PIP, "install", "--no-build-isolation", "--no-deps", "--force-reinstall", "--verbose", str(SOURCE)])
+    run([sys.executable, "-W", "ignore", "-c", "import fused_ln"])
+    print(f"custom-ops: {describe(find_build())}")
+
+
+def staleness(found: Build | None) -> str:
+    """Why fused_ln is to be built (anew), "" where it need not be."""
+    if found is None:
+        return "not built"
+    if not found.has_record:
+        return f"the one in {found.directory} is not ours"
+    if found.paddle != paddle_version():
+        return f"built for Paddle {found.paddle}, here is {paddle_version()}"
+    if found.sources != digest():
+        return "its sources have changed"
+    return ""
+
+
+def describe(found: Build) -> str:
+    cards = ", ".join(f"{major}.{minor}" for major, minor in found.architectures)
+    devices = f"CPUs and cards of compute capability {cards} (CUDA {found.cuda})" if found.cuda else "CPUs"
+    return f"fused_ln is built for Paddle {found.paddle}, {devices}"
+
+
+def check_fused_ln() -> Finding:
+    """The doctor's check. Not built is no fault: everything runs without."""
+    found = find_build()
+    if found is None:
+        return Finding(True, "fused RMSNorm", f"not built: {BUILD} makes RMSNorm faster, on CPUs and on cards")
+    reason = staleness(found)
+    return Finding(not reason, "fused RMSNorm", reason or describe(found), BUILD if reason else "")
+
+
+def run(command: list[str]) -> None:
+    """Runs one step, its output in the log. Raises UserError with the log's end if it fails."""
+    LOG.parent.mkdir(exist_ok=True)
+    with open(LOG, "w") as log:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+    if done.returncode:
+        tail = "\n  | ".join(LOG.read_text(errors="replace").splitlines()[-15:])
+        raise UserError(
+            f"building fused_ln failed:\n  | {tail}\nThe whole output is in {os.path.relpath(LOG)}. It needs g++ "
+            "(apt-get install g++); recipes run without fused_ln."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
