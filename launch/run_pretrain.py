@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     data = open_data(data_args, training_args, config.vocab_size)
     model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
-    trainer = build_trainer(model, tokenizer, data, data_args, training_args)
+    trainer = build_trainer(model, tokenizer, data, model_args, data_args, training_args)
     announce(process_lines, decisions, trainer)
 
     # Train

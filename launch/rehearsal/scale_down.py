@@ -18,6 +18,7 @@ REPLACED = {
     "fp16": ("0", "fp32: the CPU has no kernels in half precision"),
     "bf16": ("0", "fp32: the CPU has no kernels in half precision"),
     "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),
+    "loss_first": ("auto", "the tiny model has learnt nothing yet"),
 }
 # Switches that a rehearsal leaves to the device where the recipe requires them.
 SWITCHES = ("use_flash_attention", "use_fused_rms_norm")

@@ -115,6 +115,26 @@ class RunArguments(TrainingArguments):
     cpu_fast: switch = field(
         default="auto", metadata={"help": "Faster settings and operators on a CPU; off: stock Paddle."}
     )
+    loss_watch: bool = field(
+        default=True, metadata={"help": "Stop where the loss goes wrong, before the next checkpoint is written."}
+    )
+    loss_first: str = field(
+        default="auto",
+        metadata={
+            "help": "Where the first loss of trained weights belongs, in nats, such as 1.8-2.5; auto: anywhere; off. "
+            "For random weights (pretraining) it is ln V + h sigma^2/2 within 5 per cent, unless off."
+        },
+    )
+    loss_collapse: float = field(
+        default=0.01,
+        metadata={
+            "help": "Stop at less than this share of the first loss, in the first 100 steps and first epoch; 0: never."
+        },
+    )
+    loss_spike: float = field(
+        default=2.0,
+        metadata={"help": "Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."},
+    )
     bf16: switch = switch_field(
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )

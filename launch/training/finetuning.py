@@ -18,6 +18,7 @@ from launch.training.ranks import rank, total
 from launch.training.sft_data import Collator
 from launch.training.token_loss import TokenLoss
 from launch.training.trainer import RunTrainer, sample_stream
+from launch.training.watches import watches
 
 
 class FinetuneTrainer(RunTrainer):
@@ -94,7 +95,7 @@ class FinetuneTrainer(RunTrainer):
 
 
 def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneTrainer:
-    """The Trainer of a fine-tuning run with its reports."""
+    """The Trainer of a fine-tuning run with its reports and watches."""
     args = copy.copy(training_args)  # with the steps that the data make of --num_train_epochs
     stream, epochs_asked, lengths = None, 1.0, data.dev.tokens if data.dev else None
     if data.train:
@@ -115,7 +116,7 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         epochs_asked=epochs_asked,
         throughput=throughput,
         stream=stream,
-        reports=[report() for report in REPORTS],
+        reports=[*(report() for report in REPORTS), *watches(args)],
         data_collator=Collator(pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None),
         model=model,
         args=args,

@@ -6,6 +6,7 @@ record it where it is made: each of the three takes exactly one square root, tha
 """
 
 import importlib
+import math
 
 import numpy as np
 import paddle
@@ -38,10 +39,8 @@ class GradNorm:
 
     @property
     def value(self) -> float:
-        """The norm of the latest step. Raises RuntimeError before the first one."""
-        if self._latest is None:
-            raise RuntimeError("no gradient norm was recorded: does the optimizer clip by global norm?")
-        return float(self._latest)
+        """The norm of the latest step that was taken; NaN before the first, as while a loss scale is being found."""
+        return math.nan if self._latest is None else float(self._latest)
 
 
 def clip_by_global_norm(max_grad_norm: float) -> paddle.nn.ClipGradByGlobalNorm:

@@ -10,6 +10,7 @@ from launch.training.model import compute_dtype
 from launch.training.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.ranks import total
 from launch.training.trainer import RunTrainer, sample_stream
+from launch.training.watches import watches
 
 
 def collate(samples: list[dict]) -> dict:
@@ -45,18 +46,19 @@ class PretrainTrainer(RunTrainer):
         return [float(loss) * counted if counted else 0.0, counted]
 
 
-def build_trainer(model, tokenizer, data, data_args, training_args) -> PretrainTrainer:
-    """The Trainer of a pretraining run with its reports."""
+def build_trainer(model, tokenizer, data, model_args, data_args, training_args) -> PretrainTrainer:
+    """The Trainer of a pretraining run with its reports and watches."""
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
         peak_flops=total(device_peak_flops(compute_dtype(training_args))),
     )
+    random_weights_loss = None if model_args.continue_training else throughput.shape.first_loss
     return PretrainTrainer(
         sequence_length=data_args.max_seq_length,
         throughput=throughput,
         stream=sample_stream(training_args, data.train, training_args.max_steps) if data.train else None,
-        reports=[report() for report in REPORTS],
+        reports=[*(report() for report in REPORTS), *watches(training_args, random_weights_loss)],
         model=model,
         args=training_args,
         tokenizer=tokenizer,

@@ -150,6 +150,14 @@ class RunTrainer(Trainer):
             "consumed_tokens": consumed_tokens,
         }
 
+    def _check_loss_valid(self, loss):
+        """Upstream ends a rank whose own loss is no number; the loss watch ends all, by the mean."""
+
+    def _maybe_log_save_evaluate(self, *args, **kwargs):
+        """A step that is to be saved is logged first: what is wrong with its loss shows before the checkpoint is."""
+        self.control.should_log |= self.control.should_save
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
     def _save_checkpoint(self, model, metrics=None):
         with self.clock.paused():
             super()._save_checkpoint(model, metrics=metrics)

@@ -14,6 +14,7 @@ run launch/run_pretrain.py \
     --model_name_or_path facebook/llama-7b \
     --tokenizer_name_or_path facebook/llama-7b \
     --continue_training 1 \
+    --loss_first 1.8-2.5 \
     --input_dir ./data \
     --split 949,50,1 \
     --max_seq_length 2048 \

@@ -39,6 +39,7 @@ def test_llama_7b_keeps_its_layout():
     assert changed(stated_flags(recipe)) == {
         "fp16": "0",
         "dataloader_num_workers": "0",
+        "loss_first": "auto",
         "max_seq_length": "128",
         "max_steps": "20",
         "save_steps": "10",

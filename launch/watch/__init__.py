@@ -1,0 +1,1 @@
+"""What is looked at while a run goes: its loss, whether it moves at all, what it was doing when memory ran out."""

@@ -1,0 +1,177 @@
+"""Is the loss what it can be? Looked at with every record of a run, before the next checkpoint is written.
+
+Five faults, each with its likely causes, the likeliest first: a first loss outside its window, a loss or gradient
+norm that is no number, a collapse towards 0, a spike, gradients that stay 0. No Paddle here.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from launch.errors import UserError
+
+# Random weights: natural text spreads around the closed form by a per cent or two, wrong labels by far more.
+CLOSED_FORM_TOLERANCE = 0.05
+# A kernel that returns garbage shows within a few steps. Later, or on samples seen before, a small loss is learning.
+COLLAPSE_STEPS = 100
+REMEMBERED = 20  # losses that a spike is compared with
+ENOUGH = 5  # of them, to know what is usual
+STUCK = 3  # records in a row without a gradient
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where the first loss belongs, in nats; reason: why there."""
+
+    low: float
+    high: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """first_loss: None where nothing is known of it. collapse: share of the first loss (at least 1 nat); spike: nats
+    above the median of the last losses; 0: not looked at. overflows: whether a gradient norm without a value is
+    usual, as with a loss scale that is still being found."""
+
+    first_loss: Window | None
+    collapse: float
+    spike: float
+    overflows: bool = False
+
+
+@dataclass(frozen=True)
+class Fault:
+    """found: what is wrong, with its number. causes: in the order of their likelihood, each with what to do."""
+
+    found: str
+    causes: tuple[str, ...]
+
+
+def parse_window(text: str, random_weights_loss: float | None) -> Window | None:
+    """--loss_first: auto, off, or LOW-HIGH in nats, which is for weights that were trained before.
+
+    random_weights_loss: the closed form, None where the weights are not random; auto knows nothing of those.
+    Raises UserError for another text.
+    """
+    if text == "off":
+        return None
+    low, dash, high = text.partition("-")
+    try:
+        stated = None if text == "auto" else Window(float(low), float(high), "--loss_first")
+    except ValueError:
+        stated = None
+    if text != "auto" and not (stated and 0 <= stated.low < stated.high):
+        raise UserError(f"--loss_first: found {text!r}; expected auto, off, or two numbers such as 1.8-2.5.")
+    if random_weights_loss is None:
+        return stated
+    spread = CLOSED_FORM_TOLERANCE * random_weights_loss
+    reason = f"random weights, ln V + h sigma^2/2 = {random_weights_loss:.2f}, 5 %"
+    return Window(random_weights_loss - spread, random_weights_loss + spread, reason)
+
+
+class LossWatch:
+    """Give `fault` each record of a run in turn. past: losses of the same run before it was resumed."""
+
+    def __init__(self, limits: Limits, past: Iterable[float] = ()):
+        self.limits = limits
+        self._recent = deque(past, maxlen=REMEMBERED)
+        self._first: float | None = None
+        self._first_step = 0
+        self._without_gradient = 0
+
+    def fault(self, record: dict) -> Fault | None:
+        """What is wrong at a record of train_log.jsonl, None where nothing is."""
+        step, loss, grad_norm = record["global_step"], record["loss"], record["grad_norm"]
+        if self._first is None:
+            self._first, self._first_step = loss, step
+        self._without_gradient = self._without_gradient + 1 if grad_norm == 0 else 0
+        found = (
+            self._no_number(loss, grad_norm)
+            or self._collapse(step, record["epoch"], loss)
+            or self._first_loss(step, loss)
+            or self._spike(loss)
+            or self._stuck()
+        )
+        self._recent.append(loss)
+        return found
+
+    def _no_number(self, loss: float, grad_norm: float) -> Fault | None:
+        if math.isfinite(loss) and (math.isfinite(grad_norm) or self.limits.overflows):
+            return None
+        what = f"the gradient norm is {grad_norm}" if math.isfinite(loss) else f"the loss is {loss}"
+        return Fault(
+            what,
+            (
+                "half precision overflows: --bf16 1 where the card has it, else a smaller --scale_loss",
+                "the learning rate is too high: half of it, longer --warmup_steps, --max_grad_norm 1.0",
+                "a checkpoint or model whose weights are damaged: its own loss, by --max_steps 1",
+                "a kernel that is wrong on this card: --use_flash_attention off --use_fused_rms_norm off",
+            ),
+        )
+
+    def _collapse(self, step: int, epoch: float, loss: float) -> Fault | None:
+        bound = self.limits.collapse * max(self._first, 1.0)
+        if loss >= bound or epoch > 1 or step - self._first_step > COLLAPSE_STEPS:
+            return None
+        return Fault(
+            f"the loss is {loss:.4f}, below {bound:.4f} ({self.limits.collapse:g} of the first, at least of 1 nat: "
+            "--loss_collapse); nobody predicts text like that",
+            (
+                "flash attention that does not work on this card: --use_flash_attention off",
+                "the inputs tell the labels (a mask that is not causal, labels not one token ahead): verify the data",
+                "answers that are all the same or easily guessed: --loss_collapse 0",
+            ),
+        )
+
+    def _first_loss(self, step: int, loss: float) -> Fault | None:
+        window = self.limits.first_loss
+        if step != 1 or window is None or window.low <= loss <= window.high:
+            return None
+        return Fault(
+            f"the first loss is {loss:.3f}, expected {window.low:.2f} to {window.high:.2f} ({window.reason})",
+            _TOO_HIGH if loss > window.high else _TOO_LOW,
+        )
+
+    def _spike(self, loss: float) -> Fault | None:
+        if not self.limits.spike or len(self._recent) < ENOUGH:
+            return None
+        usual = median(self._recent)
+        if loss <= usual + self.limits.spike:
+            return None
+        return Fault(
+            f"the loss jumped to {loss:.3f} from {usual:.3f}, the median of the last {len(self._recent)} records; "
+            f"allowed {self.limits.spike:g} nats (--loss_spike)",
+            (
+                "the learning rate is too high: resume with half of it, and --max_grad_norm 1.0",
+                "half precision overflows: --bf16 1 instead of --fp16 1 where the card has it",
+                "unusual data in these steps: --skip_data_intervals leaves them out",
+            ),
+        )
+
+    def _stuck(self) -> Fault | None:
+        if self._without_gradient < STUCK:
+            return None
+        return Fault(
+            f"the gradient is 0 in {STUCK} records in a row: nothing is learnt",
+            (
+                "no token counts: every answer was cut off (--src_length, --max_length), or labels are all ignored",
+                "gradients too small for fp16: a larger --scale_loss, or --bf16 1",
+                "all parameters are frozen, or the optimizer got none of them",
+            ),
+        )
+
+
+_TOO_HIGH = (
+    "tokens of another tokenizer than the model's: the one its data were made with",
+    "the weights were not loaded, or only in part: a model directory that `make import` wrote",
+    "labels that do not belong to the inputs: python -m data_tools.verify",
+    "a position encoding that differs (rope_theta, max_position_embeddings): the model's config.json",
+)
+_TOO_LOW = (
+    "the model was trained on these data before: --loss_first off, or its own window",
+    "flash attention that does not work on this card: --use_flash_attention off",
+    "the same text again and again in the data: python -m data_tools.inspect",
+)

@@ -1,0 +1,29 @@
+"""Training runs that go wrong on purpose."""
+
+import numpy as np
+
+
+def pretrain(argv: list[str], fault: str, step: int, rank: int) -> dict:
+    """run_pretrain with a fault from a step on, on one rank or on all (-1): its exit code and what it said."""
+    import paddle
+
+    from launch.training.trainer import RunTrainer
+    from tests.training.run_ranks import pretrain as run
+
+    upstream = RunTrainer.compute_loss
+
+    def compute_loss(trainer, *args, **kwargs):
+        loss = upstream(trainer, *args, **kwargs)
+        affected = rank in (-1, paddle.distributed.get_rank())
+        return FAULTS[fault](loss) if affected and trainer.state.global_step + 1 >= step else loss
+
+    RunTrainer.compute_loss = compute_loss
+    return run(argv)
+
+
+FAULTS = {
+    "nan": lambda loss: loss * np.nan,
+    "collapse": lambda loss: loss * 1e-3,
+    "spike": lambda loss: loss + 3.0,
+    "stuck": lambda loss: loss.detach() + 0.0 * loss,
+}
