@@ -1,15 +1,14 @@
 """From files of dialogues to the samples of fine-tuning. What must be known before: data_tools.formats.sft_files."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_tools.formats.blended import BlendedDataset
-from data_tools.formats.encoding import Encoded, Encoding, encode_dialogue
+from data_tools.formats.encoding import Encoding, encode_dialogue
 from data_tools.formats.errors import DataError
 from data_tools.formats.rows import Fault, Rows, check_faults, read_rows
 from data_tools.formats.sft_files import Source, find_sources
-from data_tools.formats.sft_samples import BlendedDialogues, DialogueDataset
+from data_tools.formats.sft_samples import BlendedDialogues, DialogueDataset, PackedDialogues
 
 
 @dataclass(frozen=True)
@@ -61,56 +60,60 @@ def _read(files: tuple[Path, ...], columns: Columns) -> list[Rows]:
     return [read_rows(file, columns.prompt, columns.response) for file in files]
 
 
+Dialogues = DialogueDataset | PackedDialogues | BlendedDialogues
+
+
 @dataclass(frozen=True)
 class Datasets:
     """The samples of a run, None where not wanted; lines: what there is to tell about them."""
 
-    train: DialogueDataset | None
+    train: Dialogues | None
     dev: DialogueDataset | None
     lines: list[str]
 
 
-def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding]) -> Datasets:
+def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_tokens: int | None = None) -> Datasets:
     """Encode all dialogues; sources with weights are blended.
 
-    encoding_of: from whether a schema is one of chats to how its dialogues are encoded.
+    encoding_of: from whether a schema is one of chats to how its dialogues are encoded. row_tokens: pack those to train
+    on into rows of so many tokens, each source for itself; None: a dialogue is a sample.
     """
     train = dev = None
     lines = []
     if found.train:
-        parts = [_encoded(source, encoding_of) for source in found.train]
-        train, used = _mixed(parts, [source.weight for source in found.sources])
-        lines.append(_line("training data", train, [rows for source in found.train for rows in source]))
-        if used:
-            lines.append(f"blend: an epoch uses {used} samples of its files")
+        train = _blended(found, [_encoded([source], encoding_of) for source in found.train], row_tokens)
+        lines.append(_line("training data", train, found.train))
+        if row_tokens:
+            full = train.tokens.sum() / (train.tokens.size * row_tokens)
+            lines.append(f"packed: {train.tokens.size:,} rows of up to {row_tokens:,} tokens, {full:.0%} full")
     if found.dev:
-        dev = DialogueDataset(one for source in found.dev for one in _encoded(source, encoding_of))
-        lines.append(_line("evaluation data", dev, [rows for source in found.dev for rows in source]))
+        dev = _encoded(found.dev, encoding_of)
+        lines.append(_line("evaluation data", dev, found.dev))
     if found.faults:
         lines.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
     return Datasets(train, dev, lines)
 
 
-def _encoded(source: list[Rows], encoding_of: Callable[[bool], Encoding]) -> list[Encoded]:
-    samples = []
-    for rows in source:
-        encoding = encoding_of(rows.schema.chat)
-        samples += [encode_dialogue(dialogue, encoding) for dialogue in rows.dialogues]
-    return samples
+def _encoded(sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding]) -> DialogueDataset:
+    encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for source in sources for rows in source}}
+    return DialogueDataset(
+        encode_dialogue(dialogue, encodings[rows.schema.chat])
+        for source in sources
+        for rows in source
+        for dialogue in rows.dialogues
+    )
 
 
-def _mixed(parts: list[list[Encoded]], weights: list[float | None]) -> tuple[DialogueDataset, str]:
-    """The samples of all parts, and how many of each where weights leave some out."""
-    if len(parts) == 1:
-        return DialogueDataset(parts[0]), ""
-    blend = BlendedDataset(parts, weights)
-    used = ", ".join(f"{used:,} of {len(part):,}" for used, part in zip(blend.samples_used, parts, strict=True))
-    return BlendedDialogues(blend), used
+def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None) -> Dialogues:
+    if row_tokens:
+        parts = [PackedDialogues(part, row_tokens) for part in parts]
+    return parts[0] if len(parts) == 1 else BlendedDialogues(parts, [source.weight for source in found.sources])
 
 
-def _line(name: str, dataset: DialogueDataset, rows: Iterable[Rows]) -> str:
+def _line(name: str, dataset: Dialogues, sources: list[list[Rows]]) -> str:
+    rows = [one for source in sources for one in source]
     schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
     return (
-        f"{name}: {len(dataset):,} dialogues ({schemas}), {dataset.tokens.sum():,} tokens, "
+        f"{name}: {sum(len(one.dialogues) for one in rows):,} dialogues ({schemas}), {dataset.tokens.sum():,} tokens, "
         f"{dataset.counted.sum():,} of answers, {dataset.cuts}"
     )

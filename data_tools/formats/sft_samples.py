@@ -7,6 +7,7 @@ import numpy as np
 
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.encoding import IGNORED, Encoded
+from data_tools.formats.packing import pack
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,9 @@ class Cuts:
     prompts: int
     answers: int
     turns: int
+
+    def __add__(self, other: "Cuts") -> "Cuts":
+        return Cuts(self.prompts + other.prompts, self.answers + other.answers, self.turns + other.turns)
 
     def __str__(self) -> str:
         """cut: 3 questions, 1 answer"""
@@ -58,15 +62,50 @@ class DialogueDataset:
         }
 
 
-class BlendedDialogues(DialogueDataset):
-    """Samples of several sources, dealt by a blend: an epoch reads of each source its share (BlendedDataset)."""
+class PackedDialogues:
+    """Dialogues packed into rows of at most `room` tokens. A row is a sample, with {"position_ids"} beside the rest:
+    int64 [length], from 0 in each dialogue.
 
-    def __init__(self, blend: BlendedDataset):
-        super().__init__(blend[i] for i in range(blend.sample.size))
-        self._blend = blend
+    counted, tokens, cuts: as DialogueDataset has them, of rows.
+    """
+
+    def __init__(self, dialogues: DialogueDataset, room: int):
+        self._dialogues = dialogues
+        self._rows = pack(dialogues.tokens.tolist(), room)
+        self.tokens = np.array([dialogues.tokens[row].sum() for row in self._rows])
+        self.counted = np.array([dialogues.counted[row].sum() for row in self._rows])
+        self.cuts, self.largest_id = dialogues.cuts, dialogues.largest_id
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        parts = [self._dialogues[number] for number in self._rows[i]]
+        row = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        return row | {"position_ids": np.concatenate([np.arange(part["labels"].size) for part in parts])}
+
+
+class BlendedDialogues:
+    """Several datasets of dialogues as one: an epoch reads of each its share (BlendedDataset).
+
+    counted, tokens, cuts: as DialogueDataset has them, of all samples, those that an epoch has no place for included.
+    """
+
+    def __init__(self, datasets: list[DialogueDataset | PackedDialogues], weights: list[float]):
+        self._blend = BlendedDataset(datasets, weights)
+        self.datasets, self.samples_used = datasets, self._blend.samples_used
+        self.tokens, self.counted = (np.empty(self._blend.sample.size, dtype=np.int64) for _ in range(2))
+        for number, dataset in enumerate(datasets):
+            self.tokens[self._blend.component == number] = dataset.tokens
+            self.counted[self._blend.component == number] = dataset.counted
+        self.cuts = sum((dataset.cuts for dataset in datasets), Cuts(0, 0, 0))
+        self.largest_id = max(dataset.largest_id for dataset in datasets)
 
     def __len__(self) -> int:
         return len(self._blend)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        return self._blend[i]
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
         return self._blend.epoch_order(seed, epoch)

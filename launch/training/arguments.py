@@ -98,6 +98,12 @@ class FinetuningDataArguments:
     )
     src_length: int = field(default=1024, metadata={"help": "Tokens of a question, at most: its end is kept."})
     max_length: int = field(default=2048, metadata={"help": "Tokens of a sample, at most."})
+    zero_padding: bool = field(
+        default=False,
+        metadata={
+            "help": "Pack several dialogues into each row of max_length tokens, none of which sees another: less padding."
+        },
+    )
     max_broken_rows: int = field(
         default=0, metadata={"help": "Rows that cannot be read and are left out, at most; more stop the run."}
     )

@@ -117,7 +117,9 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         throughput=throughput,
         stream=stream,
         reports=[*(report() for report in REPORTS), *watches(args)],
-        data_collator=Collator(pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None),
+        data_collator=Collator(
+            pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None, data_args.zero_padding
+        ),
         model=model,
         args=args,
         tokenizer=tokenizer,

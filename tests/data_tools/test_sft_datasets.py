@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.packing import pack
 from data_tools.formats.sft_datasets import Columns, encode_survey, survey
 from data_tools.formats.sft_files import find_sources
 from tests.data_tools.test_encoding import decode, encoding
@@ -29,7 +31,11 @@ def opened(named, wanted=("train", "dev"), allowed=0):
 
 
 def questions(dataset) -> list[str]:
-    return [decode(dataset[i]["input_ids"])[3:5] for i in range(len(dataset))]
+    return questions_of(dataset, range(len(dataset)))
+
+
+def questions_of(dataset, samples) -> list[str]:
+    return [decode(dataset[i]["input_ids"])[3:5] for i in samples]
 
 
 def test_folder_with_train_and_dev(write, tmp_path):
@@ -61,7 +67,46 @@ def test_weights_mix_what_is_trained_on_and_dev_is_whole(write, tmp_path):
     used = questions(data.train)
     assert sorted(used) == sorted([f"a{i}" for i in range(9)] + [f"b{i}" for i in range(3)])
     assert questions(data.dev) == ["d0", "d1"]
-    assert "blend: an epoch uses 9 of 9, 3 of 9 samples of its files" in data.lines
+    assert data.train.samples_used.tolist() == [9, 3]
+    later = [questions_of(data.train, data.train.epoch_order(seed=0, epoch=epoch)) for epoch in range(3)]
+    assert sorted(sum(later, [])) == sorted([f"a{i}" for i in range(9)] * 3 + [f"b{i}" for i in range(9)])
+    assert data.train.tokens.sum() == data.train.tokens.size * 6 == 18 * 6
+
+
+def test_packed_rows_hold_every_dialogue_once(write, tmp_path):
+    """What a row has is what its dialogues have, one after another, with positions from 0 in each."""
+    write("train.json", "a", 7)
+    found = survey(str(tmp_path), ("train",), Columns(), 0)
+    apart = encode_survey(found, lambda chat: encoding()).train
+    data = encode_survey(found, lambda chat: encoding(), row_tokens=20)
+    rows = [data.train[i] for i in range(len(data.train))]
+    assert [row["labels"].size for row in rows] == data.train.tokens.tolist() == [18, 18, 6]
+    assert rows[0]["position_ids"].tolist() == [*range(6)] * 3
+    for key in ("input_ids", "labels"):
+        pieces = [row[key][start : start + 6].tolist() for row in rows for start in range(0, row[key].size, 6)]
+        assert sorted(pieces) == sorted(apart[i][key].tolist() for i in range(7))
+    assert data.train.counted.tolist() == [12, 12, 4]
+    assert data.lines[1] == "packed: 3 rows of up to 20 tokens, 70% full"
+
+
+def test_packed_sources_are_blended_by_rows(write, tmp_path):
+    write("a/train.json", "a", 9), write("b/train.json", "b", 9)
+    found = survey(f"0.5 {tmp_path / 'a'} 0.5 {tmp_path / 'b'}", ("train",), Columns(), 0)
+    train = encode_survey(found, lambda chat: encoding(), row_tokens=18).train
+    assert len(train) == 6
+    assert {decode(train[i]["input_ids"])[3] for i in range(0, 6, 2)} == {"a"}
+    assert train[0]["position_ids"].tolist() == [*range(6)] * 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_packing_fits_and_loses_nothing(seed):
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, 100, 300).tolist()
+    rows = pack(lengths, 100)
+    assert sorted(number for row in rows for number in row) == list(range(300))
+    assert all(sum(lengths[number] for number in row) <= 100 for row in rows)
+    assert len(rows) <= sum(lengths) / 100 * 1.05 + 1  # hardly anything is padding
+    assert rows == pack(lengths, 100)
 
 
 def test_one_file_is_trained_on(write):

@@ -18,6 +18,7 @@ ASKED_BY = {
         "--sequence_parallel 0",
     ),
     "recompute": ("recompute", lambda run: bool(run.flags.recompute), "--recompute 0"),
+    "packing": ("zero_padding", lambda run: bool(run.flags.zero_padding), "--zero_padding 0"),
     "lora": ("lora", lambda run: bool(run.flags.lora), "--lora 0"),
     "prefix": ("prefix_tuning", lambda run: bool(run.flags.prefix_tuning), "--lora 1 instead of --prefix_tuning 1"),
 }

@@ -14,6 +14,14 @@ RULES = (
         fix="--pipeline_parallel_degree 1, or --lora 1",
     ),
     Rule(
+        flag="zero_padding",
+        when=lambda run: bool(run.flags.zero_padding and run.flags.prefix_tuning),
+        found="1 with --prefix_tuning 1",
+        reason="each family widens the mask for a prefix in a way of its own, not tested on masks of packed dialogues",
+        source="paddlenlp/peft/prefix/prefix_model.py, PrefixModelForCausalLM.forward",
+        fix="--zero_padding 0, or --lora 1 instead of --prefix_tuning 1",
+    ),
+    Rule(
         flag="lora",
         when=lambda run: bool(run.flags.lora and run.flags.prefix_tuning),
         found="1 with --prefix_tuning 1",
