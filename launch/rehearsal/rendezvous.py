@@ -76,7 +76,7 @@ def install() -> None:
 
 def _own_address() -> str:
     """Where the other ranks find this one: on several nodes, the address on the way to the first of them."""
-    if os.environ["PADDLE_NNODES"] == "1":
+    if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
         return "127.0.0.1"
     return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
 
