@@ -22,7 +22,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from launch.processes.fork import TIMED_OUT, run_ranks
+from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,18 +44,24 @@ class RankServer:
     ) -> list:
         """What each of n ranks returned from function ("package.module:name"), called with args (JSON)."""
         with tempfile.TemporaryDirectory() as directory:
-            job = {
-                "n": n,
-                "function": function,
-                "args": args,
-                "environment": environment or {},
-                "time_limit": time_limit,
-                "directory": directory,
-            }
+            job = _job(n, function, args, environment, time_limit, directory)
             outcome = self._ask(job)
             if outcome["exit_code"] != 0:
                 raise AssertionError(_explain(job, outcome))
             return [json.loads(_result_path(directory, rank).read_text()) for rank in range(n)]
+
+    def outcome(
+        self,
+        n: int,
+        function: str,
+        *args,
+        directory: Path,
+        environment: dict[str, str] | None = None,
+        time_limit: float = 120,
+    ) -> Outcome:
+        """How a run of n ranks ended that need not end well; their logs are in directory."""
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        return Outcome(**self._ask(_job(n, function, args, environment, time_limit, str(directory))))
 
     def close(self) -> None:
         if self.process:
@@ -79,6 +85,17 @@ class RankServer:
         if not answer:
             raise RuntimeError("the server of ranks has died; see why: python -m tests.ranks < /dev/null")
         return json.loads(answer)
+
+
+def _job(n: int, function: str, args: tuple, environment, time_limit: float, directory: str) -> dict:
+    return {
+        "n": n,
+        "function": function,
+        "args": args,
+        "environment": environment or {},
+        "time_limit": time_limit,
+        "directory": directory,
+    }
 
 
 def _result_path(directory: str, rank: int) -> Path:

@@ -25,6 +25,7 @@ WITHOUT_PADDLE = [
     "launch/cpu/processor.py",
     "launch/reporting/records.py",
     "launch/reporting/terminal_plot.py",
+    "launch/watch/hang.py",
     "launch/watch/loss.py",
 ]
 # Entry points: what they see no GPU for, they rehearse.

@@ -1,7 +1,6 @@
 """Log files of ranks, named as paddle.distributed.launch names them."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TextIO
 
@@ -52,13 +51,3 @@ class Follower:
             self.offset += len(new)
             self.stream.write(new.decode("utf-8", errors="replace"))
             self.stream.flush()
-
-
-def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False, where: str = "") -> None:
-    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it.
-
-    where: " of this node" where the run has several, and rank is the number on this one.
-    """
-    path = log_path(log_dir, rank)
-    quoted = f"its log is {path}" if shown else f"the end of {path}:\n{last_lines(path)}"
-    print(f"\nrank {rank}{where} failed with exit code {exit_code}; {quoted}", file=sys.stderr)

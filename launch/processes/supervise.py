@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 
 from launch.nodes.link import Ended, Link
-from launch.processes.logs import Follower, first_to_fail, last_lines, log_path, print_failure
+from launch.processes.ends import print_failure
+from launch.processes.logs import Follower, first_to_fail, last_lines, log_path
 from launch.processes.orphans import adopt_orphans, signal_at_parents_end
 from launch.processes.signals import recorded_signals
 

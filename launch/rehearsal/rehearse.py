@@ -13,7 +13,7 @@ from launch.models.named_configs import find_config, load_config
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, flag_words
 from launch.processes.fork import run_ranks
-from launch.processes.logs import print_failure
+from launch.processes.ends import print_failure
 from launch.rehearsal.scale_down import describe, scale_down
 from launch.reporting.quiet import import_paddle_quietly
 

@@ -141,6 +141,13 @@ class RunArguments(TrainingArguments):
         default=2.0,
         metadata={"help": "Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."},
     )
+    hang_factor: float = field(
+        default=20,
+        metadata={"help": "End the run, with every rank's stack in its log, after this many median steps without one."},
+    )
+    hang_seconds: float = field(
+        default=300, metadata={"help": "The least time without a step that counts as hung; six times that at first."}
+    )
     bf16: switch = switch_field(
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )

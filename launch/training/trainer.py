@@ -12,6 +12,8 @@ from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
+from launch.watch.callbacks import HangReport
+from launch.watch.hang import HangTimer
 
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -44,7 +46,8 @@ class RunTrainer(Trainer):
     def __init__(self, throughput: Throughput, stream: SampleStream | None, reports: list, **kwargs):
         self.grad_norm = GradNorm()
         self.grad_norm.record()
-        super().__init__(callbacks=reports, **kwargs)
+        self.hang_timer = HangTimer(kwargs["args"].hang_factor, kwargs["args"].hang_seconds)
+        super().__init__(callbacks=[*reports, HangReport(self.hang_timer)], **kwargs)
         self.throughput = throughput
         self.stream = stream
         self.clock = TrainingClock()
@@ -97,7 +100,8 @@ class RunTrainer(Trainer):
 
     def train(self, *args, **kwargs):
         self.clock.lap()
-        return super().train(*args, **kwargs)
+        with self.hang_timer.watching():
+            return super().train(*args, **kwargs)
 
     def _get_item_from_loss(self, loss) -> float:
         """The sum of the interval's losses, kept as it is: upstream rounds what it logs to 8 digits."""
@@ -159,7 +163,7 @@ class RunTrainer(Trainer):
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _save_checkpoint(self, model, metrics=None):
-        with self.clock.paused():
+        with self.clock.paused(), self.hang_timer.paused():
             super()._save_checkpoint(model, metrics=metrics)
 
     # ---- evaluation
@@ -202,7 +206,11 @@ class RunTrainer(Trainer):
         loader = paddle.io.DataLoader(padded, batch_sampler=shard, collate_fn=self.data_collator)
         model = self.model_wrapped if args.pipeline_parallel_degree > 1 else self.model
         model.eval()
-        totals = paddle.to_tensor(np.sum([self.batch_sums(model, inputs) for inputs in loader], axis=0), "float64")
+        sums = []
+        for inputs in loader:
+            sums.append(self.batch_sums(model, inputs))
+            self.hang_timer.moved()
+        totals = paddle.to_tensor(np.sum(sums, axis=0), "float64")
         model.train()
         if args.world_size > 1:
             paddle.distributed.all_reduce(totals)

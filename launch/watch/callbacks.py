@@ -6,6 +6,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.errors import UserError
 from launch.reporting.records import past_losses
+from launch.watch.hang import HangTimer
 from launch.watch.loss import REMEMBERED, Fault, Limits, LossWatch
 
 
@@ -38,3 +39,16 @@ def message(fault: Fault, step: int, output: Path) -> str:
         f"Likely causes, the likeliest first:\n{causes}\n"
         f"Nothing was saved since: {kept}. To go on all the same: --loss_watch 0."
     )
+
+
+class HangReport(TrainerCallback):
+    """Tells a timer that the run moves."""
+
+    def __init__(self, timer: HangTimer):
+        self.timer = timer
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.timer.moved()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.timer.step_done()

@@ -27,3 +27,27 @@ FAULTS = {
     "spike": lambda loss: loss + 3.0,
     "stuck": lambda loss: loss.detach() + 0.0 * loss,
 }
+
+
+def stall(argv: list[str], step: int, rank: int, how: str) -> None:
+    """run_pretrain, in which one rank "sleeps" for ever or is "killed" in a forward pass."""
+    import os
+    import signal
+    import time
+
+    import paddle
+
+    from launch.run_pretrain import main
+    from launch.training.trainer import RunTrainer
+
+    upstream = RunTrainer.compute_loss
+
+    def compute_loss(trainer, *args, **kwargs):
+        if paddle.distributed.get_rank() == rank and trainer.state.global_step + 1 == step:
+            if how == "sleeps":
+                time.sleep(600)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return upstream(trainer, *args, **kwargs)
+
+    RunTrainer.compute_loss = compute_loss
+    main(argv)

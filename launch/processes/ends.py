@@ -1,0 +1,58 @@
+"""How a rank has ended, told: the end of its log, and where that says little what its exit code means."""
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+from launch.processes.logs import last_lines, log_path
+
+KILLED = 128 + signal.SIGKILL
+HUNG = 128 + signal.SIGALRM  # launch/watch/hang.py
+
+STACKS = re.compile(r"^Timeout \(.*\)!$", re.MULTILINE)  # what faulthandler writes above them
+THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (\S+)$', re.MULTILINE)
+
+
+def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False, where: str = "") -> None:
+    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it.
+
+    where: " of this node" where the run has several, and rank is the number on this one.
+    """
+    path = log_path(log_dir, rank)
+    quoted = f"its log is {path}" if shown else f"the end of {path}:\n{last_lines(path)}"
+    print(f"\nrank {rank}{where} failed with exit code {exit_code}; {quoted}", file=sys.stderr)
+    if meaning := explain_end(exit_code, log_dir):
+        print(meaning, file=sys.stderr)
+
+
+def explain_end(exit_code: int, log_dir: Path) -> str:
+    """Lines about an end that no rank has told by itself, "" for others."""
+    if exit_code == KILLED:
+        return (
+            "it was killed from outside: by hand, by a scheduler, or by the kernel for lack of host memory "
+            "(`dmesg | grep -i kill` tells)"
+        )
+    if exit_code == HUNG:
+        logs = sorted(log_dir.glob("workerlog.*"), key=lambda log: int(log.suffix[1:]))
+        where = "\n".join(f"  rank {log.suffix[1:]}: {_place(log)}" for log in logs)
+        return f"the run made no step any more (--hang_factor, --hang_seconds). Where the ranks were:\n{where}"
+    return ""
+
+
+def _place(log: Path) -> str:
+    """The innermost frame of the thread that trains, and what our code or the Trainer called there."""
+    stacks = STACKS.split(log.read_text(encoding="utf-8", errors="replace"))
+    if len(stacks) < 2:
+        return "its log has no stack: it was stopped, or it had ended"
+    threads = [FRAME.findall(thread) for thread in THREAD.split(stacks[-1])]
+    training = max(threads, key=len)  # helpers of libraries wait a few frames deep
+    file, line, function = training[0]
+    ours = next((frame for frame in training if "/launch/" in frame[0] or "paddlenlp/trainer" in frame[0]), training[0])
+    called = f", called by {ours[2]} ({_short(ours[0])}:{ours[1]})" if ours != training[0] else ""
+    return f"in {function} ({_short(file)}:{line}){called}"
+
+
+def _short(file: str) -> str:
+    return "/".join(Path(file).parts[-2:])
