@@ -5,7 +5,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops import merge clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops import export merge clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -31,6 +31,9 @@ demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+
+export: setup ## MODEL=DIRECTORY of a run or an adapter [OUTPUT=...]: to Hugging Face
+	@$(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 	@$(RUN) launch/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") --adapter_path "$(ADAPTER)" \

@@ -55,12 +55,12 @@ def _misfits(config: dict, stored: dict[str, StoredTensor], expected: list[tuple
     misfits.extra |= {name for name in stored if name not in used and not is_computed(name)}
     word = next(place.name for one, place in expected if one.kind == WORD)
     has_head = any(one.kind == HEAD for one, _ in expected)
-    if not has_head and TIED_HEAD in misfits.extra and word in stored and _equal(stored[TIED_HEAD], stored[word]):
+    if not has_head and TIED_HEAD in misfits.extra and word in stored and same_bytes(stored[TIED_HEAD], stored[word]):
         misfits.extra.remove(TIED_HEAD)
     return misfits
 
 
-def _equal(one: StoredTensor, other: StoredTensor) -> bool:
+def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
     """Whether two tensors are the same bytes; compared piece by piece."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False

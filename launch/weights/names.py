@@ -44,18 +44,29 @@ class Origin:
     parts: int = 1
 
 
-def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
-    """Where a parameter of ours comes from. names: all that are in the files."""
-    name = parameter.name
+def their_name(name: str, model_type: str) -> str:
+    """What a parameter of ours is called in a Hugging Face file; `name` may be that of its layer."""
     for pattern, replacement in RENAMED[model_type]:
         name = re.sub(pattern, replacement, name)
+    return name
+
+
+def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
+    """Where a parameter of ours comes from. names: all that are in the files."""
+    name = their_name(parameter.name, model_type)
     prefix = OPTIONAL_PREFIX.get(model_type)
     if prefix and not any(one.startswith(prefix) for one in names):
         name = name.removeprefix(prefix)
     transposed = parameter.kind in (LINEAR, HEAD)
     shape = parameter.shape[::-1] if transposed else parameter.shape
-    layer, _, projection = name.removesuffix(".weight").rpartition(".")
-    if projection in FUSED and f"{layer}.W_pack.weight" in names:
+    fused, part = fused_name(name)
+    if fused in names:
         rows, columns = shape
-        return Origin(f"{layer}.W_pack.weight", (3 * rows, columns), transposed, FUSED.index(projection), 3)
+        return Origin(fused, (3 * rows, columns), transposed, part, 3)
     return Origin(name, shape, transposed)
+
+
+def fused_name(name: str) -> tuple[str | None, int]:
+    """(W_pack's name, which third of its rows) of a query, key or value matrix in Baichuan's files; None for others."""
+    layer, _, projection = name.removesuffix(".weight").rpartition(".")
+    return (f"{layer}.W_pack.weight", FUSED.index(projection)) if projection in FUSED else (None, 0)

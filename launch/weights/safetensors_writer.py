@@ -16,6 +16,8 @@ from launch.checkpoint.stored_tensor import numpy_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
+# What files say of their matrices: [inputs, outputs], as Paddle has them, or transposed, as torch does.
+NUMPY, TORCH = "np", "pt"
 ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
 
 
@@ -34,19 +36,19 @@ class NewTensor:
 
 
 def write_safetensors(
-    directory: Path, tensors: list[NewTensor], shard_bytes: int, advance: Callable[[int], None]
+    directory: Path, tensors: list[NewTensor], shard_bytes: int, advance: Callable[[int], None], layout: str = NUMPY
 ) -> None:
     """Write all tensors, in files of at most `shard_bytes` (a larger tensor has a file to itself).
 
-    advance: called with the number of bytes written, as they are.
+    advance: called with the number of bytes written, as they are. layout: NUMPY or TORCH, what the file says it is in.
     """
     shards = _shards(tensors, shard_bytes)
     if len(shards) == 1:
-        _write(directory / SINGLE, shards[0], advance)
+        _write(directory / SINGLE, shards[0], advance, layout)
         return
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     for file, shard in zip(files, shards, strict=True):
-        _write(directory / file, shard, advance)
+        _write(directory / file, shard, advance, layout)
     places = {one.name: file for file, shard in zip(files, shards, strict=True) for one in shard}
     index = {"metadata": {"total_size": sum(one.nbytes for one in tensors)}, "weight_map": places}
     (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -63,8 +65,8 @@ def _shards(tensors: list[NewTensor], shard_bytes: int) -> list[list[NewTensor]]
     return shards
 
 
-def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None]) -> None:
-    header, offset = {METADATA: {"format": "np"}}, 0  # NumPy's layout of matrices, which is Paddle's
+def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None], layout: str) -> None:
+    header, offset = {METADATA: {"format": layout}}, 0
     for one in tensors:
         end = offset + one.nbytes
         header[one.name] = {"dtype": DTYPE_NAMES[one.dtype], "shape": list(one.shape), "data_offsets": [offset, end]}

@@ -30,7 +30,7 @@ FAST = "PretrainedTokenizerFast"
 
 def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
-    config = _read(source / CONFIG)
+    config = read(source / CONFIG)
     theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
     if (source / JSON).is_file():
         shutil.copyfile(source / JSON, target / JSON)
@@ -41,7 +41,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
         tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
     elif family.name == "glm" and config:
         for name in GLM_FILES:
-            _copy(source, target, name)
+            copy(source, target, name)
         tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
     elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
         _make_json(source, config).save(str(target / JSON))
@@ -49,7 +49,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     else:
         return "tokenizer: no files of one"
     for name in (SPECIAL, ADDED):
-        _copy(source, target, name)
+        copy(source, target, name)
     values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
     if (source / JINJA).is_file():
         values["chat_template"] = (source / JINJA).read_text(encoding="utf-8")
@@ -87,15 +87,17 @@ def _make_json(source: Path, config: dict):
 
 def _special_tokens(source: Path, config: dict) -> dict[str, str]:
     """bos_token, eos_token, ... and their texts."""
-    named = _read(source / SPECIAL) | config
+    named = read(source / SPECIAL) | config
     tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
     return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
 
 
-def _read(path: Path) -> dict:
+def read(path: Path) -> dict:
+    """The values of a JSON file; none where there is no file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _copy(source: Path, target: Path, name: str) -> None:
+def copy(source: Path, target: Path, name: str) -> None:
+    """Copy a file of one directory into another, where it is there."""
     if (source / name).is_file():
         shutil.copyfile(source / name, target / name)

@@ -1,0 +1,53 @@
+"""A model of ours to Hugging Face: names, layout of matrices, config.json, tokenizer. Or a LoRA adapter to PEFT.
+
+    python launch/export.py checkpoints/llama-7b ./exported/llama-7b
+    python launch/export.py checkpoints/llama-7b-lora ./exported/llama-7b-lora     # an adapter: PEFT's format
+
+The source is what a run leaves in its output directory, in any layout of training; make merge joins an adapter and its
+base first. No GPU, no torch; weights pass through memory piece by piece. What was written is read back and compared bit
+by bit: the new directory is there when it is right. Families: docs/export.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.adapters import lora_files
+from launch.guard import guarded
+from launch.weights.exporting import export_directory
+from launch.weights.peft import export_adapter
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    source = args.source.expanduser()
+    target = (args.target or Path("exported") / source.resolve().name).expanduser()
+    if (source / lora_files.CONFIG).is_file():
+        tensors = export_adapter(source, args.base, target)
+        print(f"{target}: a LoRA adapter of {tensors} tensors in PEFT's format")
+        return
+    exported = export_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
+    print(f"{target}: {exported.family.title}, {exported.parameters:,} parameters in {', '.join(exported.dtypes)}")
+    print(exported.tokenizer)
+    print("read back: every tensor equal to the bit")
+    if exported.needs_own_code:
+        print("transformers runs this family with the .py files of the original model: copy them beside the weights")
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
+    parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
+    parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
+    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""An export is whole or leaves nothing, and an import of it is the model again; what is wrong is named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from launch.checkpoint.weight_files import find_weights
+from launch.errors import UserError
+from launch.export import main
+from launch.weights import exporting
+from launch.weights.configuration import our_config
+from launch.weights.exporting import export_directory
+from launch.weights.importing import import_directory
+from launch.weights.their_configuration import their_config
+from tests.weights import models
+
+SHARD = 10**9
+ROOT = Path(__file__).resolve().parents[2]
+SAME_NAMES = [name for name in models.ALL if name not in ("bloom", "baichuan-7b")]
+
+
+@pytest.fixture
+def ours(tmp_path) -> Path:
+    import_directory(models.save(tmp_path / "theirs", *models.llama()), tmp_path / "ours", None, SHARD)
+    return tmp_path / "ours"
+
+
+def left(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.exists() else []
+
+
+@pytest.mark.parametrize("name", SAME_NAMES)
+def test_there_and_back_every_tensor_is_the_same_to_the_byte(tmp_path, name):
+    config, tensors = models.ALL[name]()
+    import_directory(models.save(tmp_path / "theirs", config, tensors), tmp_path / "ours", None, SHARD)
+    export_directory(tmp_path / "ours", tmp_path / "back", None, SHARD)
+    written = load_file(tmp_path / "back" / "model.safetensors")
+    assert written.keys() == {one for one in tensors if not one.endswith("inv_freq")}
+    assert all(written[one].tobytes() == tensors[one].tobytes() for one in written)
+
+
+def test_bloom_gains_the_first_part_of_its_names_and_baichuan_7b_leaves_as_a_llama(tmp_path):
+    for name in ("bloom", "baichuan-7b"):
+        config, tensors = models.ALL[name]()
+        import_directory(models.save(tmp_path / name, config, tensors), tmp_path / f"{name} ours", None, SHARD)
+        export_directory(tmp_path / f"{name} ours", tmp_path / f"{name} back", None, SHARD)
+        written = load_file(tmp_path / f"{name} back" / "model.safetensors")
+        if name == "bloom":
+            assert written.keys() == {f"transformer.{one}" for one in tensors}
+            assert all(np.array_equal(written[f"transformer.{one}"], tensors[one]) for one in tensors)
+        else:
+            packed = tensors["model.layers.1.self_attn.W_pack.weight"]
+            parts = [written[f"model.layers.1.self_attn.{one}_proj.weight"] for one in "qkv"]
+            assert np.array_equal(np.concatenate(parts), packed)
+            assert json.loads((tmp_path / f"{name} back" / "config.json").read_text())["model_type"] == "llama"
+
+
+@pytest.mark.parametrize("name", models.ALL)
+def test_the_configuration_there_and_back_is_the_same(name):
+    ours = our_config(models.ALL[name]()[0], "config.json")
+    assert our_config(their_config(ours, "float32"), "config.json") == ours
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    ],
+    ids=lambda scaling: scaling["rope_type"],
+)
+def test_scaled_positions_there_and_back(scaling):
+    ours = our_config(models.llama(rope_scaling=scaling)[0], "config.json")
+    assert our_config(their_config(ours, "float32"), "config.json") == ours != our_config(models.llama()[0], "")
+
+
+def test_the_command_says_what_it_wrote(tmp_path, ours):
+    command = [sys.executable, ROOT / "launch/export.py", ours, tmp_path / "out", "--shard_gb", "0.00003"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert f"{tmp_path / 'out'}: LLaMA 1, 2, 3; Baichuan-7B, " in result.stdout
+    assert "read back: every tensor equal to the bit" in result.stdout
+    assert len(list((tmp_path / "out").glob("model-*-of-*.safetensors"))) > 3
+    assert (tmp_path / "out" / "model.safetensors.index.json").is_file()
+
+
+def test_another_dtype(tmp_path, ours):
+    exported = export_directory(ours, tmp_path / "out", "bfloat16", SHARD)
+    assert exported.dtypes == ["bfloat16"]
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    import_directory(tmp_path / "out", tmp_path / "again", None, SHARD)
+    bits = find_weights(tmp_path / "again")["lm_head.weight"].open().astype(np.uint32) << 16
+    exact = find_weights(ours)["lm_head.weight"].open()
+    assert np.abs(bits.view(np.float32) - exact).max() <= np.abs(exact).max() * 2**-8
+
+
+def test_a_head_that_is_the_embedding_is_left_out(tmp_path):
+    config, tensors = models.llama(tie_word_embeddings=True)
+    import_directory(models.save(tmp_path / "theirs", config, tensors), tmp_path / "ours", None, SHARD)
+    file = tmp_path / "ours" / "model.safetensors"
+    saved = load_file(file)
+    word = saved["llama.embed_tokens.weight"]
+    save_file(saved | {"lm_head.weight": word.copy()}, file, metadata={"format": "np"})
+    export_directory(tmp_path / "ours", tmp_path / "out", None, SHARD)
+    assert "lm_head.weight" not in load_file(tmp_path / "out" / "model.safetensors")
+    save_file(saved | {"lm_head.weight": word + 1}, file, metadata={"format": "np"})
+    with pytest.raises(UserError, match="not in the model: lm_head.weight"):
+        export_directory(tmp_path / "ours", tmp_path / "out2", None, SHARD)
+
+
+def test_missing_extra_and_misshaped_tensors_are_all_named_and_nothing_is_written(tmp_path, ours):
+    file = ours / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["llama.layers.1.mlp.up_proj.weight"]
+    tensors["llama.layers.9.mlp.up_proj.weight"] = np.zeros(2, np.float32)
+    tensors["llama.norm.weight"] = np.zeros(47, np.float32)
+    save_file(tensors, file, metadata={"format": "np"})
+    with pytest.raises(UserError) as error:
+        export_directory(ours, tmp_path / "out" / "x", None, SHARD)
+    for words in (
+        "missing: llama.layers.1.mlp.up_proj.weight",
+        "not in the model: llama.layers.9.mlp.up_proj.weight",
+        "llama.norm.weight (found [47], expected [48])",
+    ):
+        assert words in str(error.value)
+    assert left(tmp_path / "out") == []
+
+
+def test_what_reads_back_differently_is_an_error_and_leaves_nothing(tmp_path, ours, monkeypatch):
+    write = exporting.write_safetensors
+
+    def write_and_damage(directory, *args):
+        write(directory, *args)
+        file = directory / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 1
+        file.write_bytes(data)
+
+    monkeypatch.setattr(exporting, "write_safetensors", write_and_damage)
+    with pytest.raises(UserError, match="when read back: is the disk sound"):
+        export_directory(ours, tmp_path / "out" / "x", None, SHARD)
+    assert left(tmp_path / "out") == []
+
+
+def test_an_interruption_leaves_nothing(tmp_path, ours, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporting, "export_tokenizer", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        export_directory(ours, tmp_path / "out" / "x", None, SHARD)
+    assert left(tmp_path / "out") == []
+
+
+def test_a_target_that_is_there_is_left_alone(tmp_path, ours):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="is there already"):
+        export_directory(ours, tmp_path / "out", None, SHARD)
+    assert left(tmp_path / "out") == []
+
+
+def test_a_source_that_is_no_model(tmp_path, capsys):
+    from launch.guard import guarded
+
+    assert guarded(main, [str(tmp_path), str(tmp_path / "out")]) == 2
+    assert "config.json: no such file" in capsys.readouterr().err
