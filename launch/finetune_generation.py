@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     set_device(training_args.device)
     process_lines += measure_network()
     tokenizer = require_tokenizer(load_tokenizer(model_args))
-    open_output(training_args)
+    checkpoint = open_output(training_args)
     decisions = decide(model_args, training_args, mask="dense")
     config = build_config(model_args, data_args.max_length, training_args, decisions)
     data = open_dialogues(data_args, training_args, tokenizer, config)
@@ -55,7 +55,9 @@ def main(argv: list[str]) -> None:
 
     # Train
     if training_args.do_train:
-        trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+        trainer.train(checkpoint)
+        if trainer.stopped_by:
+            return trainer.tell_how_to_continue()
         trainer.save_result()
 
     # Evaluate

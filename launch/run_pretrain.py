@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     check_world()
     set_device(training_args.device)
     process_lines += measure_network()
-    open_output(training_args)
+    checkpoint = open_output(training_args)
     decisions = decide(model_args, training_args)
     config = build_config(model_args, data_args.max_seq_length, training_args, decisions)
     tokenizer = load_tokenizer(model_args)
@@ -52,7 +52,9 @@ def main(argv: list[str]) -> None:
 
     # Train
     if training_args.do_train:
-        trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+        trainer.train(checkpoint)
+        if trainer.stopped_by:
+            return trainer.tell_how_to_continue()
         trainer.save_model()
 
     # Evaluate

@@ -42,7 +42,7 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.machine.gates import check_gates
     from launch.preflight.machine.output import check_output
     from launch.preflight.machine.port import check_meeting_point
-    from launch.preflight.model.directory import check_model, check_resume
+    from launch.preflight.model.directory import check_model
     from launch.preflight.model.tokenizer import check_tokenizer
     from launch.preflight.model.weights import check_weights
 
@@ -58,7 +58,6 @@ def run(situation: Situation) -> list[Finding]:
         *(check_sft_data(situation) if situation.finetunes else [*check_data(flags), *check_data_fit(situation)]),
         *check_output(flags),
         *check_disk(situation),
-        *check_resume(flags),
         *check_continuation(situation),
         *check_meeting_point(situation.nodes),
     ]

@@ -1,54 +1,110 @@
-"""Does a run go on where its checkpoint ended: a whole checkpoint, the same samples a step?
+"""Which checkpoint does a run continue from, and does it go on where that one ended: whole, the same samples a step?
 
-Upstream's Trainer writes a checkpoint's files in place, scheduler.pdparams as the last but the loss scale, and works
-out the position in the data as global_step times the batch of the run that continues (paddlenlp/trainer/trainer.py,
-Trainer._save_checkpoint and _inner_training_loop).
+    --resume_from_checkpoint auto    the newest whole one in --output_dir, if there is one
+                             none    none: the run starts at step 0
+                             PATH    that one
+    --overwrite_output_dir 1         the run starts at step 0; what an earlier one left is kept under other names
+
+The first two and the last two exclude each other where both are stated. Contents are verified when the run starts.
 """
 
-import json
 from pathlib import Path
 
+from launch.checkpoint.state.manifest import Manifest, checkpoints, read_manifest
+from launch.checkpoint.state.verify import first_fault, is_foreign
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout, LayoutError
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 
-LAST_WRITTEN = "scheduler.pdparams"
+AUTO, NONE = "auto", "none"
 
 
 def check_continuation(situation: Situation) -> list[Finding]:
-    """Looks into --resume_from_checkpoint; nothing where none is asked for, or it is no checkpoint at all."""
+    """Nothing where a run starts in a directory without an earlier one, or does not train."""
     flags = FlagValues(situation.script, situation.flags)
-    checkpoint = Path(flags.resume_from_checkpoint or "")
-    state_file = checkpoint / "trainer_state.json"
-    if not flags.resume_from_checkpoint or not state_file.is_file() or flags.ignore_load_lr_and_optim:
+    output, wanted = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
+    if not flags.do_train:
         return []
-    if not (checkpoint / LAST_WRITTEN).is_file():
-        found = f"{checkpoint} is half written: no {LAST_WRITTEN}, which comes last"
-        fix = "an earlier checkpoint; or its weights alone: --ignore_load_lr_and_optim 1"
-        return [Finding(False, "resume", found, fix)]
-    return [*_check_batch(situation, flags, state_file), *_check_random_state(checkpoint, situation.processes)]
+    if flags.overwrite_output_dir:
+        return _starts_anew(situation, output, wanted)
+    if wanted == AUTO:
+        return _newest(situation, flags, output)
+    if wanted == NONE:
+        fix = "OUTPUT=FOLDER names another; --resume_from_checkpoint auto continues it; --overwrite_output_dir 1"
+        return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if _used(output) else []
+    return _named(situation, flags, Path(wanted), output)
 
 
-def _check_batch(situation: Situation, flags: FlagValues, state_file: Path) -> list[Finding]:
-    state = json.loads(state_file.read_text(encoding="utf-8"))
+def _starts_anew(situation: Situation, output: Path, wanted: str) -> list[Finding]:
+    if "resume_from_checkpoint" in situation.flags and wanted != NONE:
+        found = f"{wanted} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"
+        return [Finding(False, "resume", found, "leave one of them out")]
+    there = checkpoints(output)
+    if not there:
+        return []
+    return [Finding(True, "resume", f"starts at step 0; {len(there)} checkpoints are moved to {output / 'earlier'}")]
+
+
+def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Finding]:
+    findings = []
+    for checkpoint in checkpoints(output):
+        if is_foreign(checkpoint):
+            findings.append(Finding(True, "resume", f"{checkpoint} is PaddleNLP's own and is not continued"))
+            continue
+        fault = first_fault(checkpoint, hashes=False)
+        if fault is None:
+            return [*findings, *_fits(situation, flags, checkpoint)]
+        findings.append(Finding(True, "resume", f"{fault}: it is kept as damaged, the checkpoint before it is taken"))
+    if (output / RUN_SUMMARY).exists() and (output / TRAIN_LOG).exists():
+        fix = "OUTPUT=FOLDER names another; --overwrite_output_dir 1 starts anew and keeps its log under another name"
+        findings.append(_earlier_run(output, fix))
+    return findings
+
+
+def _named(situation: Situation, flags: FlagValues, checkpoint: Path, output: Path) -> list[Finding]:
+    there = checkpoints(output)
+    fix = f"--resume_from_checkpoint {there[0]}, or auto" if there else f"leave it out: {output} has no checkpoint"
+    if is_foreign(checkpoint):
+        found = f"{checkpoint} is PaddleNLP's own: its optimizer and position are not continued"
+        return [Finding(False, "resume", found, f"start from its weights: --model_name_or_path {checkpoint}")]
+    fault = first_fault(checkpoint, hashes=False)
+    if fault:
+        return [Finding(False, "resume", f"{checkpoint} is no checkpoint to continue from: {fault}", fix)]
+    return _fits(situation, flags, checkpoint)
+
+
+def _fits(situation: Situation, flags: FlagValues, checkpoint: Path) -> list[Finding]:
+    manifest = read_manifest(checkpoint)
+    return [*_check_batch(situation, flags, manifest, checkpoint), *_check_random_state(manifest, situation.processes)]
+
+
+def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, checkpoint: Path) -> list[Finding]:
     try:
         data_ranks = Layout.from_flags(situation.flags, situation.processes).data_ranks
     except LayoutError:
         return []  # the check of the layout tells it
-    step, consumed = state["global_step"], state.get("consumed_samples") or 0
+    step, consumed = manifest.global_step, manifest.consumed_samples
     samples = data_ranks * flags.per_device_train_batch_size * flags.gradient_accumulation_steps
-    if not step or not consumed or consumed == step * samples:
-        return [Finding(True, "resume", f"after step {step:,} and {step * samples:,} samples")]
-    before = f"{consumed / step:g}"
+    before = manifest.data.get("global_batch", samples)
+    if samples == before:
+        return [Finding(True, "resume", f"{checkpoint}, after step {step:,} and {consumed:,} samples")]
     found = f"{samples} samples a step, the {step:,} steps before took {before} each: data would be skipped or repeated"
     return [Finding(False, "resume", found, f"micro batch and accumulation for {before} samples a step")]
 
 
-def _check_random_state(checkpoint: Path, processes: int) -> list[Finding]:
-    expected = "rng_state.pth" if processes == 1 else f"rng_state_{processes}.pth"
-    there = sorted(path.name for path in checkpoint.glob("rng_state*.pth"))
-    if expected in there:
+def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:
+    before = manifest.topology["processes"]
+    if before == processes:
         return []
-    found = f"random numbers (dropout) begin anew: no {expected} in the checkpoint"
-    return [Finding(True, "resume", found + (f", which has {', '.join(there)}" if there else ""))]
+    found = f"random numbers (dropout) begin anew: {before} processes saved theirs, now there are {processes}"
+    return [Finding(True, "resume", found)]
+
+
+def _used(output: Path) -> bool:
+    return (output / TRAIN_LOG).exists() or bool(checkpoints(output))
+
+
+def _earlier_run(output: Path, fix: str) -> Finding:
+    return Finding(False, "output", f"{output} holds an earlier run ({TRAIN_LOG})", fix)

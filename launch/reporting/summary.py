@@ -66,5 +66,15 @@ def _without_infinities(value):
     return value
 
 
+def plain(values: dict) -> dict:
+    """What JSON can hold of argument values."""
+    simple = (str, int, float, bool, type(None))
+    return {
+        key: value if isinstance(value, simple) else str(value)
+        for key, value in sorted(values.items())
+        if not key.startswith("_")
+    }
+
+
 def command_line() -> list[str]:
     return [sys.executable, *sys.argv]

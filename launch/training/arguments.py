@@ -152,6 +152,17 @@ class RunArguments(TrainingArguments):
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )
 
+    resume_from_checkpoint: str = field(
+        default="auto",
+        metadata={
+            "help": "auto: continue from the newest whole checkpoint in --output_dir, if there is one; none: start at "
+            "step 0; a path: continue from that checkpoint."
+        },
+    )
+    max_run_minutes: float = field(
+        default=0, metadata={"help": "Save and end after the step in which this time is over; 0: no limit."}
+    )
+
     def __post_init__(self):
         self.bf16, self.fp16 = resolve(self.bf16, self.fp16, compute_capability(self.device))
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:

@@ -2,7 +2,7 @@
 
 import time
 
-from launch.reporting.summary import command_line, git_revision, package_versions, topology, write_summary
+from launch.reporting.summary import command_line, git_revision, package_versions, plain, topology, write_summary
 from launch.training.ranks import barrier, rank
 from launch.training.trainer import RunTrainer
 
@@ -22,7 +22,7 @@ def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, star
     first, last = trainer.first_record, trainer.last_record
     return {
         "command": command_line(),
-        "arguments": {type(one).__name__: _plain(vars(one)) for one in arguments},
+        "arguments": {type(one).__name__: plain(vars(one)) for one in arguments},
         "versions": package_versions(),
         "git_revision": git_revision(),
         "topology": topology(trainer.args),
@@ -36,12 +36,3 @@ def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, star
         "seconds": time.time() - started,
     }
 
-
-def _plain(values: dict) -> dict:
-    """What JSON can hold of argument values."""
-    simple = (str, int, float, bool, type(None))
-    return {
-        key: value if isinstance(value, simple) else str(value)
-        for key, value in sorted(values.items())
-        if not key.startswith("_")
-    }

@@ -15,7 +15,8 @@ class SampleStream:
     offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
     same step, and each sample is seen exactly once an epoch.
 
-    steps: of the run. end: positions that are used; those of the last step beyond it are padding, None. Default: all.
+    steps: of the run. start: where iterating begins; nothing before it is made. end: positions that are used; those of
+    the last step beyond it are padding, None. Default: all.
     epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
     """
 
@@ -28,6 +29,7 @@ class SampleStream:
         self.data_rank = data_rank
         self.data_ranks = data_ranks
         self.steps = steps
+        self.start = 0
         self.end = steps * self.global_batch if end is None else end
         self.epoch_order = epoch_order or self._shuffled
         self._permutation = (-1, np.empty(0, dtype=np.int64))
@@ -36,7 +38,7 @@ class SampleStream:
         return self.steps * self.accumulation
 
     def __iter__(self):
-        for batch in range(len(self)):
+        for batch in range(self.start // (self.batch_size * self.data_ranks), len(self)):
             start = (batch * self.data_ranks + self.data_rank) * self.batch_size
             yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import paddle
-from paddlenlp.trainer import Trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
+from launch.training.saving.trainer import CheckpointTrainer
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
@@ -32,7 +32,7 @@ class PaddedDataset:
         return self.padding if index is None else self.dataset[index]
 
 
-class RunTrainer(Trainer):
+class RunTrainer(CheckpointTrainer):
     """What pretraining and fine-tuning share.
 
     throughput: what the devices could do, for the log. stream: the order of training, None where there is none.
@@ -136,7 +136,7 @@ class RunTrainer(Trainer):
 
     def _interval_record(self) -> dict:
         args, step, steps = self.args, self.state.global_step, self._interval_steps
-        consumed_samples, consumed_tokens = min(step * args.global_batch, self.stream.end), self.tokens_until(step)
+        consumed_samples, consumed_tokens = self.consumed_samples(step), self.tokens_until(step)
         seconds = self.clock.lap()
         speed = self.throughput.measure(consumed_tokens - self.tokens_until(step - steps), steps, seconds)
         return {

@@ -10,7 +10,7 @@ from launch import preflight
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.output import check_output
-from launch.preflight.model.directory import check_model, check_resume
+from launch.preflight.model.directory import check_model
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
@@ -181,21 +181,3 @@ def test_a_model_that_is_nowhere_is_a_fault_with_the_names_there_are():
     [finding] = check_model({"model_name_or_path": ["facebook/lama-7b"]})
     assert not finding.ok and "'facebook/lama-7b'" in finding.found and "llama-7b" in finding.found
     assert check_model({"model_name_or_path": ["facebook/llama-7b"]})[0].ok
-
-
-def test_a_checkpoint_that_is_not_there_names_the_newest_that_is(tmp_path):
-    (tmp_path / "checkpoint-5").mkdir()
-    (tmp_path / "checkpoint-5" / "trainer_state.json").write_text("{}")
-    flags = {"output_dir": [str(tmp_path)], "resume_from_checkpoint": [str(tmp_path / "checkpoint-7")]}
-    [finding] = check_resume(flags)
-    assert not finding.ok and finding.fix.endswith("checkpoint-5")
-    assert check_resume(flags | {"resume_from_checkpoint": [str(tmp_path / "checkpoint-5")]}) == []
-
-
-def test_an_earlier_run_is_a_fault_unless_it_is_continued_or_overwritten(tmp_path):
-    (tmp_path / "train_log.jsonl").write_text("{}")
-    flags = {"output_dir": [str(tmp_path)], "do_train": ["1"]}
-    [finding] = check_output(flags)
-    assert not finding.ok and "--overwrite_output_dir 1" in finding.fix
-    for change in ({"overwrite_output_dir": ["1"]}, {"resume_from_checkpoint": ["x"]}, {"do_train": ["0"]}):
-        assert check_output(flags | change)[0].ok

@@ -4,7 +4,6 @@ One test a fact, named after it; FACTS lists them all.
 """
 
 import ast
-import json
 import shlex
 from pathlib import Path
 
@@ -32,9 +31,8 @@ FACTS = [
     "one_process_drops_every_parallel_flag",
     "a_sharding_degree_of_one_switches_sharding_off",
     "prefix_with_pipeline_and_overlap_with_lora",
-    "unified_checkpoint_is_switched_off_under_stage3",
-    "the_highest_checkpoint_may_be_half_written",
-    "the_data_position_counts_in_the_current_batch",
+    "upstreams_own_saving_is_not_used",
+    "upstreams_own_resume_is_not_used",
     "all_options_drop_other_options",
     "overlap_guards_that_always_pass",
     "lora_alpha_is_fixed_and_the_evaluation_batch_forced",
@@ -74,7 +72,7 @@ def test_every_fact_has_its_test():
     assert [f"test_{name}" for name in FACTS] == [
         name for name in globals() if name in {f"test_{one}" for one in FACTS}
     ]
-    assert len(FACTS) == 17
+    assert len(FACTS) == 16
 
 
 def test_offload_is_not_supported_and_used():
@@ -123,6 +121,14 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
     ]:
         assert told(asked, 2, tune)[:2] == (False, f"--{flag}"), asked
     assert findings(f"--lora 1 {pipeline}", 2, tune) == findings("--prefix_tuning 1", 1, tune) == []
+
+
+def test_upstreams_own_saving_is_not_used():
+    """Unified checkpoints are switched off under stage 3, whose save gathers all parameters on every rank."""
+    tree = ast.parse((ROOT / "launch" / "training" / "saving" / "trainer.py").read_text())
+    methods = {node.name: ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for name in ("_save_checkpoint", "save_model", "_load_optimizer_and_scheduler"):
+        assert "super()" not in methods[name]
 
 
 def test_upstreams_own_resume_is_not_used():

@@ -82,13 +82,11 @@ VARIANTS = [
     wrong(
         PRETRAIN,
         "--sharding stage3",
-        told=[("--unified_checkpoint", "1 does nothing under stage3")],
     ),
     wrong(
         PRETRAIN,
         "--sharding stage3 --tensor_parallel_degree 2",
         ("--sharding", "stage3 with --tensor_parallel_degree 2"),
-        told=[("--unified_checkpoint", "1 does nothing under stage3")],
     ),
     wrong(FOUR_D, "--sharding stage2", ("--sharding", "stage2 with --pipeline_parallel_degree 2")),
     wrong(
@@ -96,7 +94,6 @@ VARIANTS = [
         "--sharding stage3",
         ("--sharding", "stage3 with --pipeline_parallel_degree 2"),
         ("--sharding", "stage3 with --tensor_parallel_degree 2"),
-        told=[("--unified_checkpoint", "1 does nothing under stage3")],
     ),
     wrong(
         FOUR_D,
@@ -300,13 +297,11 @@ VARIANTS = [
     ),
     wrong(
         PRETRAIN,
-        "--resume_from_checkpoint ckpt --ignore_load_lr_and_optim 1 --ignore_data_skip 1",
-        told=[
-            ("--ignore_load_lr_and_optim", "only the weights"),
-            ("--ignore_data_skip", "the data begin anew"),
-        ],
-        files={"ckpt/trainer_state.json": '{"global_step": 5, "consumed_samples": 40}'},
+        "--ignore_load_lr_and_optim 1 --ignore_data_skip 1",
+        ("--ignore_data_skip", "would see again what it has seen"),
+        told=[("--ignore_load_lr_and_optim", "only the weights")],
     ),
+    wrong(PRETRAIN, "--save_sharded_model 1", ("--save_sharded_model", "each rank always saves its own part")),
     wrong(
         PRETRAIN,
         '--unified_checkpoint_config "enable_all_options remove_master_weight"',
@@ -314,8 +309,8 @@ VARIANTS = [
     ),
     wrong(
         PRETRAIN,
-        "--unified_checkpoint 0 --unified_checkpoint_config async_save",
-        told=[("--unified_checkpoint_config", "async_save does nothing")],
+        "--unified_checkpoint_config remove_master_weight",
+        told=[("--unified_checkpoint_config", "async_save alone means something")],
     ),
     wrong(
         PRETRAIN,
@@ -326,23 +321,30 @@ VARIANTS = [
     wrong(
         PRETRAIN,
         "--resume_from_checkpoint ckpt",
-        ("resume", "half written"),
-        files={"ckpt/trainer_state.json": '{"global_step": 5, "consumed_samples": 40}'},
+        ("resume", "PaddleNLP's own"),
+        files={"ckpt/trainer_state.json": "{}"},
     ),
     wrong(
         PRETRAIN,
-        "--resume_from_checkpoint ckpt --gradient_accumulation_steps 2",
-        ("resume", "16 samples a step, the 5 steps before took 8 each"),
-        files={
-            "ckpt/trainer_state.json": '{"global_step": 5, "consumed_samples": 40}',
-            "ckpt/scheduler.pdparams": "",
-            "ckpt/rng_state_8.pth": "",
-        },
+        "--overwrite_output_dir 1 --resume_from_checkpoint auto",
+        ("resume", "one continues a run, the other starts at step 0"),
     ),
     # Data and output
     wrong(PRETRAIN, "--input_dir nowhere", ("data", "no data at nowhere")),
     wrong(
-        PRETRAIN, "", ("output", "holds an earlier run"), files={"checkpoints/llama-7b-pretrain/train_log.jsonl": "{}"}
+        PRETRAIN,
+        "",
+        ("output", "holds an earlier run"),
+        files={
+            "checkpoints/llama-7b-pretrain/train_log.jsonl": "{}",
+            "checkpoints/llama-7b-pretrain/run_summary.json": "{}",
+        },
+    ),
+    wrong(
+        PRETRAIN,
+        "--resume_from_checkpoint none",
+        ("output", "holds an earlier run"),
+        files={"checkpoints/llama-7b-pretrain/train_log.jsonl": "{}"},
     ),
     # Cards
     wrong(PRETRAIN, "", ("cards", "here: none"), here=[]),

@@ -6,23 +6,24 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from launch.models.arithmetic import lora_parameters
+from launch.models.arithmetic import lora_parameters, prefix_parameters
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
 from launch.reporting.records import read_summary, read_train_log
 from tests.training.finetune_material import argv, write_first
 
 FINETUNE = "tests.training.finetune_ranks:finetune"
+LOAD = "tests.training.finetune_ranks:load_into_a_wider_model"
 LOOK = "tests.training.finetune_ranks:finetune_and_look"
-LORA_FILES = {
-    "lora_config.json",
-    "peft_model-00001-of-00001.safetensors",
+ADAPTER = "peft_model-00001-of-00001.safetensors"
+ADAPTER_FILES = {
+    ADAPTER,
     "peft_model.safetensors.index.json",
     "sentencepiece.bpe.model",
     "special_tokens_map.json",
     "tokenizer_config.json",
 }
-REPORT_FILES = {"run_summary.json", "train_log.jsonl"}
+REPORT_FILES = {"run.lock", "run_summary.json", "train_log.jsonl"}
 
 
 @pytest.fixture(scope="module")
@@ -163,13 +164,13 @@ def targets() -> list[str]:
 def test_adapter_directory_holds_the_adapter_its_configuration_and_the_tokenizer(looked_at, material):
     _, output = looked_at
     files = {path.name for path in output.iterdir() if path.is_file()}
-    assert files == LORA_FILES | REPORT_FILES
-    stored = load_file(output / "peft_model-00001-of-00001.safetensors")
+    assert files == ADAPTER_FILES | REPORT_FILES | {"lora_config.json"}
+    stored = load_file(output / ADAPTER)
     assert sorted(stored) == [f"{layer}.lora_{part}" for layer in sorted(targets()) for part in "AB"]
     elements = lora_parameters(config(material), ["q_proj", "v_proj"], 4)
     assert sum(tensor.nbytes for tensor in stored.values()) == 4 * elements
     header = len(stored) * 200
-    assert (output / "peft_model-00001-of-00001.safetensors").stat().st_size <= 4 * elements + header
+    assert (output / ADAPTER).stat().st_size <= 4 * elements + header
     kept = json.loads((output / "lora_config.json").read_text())
     assert (kept["r"], kept["lora_alpha"], kept["lora_dropout"], kept["scaling"]) == (4, 8, 0.0, 2.0)
 
@@ -183,22 +184,77 @@ def test_lora_continues_from_its_checkpoint(run):
     _, whole = run("whole", **flags)
     _, continued = run("continued", resume_from_checkpoint=whole / "checkpoint-3", **flags)
     assert column(continued, "loss") == column(whole, "loss")[3:]
-    name = "peft_model-00001-of-00001.safetensors"
-    first, second = load_file(whole / name), load_file(continued / name)
+    first, second = load_file(whole / ADAPTER), load_file(continued / ADAPTER)
     assert all(np.array_equal(first[key], second[key]) for key in first)
+
+
+# ---- prefix tuning
+
+
+@pytest.fixture(scope="module")
+def prefixed(ranks, material, few, tmp_path_factory):
+    """A prefix of 6 for three steps, seen from inside: (facts, output directory)."""
+    output = tmp_path_factory.mktemp("prefix") / "out"
+    changes = {"prefix_tuning": 1, "num_prefix_tokens": 6, "learning_rate": 3e-2, "max_steps": 3}
+    [facts] = ranks(1, LOOK, argv(material, output, **changes), [], 0)
+    return facts, output
+
+
+def test_prefix_trains_as_many_parameters_as_the_formula_says(prefixed, material):
+    """6 tokens x 2 layers x key and value x 4 heads x 16."""
+    assert prefixed[0]["trainable"] == prefix_parameters(config(material), 6) == 6 * 2 * 2 * 64
+
+
+def test_prefix_leaves_the_model_to_the_last_bit(prefixed, material):
+    base = {name for path in (material / "model").glob("*.safetensors") for name in load_file(path)}
+    assert set(prefixed[0]["unchanged"]) == base
+    assert prefixed[0]["changed"] == ["0.weight"]
+
+
+def test_prefix_directory_holds_the_prefix_its_configuration_and_the_tokenizer(prefixed):
+    _, output = prefixed
+    files = {path.name for path in output.iterdir() if path.is_file()}
+    assert files == ADAPTER_FILES | REPORT_FILES | {"prefix_config.json"}
+    assert load_file(output / ADAPTER)["0.weight"].shape == (6, 2 * 2 * 64)
+    assert (output / ADAPTER).stat().st_size <= 4 * 6 * 256 + 200
+
+
+def test_prefix_read_back_gives_the_trained_logits(prefixed):
+    assert prefixed[0]["adapter"] is True
+
+
+def test_adapter_of_another_model_is_refused(ranks, material, looked_at, prefixed, tmp_path):
+    said = ranks(1, LOAD, str(material), [str(tmp_path), str(looked_at[1]), str(prefixed[1])])[0]
+    assert said[0] == f"{tmp_path}: no adapter: neither lora_config.json nor prefix_config.json is there."
+    assert said[1].startswith(f"{looked_at[1]}: this adapter does not fit the model: ") and "[128, 4]" in said[1]
+    assert said[2] == (
+        f"{prefixed[1]}: this adapter does not fit the model: different: 0.weight (found [6, 256], expected [6, 512])"
+    )
 
 
 # ---- learning
 
 
-@pytest.mark.parametrize(("lora", "rate"), [(0, 3e-3), (1, 1e-2)], ids=["full", "lora"])
-def test_a_few_dialogues_are_learnt_by_heart(ranks, material, tmp_path, lora, rate):
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"learning_rate": 3e-3, "max_steps": 60},
+        {"lora": 1, "learning_rate": 1e-2, "max_steps": 60},
+        pytest.param(
+            {"prefix_tuning": 1, "num_prefix_tokens": 64, "learning_rate": 0.3, "lr_scheduler_type": "linear"}
+            | {"max_steps": 200},
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=["full", "lora", "prefix"],
+)
+def test_a_few_dialogues_are_learnt_by_heart(ranks, material, tmp_path, method):
     """32 dialogues, within 100 steps: far below half the first loss; each token of each answer is the most likely one,
     and so the answers are what the model says."""
     data = write_first(material / "pairs", tmp_path / "data", 32, shortest=True)
     flags = argv(
-        material, tmp_path / "out", dataset_name_or_path=data, lora=lora, learning_rate=rate, max_steps=60, do_eval=1,
-        per_device_train_batch_size=32, per_device_eval_batch_size=32, eval_steps=1000, cpu_fast="auto",
+        material, tmp_path / "out", dataset_name_or_path=data, do_eval=1,
+        per_device_train_batch_size=32, per_device_eval_batch_size=32, eval_steps=1000, cpu_fast="auto", **method,
     )  # fmt: skip
     rows = [json.loads(line) for line in (data / "train.json").read_text().splitlines()[:4]]
     [facts] = ranks(1, LOOK, flags, [row["src"] for row in rows], 40)

@@ -13,6 +13,7 @@ import paddle
 from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
 from launch.checkpoint.state.parts import Part, ranges_of
+from launch.checkpoint.stored_tensor import numpy_dtype
 
 MODEL, OPTIMIZER = "model", "optimizer"
 MASTER_WEIGHT = "master_weight"
@@ -33,6 +34,11 @@ class Held:
     @property
     def dtype(self) -> str:
         return str(self.tensor.dtype).removeprefix("paddle.")
+
+    @property
+    def nbytes(self) -> int:
+        """In a file."""
+        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
 
     def values(self) -> np.ndarray:
         """A copy in host memory, bfloat16 as uint16."""

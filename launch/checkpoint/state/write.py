@@ -23,6 +23,7 @@ from launch.checkpoint.safetensors_reader import DTYPES, METADATA
 from launch.checkpoint.state.faults import fault_point
 from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, Manifest, checkpoint_name
 from launch.checkpoint.state.parts import Part
+from launch.checkpoint.stored_tensor import numpy_dtype
 from launch.errors import UserError
 
 DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
@@ -42,8 +43,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
-        itemsize = 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
-        return itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
+        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
 
 
 @dataclass(frozen=True)

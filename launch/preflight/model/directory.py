@@ -1,7 +1,5 @@
 """Is there a configuration for the model that is asked for, and are its weights where they are looked for?"""
 
-from pathlib import Path
-
 from launch.errors import UserError
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
@@ -19,15 +17,3 @@ def check_model(flags: Flags) -> list[Finding]:
     except UserError as error:
         return [Finding(False, "model", str(error), "MODEL=DIRECTORY or --model_name_or_path names another")]
     return [Finding(True, "model", f"{name} ({family.title})")]
-
-
-def check_resume(flags: Flags) -> list[Finding]:
-    """A checkpoint to continue from is there; else those that are there are named."""
-    wanted = flags.get("resume_from_checkpoint")
-    if not wanted or (Path(wanted[0]) / "trainer_state.json").is_file():
-        return []
-    output = Path(flags.get("output_dir", ["."])[0])
-    there = sorted(output.glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
-    found = f"{wanted[0]} is no checkpoint: no trainer_state.json in it"
-    fix = f"--resume_from_checkpoint {there[-1]}" if there else f"leave it out: {output} has no checkpoint"
-    return [Finding(False, "resume", found, fix)]

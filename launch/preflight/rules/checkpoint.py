@@ -1,27 +1,26 @@
 """What is saved, and how a run goes on from it."""
 
-from launch.preflight.rules.rule import ANNOUNCE, Rule
+from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
 TRAINER = "paddlenlp/trainer/trainer.py"
+MEANT = {"async_save"}  # of the words of PaddleNLP's checkpoints, those that mean something for this program's
+EXCLUSIVE = {"skip_save_model_weight", "ignore_merge_optimizer"}
 IN_ALL_OPTIONS = {"enable_all_options", "skip_save_model_weight", "master_weight_compatible"}
+
+
+def config_words(run: Request) -> set[str]:
+    return set(run.flags.words("unified_checkpoint_config"))
+
+
+def drops_words(run: Request) -> bool:
+    return "enable_all_options" in config_words(run) and bool(config_words(run) - IN_ALL_OPTIONS)
+
 
 RULES = (
     Rule(
-        flag="unified_checkpoint",
-        when=lambda run: bool(run.flags.unified_checkpoint) and run.stage == "stage3",
-        found="1 does nothing under stage3",
-        reason="checkpoints can be continued at the same sharding degree only, and to save one every rank gathers all "
-        "parameters in host memory",
-        source=f"{ARGUMENTS}; {TRAINER}, Trainer.save_model: get_all_parameters(convert2cpu=True)",
-        action=ANNOUNCE,
-    ),
-    Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: (
-            run.has_word("unified_checkpoint_config", "enable_all_options")
-            and bool(set(run.flags.words("unified_checkpoint_config")) - IN_ALL_OPTIONS)
-        ),
+        when=drops_words,
         found="{run.flags.unified_checkpoint_config}",
         reason="enable_all_options means skip_save_model_weight and master_weight_compatible, and drops every other "
         "word beside it",
@@ -30,9 +29,7 @@ RULES = (
     ),
     Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: (
-            {"skip_save_model_weight", "ignore_merge_optimizer"} <= set(run.flags.words("unified_checkpoint_config"))
-        ),
+        when=lambda run: EXCLUSIVE <= config_words(run),
         found="{run.flags.unified_checkpoint_config}",
         reason="skip_save_model_weight and ignore_merge_optimizer exclude each other, upstream raises ValueError",
         source=ARGUMENTS,
@@ -40,10 +37,13 @@ RULES = (
     ),
     Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: bool(run.flags.words("unified_checkpoint_config")) and not run.flags.unified_checkpoint,
-        found="{run.flags.unified_checkpoint_config} does nothing",
-        reason="--unified_checkpoint is 0",
-        source=ARGUMENTS,
+        when=lambda run: (
+            bool(config_words(run) - MEANT) and not drops_words(run) and not EXCLUSIVE <= config_words(run)
+        ),
+        found="{run.flags.unified_checkpoint_config}",
+        reason="checkpoints are this program's own; of PaddleNLP's words async_save alone means something, the same as "
+        "--use_async_save 1",
+        source="launch/training/saving/trainer.py",
         action=ANNOUNCE,
     ),
     Rule(
@@ -56,11 +56,19 @@ RULES = (
     ),
     Rule(
         flag="ignore_data_skip",
-        when=lambda run: bool(run.flags.ignore_data_skip and run.flags.resume_from_checkpoint),
+        when=lambda run: bool(run.flags.ignore_data_skip),
         found="1",
-        reason="the data begin anew: samples seen before the checkpoint are seen again",
-        source=f"{TRAINER}, Trainer._inner_training_loop",
-        action=ANNOUNCE,
+        reason="a run that is continued would see again what it has seen; its position in the data is part of it",
+        source="launch/training/sampler.py, SampleStream",
+        fix="leave it out; --overwrite_output_dir 1 starts at step 0",
+    ),
+    Rule(
+        flag="save_sharded_model",
+        when=lambda run: bool(run.flags.save_sharded_model or run.flags.load_sharded_model),
+        found="--save_sharded_model {run.flags.save_sharded_model} --load_sharded_model {run.flags.load_sharded_model}",
+        reason="each rank always saves its own part of a checkpoint, and upstream's way of it is not used",
+        source="launch/training/saving/trainer.py",
+        fix="leave both out",
     ),
     Rule(
         flag="load_best_model_at_end",

@@ -1,0 +1,65 @@
+"""Continue where a checkpoint ended: weights, optimizer, schedule, loss scale, random numbers, position."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from paddlenlp.trainer import TrainerCallback
+
+from launch.checkpoint.state import random_state
+from launch.checkpoint.state.manifest import RUN, rank_file
+from launch.checkpoint.state.restore import restore_tensors
+from launch.checkpoint.state.tensors import held_tensors
+from launch.training.ranks import rank
+
+
+class Continuation(TrainerCallback):
+    """A checkpoint that a trainer continues from. weights_alone: the run starts at step 0 with its weights.
+
+    Upstream's own resume is not used: it reads consumed data again, and takes the random numbers when there are
+    batches to skip, or at every epoch.
+    """
+
+    def __init__(self, trainer, checkpoint: Path, weights_alone: bool = False):
+        self.trainer = trainer
+        self.checkpoint = checkpoint
+        self.weights_alone = weights_alone
+        self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
+        own = checkpoint / rank_file(rank())
+        self._random_state = None
+        if not weights_alone:
+            trainer.stream.start = self.run["consumed_samples"]
+            trainer.best_checkpoint = self.run["best_checkpoint"]
+            if own.is_file():
+                self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]
+
+    def restore(self) -> None:
+        """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
+        trainer = self.trainer
+        optimizer = None if self.weights_alone else trainer.optimizer
+        restore_tensors(self.checkpoint, held_tensors(trainer.model, optimizer, trainer.args))
+        if self.weights_alone:
+            return
+        trainer.lr_scheduler.set_state_dict(self.run["scheduler"])
+        if trainer.do_grad_scaling and self.run["scaler"]:
+            scaler = self.run["scaler"]
+            trainer.scaler.load_state_dict(scaler | {"scale": np.array(scaler["scale"], dtype=np.float32)})
+
+    # ---- as training begins, in this order
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not self.weights_alone:
+            state.global_step = self.run["global_step"]
+            state.best_metric = self.run["best_metric"]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        """The last moment before a random number is used: loaders and wrappers have drawn theirs. Once."""
+        if self._random_state is not None:
+            random_state.restore(self._random_state)
+            self._random_state = None
+
+
+def scaler_state(scaler) -> dict:
+    """A loss scaler's state as JSON."""
+    state = scaler.state_dict()
+    return state | {"scale": np.asarray(state["scale"]).tolist()} if state else {}

@@ -1,0 +1,166 @@
+"""Save checkpoints of a training: each rank its part, all or nothing, at once or in the background.
+
+    saver = Saver(trainer, asynchronous=True)
+    saver.save()                # in the background: returns when all is copied to host memory
+    saver.settle()              # waits; raises UserError on all ranks where the save has failed
+"""
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from launch.checkpoint.state import random_state
+from launch.checkpoint.state.manifest import RUN, Manifest, checkpoints, rank_file, tensor_file
+from launch.checkpoint.state.tensors import MODEL, OPTIMIZER, Held, held_tensors, trains_all
+from launch.checkpoint.state.write import (
+    NewFile,
+    NewTensor,
+    PartialCheckpoint,
+    json_file,
+    remove_checkpoint,
+    safetensors_file,
+)
+from launch.errors import UserError
+from launch.reporting.summary import git_revision, package_versions, plain, topology
+from launch.training.ranks import broadcast, first_on_rank_zero, rank, world_size
+from launch.training.saving.plan import Plan, agree_on_writers
+
+WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
+
+
+class Saver:
+    """asynchronous: write in a thread, from copies in host memory."""
+
+    def __init__(self, trainer, asynchronous: bool = False):
+        self.trainer = trainer
+        self.asynchronous = asynchronous
+        self.last: Path | None = None  # the newest that is whole, as far as this rank knows
+        self._plan: Plan | None = None
+        self._writing: threading.Thread | None = None
+        self._pending: PartialCheckpoint | None = None
+        self._failure: str | None = None
+        self._tokenizer_files: list[NewFile] | None = None
+
+    def save(self) -> None:
+        """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
+        self.settle()
+        partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
+        _on_rank_zero(partial.prepare)
+        files, manifest = self._files(), self._manifest()
+        self._pending = partial
+        self._writing = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
+        self._writing.start()
+        if not self.asynchronous:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for what is being written. Raises UserError on all ranks where it failed."""
+        if self._writing is None:
+            return
+        self._writing.join()
+        self._writing = None
+        failure = broadcast(self._failure)
+        if failure:
+            kept = f"{self.last} is as it was" if self.last else "there is none before it"
+            raise UserError(f"{failure}. Of the checkpoints before it, {kept}. Free the disk and start again.")
+        self.last = self._pending.final
+
+    @property
+    def failed(self) -> bool:
+        """Whether this rank knows of a save in the background that failed."""
+        return self._failure is not None
+
+    @property
+    def _args(self):
+        return self.trainer.args
+
+    def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
+        """All that is done without the other ranks; in the background no collective may run."""
+        partial.write(files)
+        if rank() == 0:
+            try:
+                partial.finish(manifest)
+                self._remove_old(partial.final)
+            except UserError as error:
+                self._failure = str(error)
+
+    # ---- what is written
+
+    def _files(self) -> list[NewFile]:
+        """Of this rank."""
+        trainer, args = self.trainer, self._args
+        optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
+        held = held_tensors(trainer.model, optimizer, args)
+        self._plan = self._plan or agree_on_writers(held)
+        mine = [self._new_tensor(one) for one in held if (one.kind, one.key) in self._plan.mine]
+        kinds = [one.kind for one in held if (one.kind, one.key) in self._plan.mine]
+        files = []
+        for kind in (MODEL, OPTIMIZER):
+            tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
+            if tensors:
+                files.append(safetensors_file(tensor_file(kind, rank(), world_size()), tensors))
+        files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
+        return files + (self._common_files() if rank() == 0 else [])
+
+    def _new_tensor(self, held: Held) -> NewTensor:
+        if not self.asynchronous:
+            return NewTensor(held.key, held.dtype, held.part, held.values)
+        copy = held.values()
+        return NewTensor(held.key, held.dtype, held.part, lambda: copy)
+
+    def _common_files(self) -> list[NewFile]:
+        """What is the same for all ranks."""
+        trainer = self.trainer
+        files = [json_file(RUN, trainer.run_state())]
+        if trains_all(trainer.model):
+            files.append(json_file("config.json", json.loads(trainer.whole_config().to_json_string(use_diff=False))))
+        if trains_all(trainer.model) and self._plan.writers is not None:
+            places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in self._plan.writers.items()}
+            files.append(json_file(WEIGHTS_INDEX, {"metadata": {}, "weight_map": places}))
+        if trainer.tokenizer is not None:
+            self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)
+            files += self._tokenizer_files
+        return files
+
+    def _manifest(self) -> Manifest:
+        trainer = self.trainer
+        state = trainer.run_state()
+        return Manifest(
+            files={},
+            global_step=state["global_step"],
+            consumed_samples=state["consumed_samples"],
+            consumed_tokens=state["consumed_tokens"],
+            topology=topology(self._args) | {"sharding": " ".join(map(str, self._args.sharding))},
+            trained_only=not trains_all(trainer.model),
+            data=trainer.data_identity(),
+            arguments=plain(vars(self._args)),
+            versions=package_versions(),
+            git_revision=git_revision(),
+        )
+
+    # ---- what is kept
+
+    def _remove_old(self, newest: Path) -> None:
+        """Keep --save_total_limit of them; the new one is whole before an old one goes. The best one stays."""
+        limit = self._args.save_total_limit
+        if not limit or limit < 0:
+            return
+        best = self.trainer.best_checkpoint
+        old = [path for path in checkpoints(newest.parent) if path != newest and path.name != best]
+        for checkpoint in old[max(limit - 1, 0) :]:
+            remove_checkpoint(checkpoint)
+
+
+def _on_rank_zero(work: Callable[[], None]) -> None:
+    """Raises UserError on all ranks where it fails."""
+    first_on_rank_zero(lambda: work() if rank() == 0 else None)
+
+
+def _files_of(save: Callable[[str], None]) -> list[NewFile]:
+    """The files that `save(directory)` writes."""
+    with tempfile.TemporaryDirectory() as directory:
+        save(directory)
+        contents = {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir()) if path.is_file()}
+    return [NewFile(name, lambda data=data: iter([data])) for name, data in contents.items()]

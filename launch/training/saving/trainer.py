@@ -1,0 +1,110 @@
+"""paddlenlp's Trainer with our checkpoints in place of its own, and a model that is saved tensor by tensor."""
+
+from pathlib import Path
+
+import numpy as np
+from paddlenlp.trainer import Trainer
+
+from launch.checkpoint.state.manifest import checkpoint_name
+from launch.checkpoint.state.restore import restore_tensors
+from launch.checkpoint.state.tensors import held_tensors
+from launch.processes.signals import recorded_signals
+from launch.training.ranks import rank
+from launch.training.saving.continuation import Continuation, scaler_state
+from launch.training.saving.requests import Requests, command_to_continue
+from launch.training.saving.saver import Saver
+from launch.training.saving.whole_model import save_whole_model, whole_config
+
+
+class CheckpointTrainer(Trainer):
+    """stopped_by: what ended the training before its last step, None where nothing did.
+
+    best_checkpoint: name of the one with the best metric so far, None without --metric_for_best_model.
+    """
+
+    best_checkpoint: str | None = None
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        asynchronous = self.args.use_async_save or "async_save" in self.args.unified_checkpoint_config
+        self.saver = Saver(self, asynchronous)
+        self.requests = Requests(self.args.max_run_minutes, failed=lambda: self.saver.failed)
+        self.add_callback(self.requests)
+        self.continuation: Continuation | None = None
+
+    @property
+    def stopped_by(self) -> str | None:
+        return self.requests.stopped_by
+
+    def train(self, checkpoint: Path | None = None):
+        """Train from step 0, or from where a checkpoint of ours ended."""
+        if checkpoint is not None:
+            self.saver.last = checkpoint
+            self.continuation = Continuation(self, checkpoint, weights_alone=self.args.ignore_load_lr_and_optim)
+            self.add_callback(self.continuation)
+        with recorded_signals() as self.requests.received:
+            result = super().train()
+            self.saver.settle()
+        if self.args.load_best_model_at_end and self.best_checkpoint and not self.stopped_by:
+            held = held_tensors(self.model, None, self.args)
+            restore_tensors(Path(self.args.output_dir) / self.best_checkpoint, held)
+        return result
+
+    def tell_how_to_continue(self) -> None:
+        """Where a run that was stopped can go on."""
+        if rank() == 0:
+            step, steps = self.state.global_step, self.args.max_steps
+            print(f"stopped by {self.stopped_by} after step {step:,} of {steps:,}; {self.saver.last} is whole.")
+            print(f"To continue: {command_to_continue()}", flush=True)
+
+    # ---- a checkpoint
+
+    def _save_checkpoint(self, model, metrics=None):
+        self._note_best(metrics)
+        self.saver.save()
+
+    def _note_best(self, metrics: dict | None) -> None:
+        """As upstream does, by --metric_for_best_model."""
+        name = self.args.metric_for_best_model
+        if metrics is None or name is None:
+            return
+        value = metrics[name if name.startswith("eval_") else f"eval_{name}"]
+        better = np.greater if self.args.greater_is_better else np.less
+        if self.best_checkpoint is None or better(value, self.state.best_metric):
+            self.state.best_metric = value
+            self.best_checkpoint = checkpoint_name(self.state.global_step)
+
+    def run_state(self) -> dict:
+        """What a checkpoint says of the run, as JSON."""
+        step = self.state.global_step
+        return {
+            "global_step": step,
+            "consumed_samples": self.consumed_samples(step),
+            "consumed_tokens": self.tokens_until(step),
+            "scheduler": self.lr_scheduler.state_dict(),
+            "scaler": scaler_state(self.scaler) if self.do_grad_scaling else None,
+            "best_metric": self.state.best_metric,
+            "best_checkpoint": self.best_checkpoint,
+        }
+
+    def data_identity(self) -> dict:
+        """What the order of samples depends on."""
+        return {"samples": len(self.train_dataset), "seed": self.args.seed, "global_batch": self.args.global_batch}
+
+    def consumed_samples(self, step: int) -> int:
+        """Of the stream, before a step, 0 the first."""
+        return min(step * self.args.global_batch, self.stream.end)
+
+    def whole_config(self):
+        return whole_config(self.model)
+
+    # ---- where upstream saves and resumes
+
+    def save_model(self, output_dir: str | None = None, merge_tensor_parallel: bool = False):
+        """Write whole weights that from_pretrained reads; called by all ranks together."""
+        save_whole_model(self.model, self.tokenizer, output_dir or self.args.output_dir, self.args)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        """Called when the model and the optimizer have been wrapped; upstream never knows of our checkpoint."""
+        if self.continuation is not None:
+            self.continuation.restore()
