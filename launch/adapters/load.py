@@ -7,15 +7,17 @@ which it can be trained, whatever layout it was trained in, and takes the model'
 the model is: model(input_ids=...), model.generate(input_ids=..., attention_mask=..., ...), by keywords.
 """
 
+import warnings
 from pathlib import Path
 
 import paddle
 from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig
 from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_WEIGHTS_INDEX_NAME
 
-from launch.adapters.prefix import PrefixModel
+from launch.adapters.prefix import PrefixModel, prefix_config
 from launch.checkpoint.fit import Misfits, difference
 from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
 
@@ -38,24 +40,35 @@ def load_adapter(model, directory: Path | str) -> LoRAModel | PrefixModel:
 def _load_lora(model, directory: Path) -> LoRAModel:
     config = LoRAConfig.from_pretrained(str(directory))
     config.dtype = str(model.config.dtype)
-    try:
-        return LoRAModel.from_pretrained(model, str(directory), lora_config=config)
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"{directory}: this adapter does not fit the model: {error}") from error
+    with warnings.catch_warnings():  # upstream's about tensors of other shapes, which are checked here
+        warnings.simplefilter("ignore")
+        try:
+            lora = LoRAModel.from_pretrained(model, str(directory), lora_config=config)
+        except ValueError as error:  # layers that the adapter has no weights for
+            raise UserError(f"{directory}: this adapter does not fit the model: {error}") from error
+    _check_shapes(directory, lora.get_trainable_state_dict(), model.config)
+    return lora
 
 
 def _load_prefix(model, directory: Path) -> PrefixModel:
-    config = PrefixConfig.from_pretrained(str(directory))
-    config.dtype = str(model.config.dtype)
-    prefix = PrefixModel(model, config)
-    expected = {name: tensor.shape for name, tensor in prefix.prefix_encoder.state_dict().items()}
+    tokens = PrefixConfig.from_pretrained(str(directory)).num_prefix_tokens
+    prefix = PrefixModel(model, prefix_config(model, tokens))
+    stored = _check_shapes(directory, prefix.prefix_encoder.state_dict(), model.config)
+    for name, parameter in prefix.prefix_encoder.state_dict().items():
+        parameter.set_value(paddle.to_tensor(stored[name].open()).astype(parameter.dtype))
+    return prefix
+
+
+def _check_shapes(directory: Path, parameters: dict, config) -> dict[str, StoredTensor]:
+    """The stored tensors, if those of `parameters` (of this rank and stage) are among them in their whole shapes."""
     stored = read_indexed(directory / SAFE_PEFT_WEIGHTS_INDEX_NAME, lambda file: read_header(file)[0])
-    misfits = Misfits(missing=expected.keys() - stored.keys(), extra=stored.keys() - expected.keys())
-    for name in expected.keys() & stored.keys():
-        if list(stored[name].shape) != expected[name]:
-            misfits.different.add(difference(name, str(list(stored[name].shape)), str(expected[name])))
+    misfits = Misfits(missing=parameters.keys() - stored.keys())
+    for name in parameters.keys() & stored.keys():
+        shape = list(parameters[name].shape)
+        if config.tensor_parallel_degree > 1 and parameters[name].is_distributed:
+            shape[parameters[name].split_axis] *= config.tensor_parallel_degree
+        if list(stored[name].shape) != shape:
+            misfits.different.add(difference(name, str(list(stored[name].shape)), str(shape)))
     if misfits:
         raise UserError(f"{directory}: this adapter does not fit the model: {misfits}")
-    values = paddle.to_tensor(stored["0.weight"].open())
-    prefix.table.set_value(values.astype(prefix.table.dtype))
-    return prefix
+    return stored

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import paddle
 import paddlenlp.peft.prefix as upstream
+from paddle.distributed import fleet
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddlenlp.peft import PrefixConfig, PrefixModelForCausalLM
 
@@ -35,7 +36,12 @@ class PrefixModel(PrefixModelForCausalLM):
         """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
         config = self.prefix_config
         shape = [config.num_prefix_tokens, 2 * config.num_hidden_layers, self.num_heads, self.head_dim]
-        prefix = _own_heads(self.prefix_encoder(self.prefix_tokens).reshape(shape), self.model.config)
+        prefix = self.prefix_encoder(self.prefix_tokens)
+        if self.model.config.tensor_parallel_degree > 1:
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            prefix = mp_ops._c_identity(prefix, group).reshape(shape).chunk(group.nranks, axis=2)[group.rank]
+        else:
+            prefix = prefix.reshape(shape)
         return self.postprocess_past_key_value(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
 
     def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:
@@ -43,35 +49,24 @@ class PrefixModel(PrefixModelForCausalLM):
         return {}
 
 
-def _own_heads(prefix: paddle.Tensor, config) -> paddle.Tensor:
-    """[tokens, 2 x layers, heads, head size], of which a rank of tensor parallelism keeps its heads.
-
-    All of them where they are fewer than ranks: the model keeps all keys and values, too.
-    """
-    degree = config.tensor_parallel_degree
-    if degree <= 1:
-        return prefix
-    if prefix.shape[2] % degree:
-        return mp_ops._c_identity(prefix)
-    return mp_ops._c_split(prefix.transpose([0, 1, 3, 2])).transpose([0, 1, 3, 2])
-
-
 def add_prefix(model, adapter_args, seed: int) -> PrefixModel:
     """The model with a prefix of small random numbers, all else frozen."""
-    config = model.config.to_dict()
-    prefix = PrefixModel(
-        model,
-        PrefixConfig(
-            num_prefix_tokens=adapter_args.num_prefix_tokens,
-            num_attention_heads=attention_heads(config),
-            multi_query_group_num=key_value_heads(config),
-            num_hidden_layers=layers(config),
-            hidden_size=attention_heads(config) * head_size(config),
-            dtype=str(model.config.dtype),
-        ),
-    )
+    prefix = PrefixModel(model, prefix_config(model, adapter_args.num_prefix_tokens))
     initialise(prefix, seed)
     return prefix
+
+
+def prefix_config(model, tokens: int) -> PrefixConfig:
+    """That of a prefix of so many tokens for this model."""
+    config = model.config.to_dict()
+    return PrefixConfig(
+        num_prefix_tokens=tokens,
+        num_attention_heads=attention_heads(config),
+        multi_query_group_num=key_value_heads(config),
+        num_hidden_layers=layers(config),
+        hidden_size=attention_heads(config) * head_size(config),
+        dtype=str(model.config.dtype),
+    )
 
 
 def initialise(prefix: PrefixModel, seed: int) -> None:

@@ -71,6 +71,17 @@ class LoraRuns(FinetuneRuns):
         return AdapterRun(output, facts)
 
 
+class PrefixRuns(FinetuneRuns):
+    """The same for prefixes, whose numbers have gradients from the first step on."""
+
+    @property
+    def initial_weights(self) -> dict[str, np.ndarray]:
+        return self._run(SINGLE, "sgd", "--max_steps", "1", "--learning_rate", "0", "--weight_decay", "0").weights
+
+    def finished(self, output: Path, facts: list[dict]) -> Run:
+        return AdapterRun(output, facts)
+
+
 class AdapterRun(Run):
     @property
     def weights(self) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ in how many tokens count."""
 import pytest
 
 from tests.distributed import parity
-from tests.distributed.finetuning import STEPS, FinetuneRuns, LoraRuns
+from tests.distributed.finetuning import STEPS, FinetuneRuns, LoraRuns, PrefixRuns
 from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, Layout
 
 STAGE1 = Layout(stage=1, sharding=2)
@@ -12,6 +12,7 @@ DP2 = Layout(data=2, accumulation=2)
 TP4 = Layout(tensor=4)
 TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
 LORA = ("--lora", "1", "--lora_rank", "4")
+PREFIX = ("--prefix_tuning", "1", "--num_prefix_tokens", "6")
 SLOW = [pytest.mark.long]
 
 
@@ -30,6 +31,14 @@ def full(ranks, root) -> FinetuneRuns:
 @pytest.fixture(scope="module")
 def lora(ranks, root) -> LoraRuns:
     return LoraRuns(ranks, root, *LORA)
+
+
+@pytest.fixture(scope="module")
+def prefix(ranks, tmp_path_factory) -> PrefixRuns:
+    """Of a model with grouped queries: 2 heads of keys and values for 4 of queries."""
+    root = tmp_path_factory.mktemp("grouped")
+    ranks(1, "tests.training.finetune_material:make_material", str(root), 2, 0.02)
+    return PrefixRuns(ranks, root, *PREFIX)
 
 
 def assert_equal_to_one_process(runs, layout):
@@ -62,3 +71,8 @@ def test_full_fine_tuning(full, layout):
 @layouts(TP2, STAGE1, STAGE2, PP2, slow=[TP2_PP2, STAGE3, DP2, TP2_SP])
 def test_lora(lora, layout):
     assert_equal_to_one_process(lora, layout)
+
+
+@layouts(TP2, slow=[STAGE1, STAGE2, STAGE3, DP2, TP2_SP])
+def test_prefix_tuning(prefix, layout):
+    assert_equal_to_one_process(prefix, layout)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.models.arithmetic import ModelShape, lora_parameters
+from launch.models.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.models.families import family_of_config
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
@@ -91,7 +91,8 @@ def test_header_tells_the_tokens_of_a_step(recipe):
 @pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
 def test_header_tells_the_samples_of_a_step(recipe):
     ranks, micro_batch, accumulation = samples_of_a_step(recipe)
-    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in ((ranks, "data rank"), (micro_batch, "sample"))]
+    counts = ((ranks, "data rank"), (micro_batch, "sample"))
+    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts]
     step = ranks * micro_batch * accumulation
     batch = f"# Batch      {' x '.join(words)} x {accumulation} accumulation = {step} a step"
     assert any(line.startswith(batch) for line in recipe.read_text().splitlines())
@@ -112,6 +113,13 @@ def test_lora_header_tells_what_is_trained_and_left():
     text = recipe.read_text()
     assert f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters" in text
     assert f"the adapter alone, {4 * trained / 1e6:.0f} MB" in text
+
+
+def test_prefix_header_tells_what_is_trained_and_left():
+    [recipe] = [recipe for recipe in FINE_TUNING if name(recipe) == "llama-7b/prefix"]
+    trained = prefix_parameters(load_config("llama-7b"), tokens=64)
+    assert f"{trained / 1e6:.1f} M of " in recipe.read_text()
+    assert f"the prefix alone, {4 * trained / 1e6:.0f} MB" in recipe.read_text()
 
 
 def test_llama_7b_command_can_be_pasted(tmp_path):

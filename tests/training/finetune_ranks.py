@@ -37,8 +37,8 @@ def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> d
     read back from the output directory gives the trained logits to the bit, "texts": the greedy answers}.
     """
     import paddle
-    from paddlenlp.peft import LoRAModel
 
+    from launch.adapters.load import ADAPTERS, load_adapter
     from launch.finetune_generation import main
     from launch.training.finetuning import FinetuneTrainer
 
@@ -62,11 +62,31 @@ def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> d
     ids = paddle.to_tensor([list(range(3, 30))])
     trained = logits(model, ids)
     seen["texts"] = [answer(model, trainer.tokenizer, prompt, new_tokens) for prompt in prompts]
-    if isinstance(model, LoRAModel):
+    if isinstance(model, ADAPTERS):
         base = type(model.model).from_pretrained(flag(argv, "model_name_or_path"), dtype="float32")
-        read = LoRAModel.from_pretrained(base, flag(argv, "output_dir"))
+        read = load_adapter(base, flag(argv, "output_dir"))
         seen["adapter"] = np.array_equal(logits(read, ids), trained)
     return seen
+
+
+def load_into_a_wider_model(directory: str, adapters: list[str]) -> list[str]:
+    """What is said when adapters of directory/model are loaded into a model of twice its width."""
+    from paddlenlp.transformers import LlamaForCausalLM
+
+    from launch.adapters.load import load_adapter
+    from launch.errors import UserError
+    from launch.models.named_configs import load_config
+    from launch.training.model import family_config
+
+    values = load_config(f"{directory}/model")
+    said = []
+    for adapter in adapters:
+        model = LlamaForCausalLM(family_config(values | {"hidden_size": 2 * values["hidden_size"]}))
+        try:
+            load_adapter(model, adapter)
+        except UserError as error:
+            said.append(str(error))
+    return said
 
 
 def logits(model, ids) -> np.ndarray:
@@ -76,10 +96,14 @@ def logits(model, ids) -> np.ndarray:
 
 
 def weights(model) -> dict[str, np.ndarray]:
-    from paddlenlp.peft import LoRAModel
+    """Of the model under its own names, of a prefix under those of its file."""
+    from launch.adapters.load import ADAPTERS
+    from launch.adapters.prefix import PrefixModel
 
-    whole = model.model if isinstance(model, LoRAModel) else model
-    return {name: tensor.numpy().copy() for name, tensor in whole.state_dict().items()}
+    tensors = dict((model.model if isinstance(model, ADAPTERS) else model).state_dict())
+    if isinstance(model, PrefixModel):
+        tensors |= model.prefix_encoder.state_dict()
+    return {name: tensor.numpy().copy() for name, tensor in tensors.items()}
 
 
 def answer(model, tokenizer, prompt: str, new_tokens: int) -> str:
