@@ -5,7 +5,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops import export merge clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit import export merge predict clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -29,6 +29,11 @@ doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
 
+fit: setup ## MODEL=... GPUS=2 GPU_MEMORY_GB=24 METHOD=lora: fastest layouts
+	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
+	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
+	    $(if $(METHOD),--method $(METHOD))
+
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
@@ -38,6 +43,10 @@ export: setup ## MODEL=DIRECTORY of a run or an adapter [OUTPUT=...]: to Hugging
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 	@$(RUN) launch/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") --adapter_path "$(ADAPTER)" \
 	    --output_dir "$(OUTPUT)" $(ARGS)
+
+predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
+	@$(RUN) launch/predict.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter_path "$(ADAPTER)") \
+	    $(if $(DATA),--data_file "$(DATA)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@for tool in $(DATA_TOOLS); do sed -n "1s/^\"\"\"/  data-$$tool: /p" data_tools/$$tool.py; done

@@ -31,8 +31,17 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
     lines += meet_ranks(flags, on_cpu)
+    return lines + start_paddle(on_cpu, flags.get("cpu_fast", ["auto"])[0])
+
+
+def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
+    """Import Paddle with its settings and corrections and, on a CPU, what several processes lack; the lines to tell.
+
+    In a process that has Paddle already the settings are left alone.
+    """
+    lines = []
     if on_cpu and "paddle" not in sys.modules:
-        lines.append(prepare(flags.get("cpu_fast", ["auto"])[0], _variable("PADDLE_LOCAL_SIZE", 1)))
+        lines.append(prepare(cpu_fast, _variable("PADDLE_LOCAL_SIZE", 1)))
     import_paddle_quietly()
     correct()
     if on_cpu and _variable("PADDLE_TRAINERS_NUM", 1) > 1:

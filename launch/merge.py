@@ -17,12 +17,11 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from launch.adapters.lora_files import Lora, read_lora
-from launch.cpu.settings import prepare
+from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.merging.check import check_weights
 from launch.merging.merge import merge, merged_tensors
-from launch.reporting.quiet import import_paddle_quietly
 
 
 def main(argv: list[str]) -> None:
@@ -41,9 +40,7 @@ def main(argv: list[str]) -> None:
 def _check(base: Path, lora: Lora, merged: Path) -> None:
     """Raises UserError where `merged` is not base + adapter."""
     print(f"largest difference of weights, as a part of the largest nearby: {check_weights(base, lora, merged):.2g}")
-    if "paddle" not in sys.modules:
-        prepare("auto", processes=1)
-    import_paddle_quietly()
+    start_paddle(on_cpu=True)
     from launch.merging.logits import compare_logits
 
     comparison = compare_logits(base, lora, merged)

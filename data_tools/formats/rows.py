@@ -39,8 +39,8 @@ def read_rows(
 
     Raises DataError when the file cannot be read, no schema fits, or no row is a dialogue.
     """
-    records = _records(Path(file))
-    first = list(itertools.islice(records, FIRST_ROWS))
+    rows = records(Path(file))
+    first = list(itertools.islice(rows, FIRST_ROWS))
     try:
         whole = [record for _, record in first if isinstance(record, dict)]
         schema = find_schema(whole, prompt_column, response_column)
@@ -48,7 +48,7 @@ def read_rows(
         broken = next((f" Line {line}: {record}." for line, record in first if isinstance(record, str)), "")
         raise DataError(f"{file}: {error}{broken}") from None
     dialogues, faults = [], []
-    for line, record in itertools.chain(first, records):
+    for line, record in itertools.chain(first, rows):
         try:
             if isinstance(record, str):
                 raise RowError(record)
@@ -73,7 +73,7 @@ def check_faults(faults: list[Fault], allowed: int) -> None:
     )
 
 
-def _records(file: Path) -> Iterator[tuple[int, dict | str]]:
+def records(file: Path) -> Iterator[tuple[int, dict | str]]:
     """(number, the row or the reason why it is none) of each row that is not blank."""
     try:
         with open(file, "rb") as lines:

@@ -1,12 +1,12 @@
 """From the data flags to the samples of fine-tuning."""
 
+from functools import partial
+
 import numpy as np
 
-from data_tools.formats.chat_template import ChatTemplate, load_template
-from data_tools.formats.encoding import Encoding
 from data_tools.formats.sft_datasets import Columns, Datasets, encode_survey, survey
 from launch.errors import UserError
-from launch.models.chat import template_file
+from launch.training.encoding import encoding_of
 from launch.training.pipeline_loss import IGNORED
 from launch.training.ranks import first_on_rank_zero
 
@@ -26,46 +26,16 @@ def open_dialogues(data_args, training_args, tokenizer, config) -> Datasets:
     wanted = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
     columns = Columns(data_args.prompt_column, data_args.response_column)
 
-    def encoding_of(chat: bool) -> Encoding:
-        return _encoding(data_args, tokenizer, _template(data_args, config, chat))
+    encoding = partial(encoding_of, data_args, tokenizer, config.to_dict())
 
     def open_all() -> Datasets:
         named = " ".join(data_args.dataset_name_or_path)
         found = survey(named, tuple(wanted), columns, data_args.max_broken_rows)
-        datasets = encode_survey(found, encoding_of, data_args.max_length if data_args.zero_padding else None)
+        datasets = encode_survey(found, encoding, data_args.max_length if data_args.zero_padding else None)
         _check_vocabulary(datasets, config.vocab_size)
         return datasets
 
     return first_on_rank_zero(open_all)
-
-
-def _template(data_args, config, chat: bool) -> ChatTemplate | None:
-    """The template that the flags name, or for chats that of the model's family."""
-    if data_args.chat_template is None and not chat:
-        return None
-    return load_template(template_file(data_args.chat_template, config.to_dict()))
-
-
-def _encoding(data_args, tokenizer, template: ChatTemplate | None) -> Encoding:
-    """How this tokenizer's ids stand for text."""
-
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, add_special_tokens=False)["input_ids"]
-
-    return Encoding(
-        template=template,
-        encode=encode,
-        begin=_begin(tokenizer, encode),
-        eos=tokenizer.eos_token_id,
-        src_length=data_args.src_length,
-        max_length=data_args.max_length,
-    )
-
-
-def _begin(tokenizer, encode) -> tuple[int, ...]:
-    """The special tokens that the tokenizer puts before a text."""
-    plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
-    return tuple(full[: -len(plain)]) if full[-len(plain) :] == plain else ()
 
 
 def _check_vocabulary(datasets: Datasets, vocab_size: int) -> None:

@@ -1,0 +1,93 @@
+"""Answers to prompts of different lengths, in batches, by paddlenlp's generate(): the same tokens as one by one.
+
+    answers = generate(model, family, [[5, 9, 2], [7]], Decoding(max_new_tokens=20), eos=2)
+
+Prompts are padded on the left, so that all answers begin in the same column; no token sees the padding.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+from paddlenlp.generation import GenerationConfig
+
+from launch.models import prefix_lm
+from launch.models.families import Family
+
+PAD = 0  # never seen: any id does
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the next token is chosen. temperature 0: the most likely one. top_k 0 and top_p 1: among all."""
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def config(self, eos: int) -> GenerationConfig:
+        """As paddlenlp has it, whole: nothing is taken from a model's generation_config.json."""
+        strategy = "sampling" if self.temperature else "greedy_search"
+        return GenerationConfig(
+            decode_strategy=strategy,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            eos_token_id=eos,
+            pad_token_id=eos,
+        )
+
+
+def generate(model, family: Family, prompts: list[list[int]], decoding: Decoding, eos: int, **more) -> list[list[int]]:
+    """The ids of each answer, eos and what follows it left out. All ranks of a model call it together.
+
+    eos: the id that ends an answer. more: for generate(), as `streamer`.
+    """
+    if not hasattr(model, "prefix_config"):
+        return _generate(model, family, prompts, decoding, eos, **more)
+    # A prefix has its keys at fixed positions: padding between it and a prompt would move the prompt away from it.
+    answers: dict[int, list[int]] = {}
+    for length in sorted({len(prompt) for prompt in prompts}):
+        numbers = [number for number, prompt in enumerate(prompts) if len(prompt) == length]
+        found = _generate(model, family, [prompts[number] for number in numbers], decoding, eos, **more)
+        answers |= zip(numbers, found, strict=True)
+    return [answers[number] for number in range(len(prompts))]
+
+
+def _generate(model, family: Family, prompts: list, decoding: Decoding, eos: int, **more) -> list[list[int]]:
+    with paddle.no_grad():
+        ids, _ = model.generate(
+            **_inputs(family, prompts, decoding.max_new_tokens),
+            generation_config=decoding.config(eos),
+            **more,
+        )
+    return [row[: row.index(eos)] if eos in row else row for row in ids.tolist()]
+
+
+def _inputs(family: Family, prompts: list[list[int]], new_tokens: int) -> dict[str, paddle.Tensor]:
+    length = max(map(len, prompts))
+    padding = [length - len(prompt) for prompt in prompts]
+    ids = [[PAD] * pad + prompt for pad, prompt in zip(padding, prompts)]
+    arrays = {"input_ids": np.array(ids, dtype=np.int64)}
+    if family.attention == "prefix":
+        arrays |= _prefix_inputs(family, prompts, length, new_tokens)
+    else:
+        arrays["attention_mask"] = np.array([[0] * pad + [1] * (length - pad) for pad in padding], dtype=np.int64)
+    return {key: paddle.to_tensor(array) for key, array in arrays.items()}
+
+
+def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_tokens: int) -> dict[str, np.ndarray]:
+    """Mask and positions of launch/models/prefix_lm.py; a prompt's last token is the one that begins the answer.
+
+    GLM wants them for the answer, too; ChatGLM's grow with it.
+    """
+    total = length + new_tokens if family.name == "glm" else length
+    masks = np.tile(np.eye(total, dtype=bool), (len(prompts), 1, 1, 1))
+    positions = np.zeros((len(prompts), 2, total), dtype=np.int64)
+    for number, prompt in enumerate(prompts):
+        pad, context = length - len(prompt), len(prompt) - 1
+        masks[number, :, pad:, pad:] = prefix_lm.attention_mask(total - pad, context)
+        positions[number, :, pad:] = prefix_lm.position_ids(total - pad, context, context - 1)
+    return {"attention_mask": masks.astype("float32") if family.name == "glm" else masks, "position_ids": positions}

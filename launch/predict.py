@@ -1,0 +1,101 @@
+"""Ask a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
+
+    python launch/predict.py --model_name_or_path models/llama-7b --adapter_path checkpoints/llama-7b-lora \\
+        --prompt "What does a tokenizer do?"
+    python launch/predict.py --model_name_or_path models/llama-7b --data_file questions.json --output_file answers.json
+
+Without --prompt and --data_file each line of the standard input is a question. Answers to these are shown as they are
+made. A file has rows as fine-tuning has them (docs/finetune.md), with or without answers; the output has the same rows
+with "prediction" added, all of them or no file. A model too large for one card is divided over several:
+`python -m paddle.distributed.launch --gpus 0,1 launch/predict.py ...`; on a CPU --nproc_per_node 2 --backend gloo.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from data_tools.formats.questions import read_questions
+from launch.devices.cards import list_cards
+from launch.devices.cuda import paddle_build
+from launch.entry import start_paddle
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.processes.orphans import die_with_parent
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
+    die_with_parent()
+    start_paddle(on_cpu=args.device == "cpu")
+
+    import paddle
+
+    from launch.generation.generate import Decoding
+    from launch.prediction.answering import answer_one_by_one, answer_rows
+    from launch.prediction.predictor import load_predictor
+    from launch.training.device import set_device
+    from launch.training.ranks import check_world
+
+    check_world()
+    set_device(args.device)
+    predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype)
+    paddle.seed(args.seed)
+    decoding = Decoding(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
+    if questions:
+        answer_rows(predictor, questions, args, decoding)
+    else:
+        answer_one_by_one(predictor, args.prompt, args, decoding)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="predict.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
+    add("--adapter_path", "--lora_path", "--prefix_path", type=Path, help="directory of a LoRA adapter or a prefix")
+    add("--prompt", action="append", default=[], help="a question; may be given several times")
+    add("--data_file", type=Path, help="questions: JSON lines or a JSON list")
+    add("--prompt_column", help="key of the question in each row; default: found in the row")
+    add("--output_file", type=Path, help="the rows of --data_file with their predictions; default: the terminal")
+    add("--chat_template", help="how turns become text; default: plain for texts, the model family's for dialogues")
+    add("--src_length", type=_above_zero, default=1024, help="tokens of a question, at most: its end is kept")
+    add("--max_new_tokens", type=_above_zero, default=128, help="tokens of an answer, at most")
+    add("--temperature", type=_not_negative, default=0.0, help="0: always the most likely token")
+    add("--top_k", type=int, default=0, help="draw from the k most likely tokens; 0: from all")
+    add("--top_p", type=float, default=1.0, help="draw from the most likely tokens of so much probability together")
+    add("--seed", type=int, default=42, help="of what is drawn")
+    add("--batch_size", type=_above_zero, default=8, help="questions of --data_file answered at once")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
+    add("--device", default=_device(), help="default here: %(default)s")
+    args = parser.parse_args(argv, argparse.Namespace(max_length=0))  # of a sample with its answer: encodings have it
+    if args.prompt and args.data_file:
+        raise UserError("--prompt and --data_file: found both, give one.")
+    if args.output_file and not args.data_file:
+        raise UserError("--output_file: found without --data_file, whose rows it would hold.")
+    return args
+
+
+def _device() -> str:
+    """gpu where both a card and a Paddle for cards are there."""
+    return "gpu" if list_cards() and paddle_build() not in (None, "cpu") else "cpu"
+
+
+def _above_zero(text: str) -> int:
+    if int(text) <= 0:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number above 0")
+    return int(text)
+
+
+def _not_negative(text: str) -> float:
+    if float(text) < 0:
+        raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
+    return float(text)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""Questions of a file, or one after another from a terminal or a pipe, to answers."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.questions import Question, encode_question, text_question
+from launch.errors import UserError
+from launch.generation.generate import Decoding
+from launch.prediction.predictor import Predictor
+from launch.training.encoding import encoding_of
+from launch.training.ranks import broadcast, rank
+
+
+def answer_rows(predictor: Predictor, questions: list[Question], args, decoding: Decoding) -> None:
+    """Write all rows with their predictions to args.output_file, or print them."""
+    prompts = [_encode(predictor, question, args) for question in questions]
+    cut = sum(was_cut for _, was_cut in prompts)
+    if cut and rank() == 0:
+        print(f"cut to their last {args.src_length} tokens (--src_length): {cut} questions", file=sys.stderr)
+    answers: dict[int, str] = {}
+    with Progress(console=Console(stderr=True), transient=True, disable=rank() > 0) as bar:
+        task = bar.add_task("answering", total=len(questions))
+        for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size):
+            answers |= batch
+            bar.update(task, completed=len(answers))
+    if rank() == 0:
+        rows = [question.row | {"prediction": answers[number]} for number, question in enumerate(questions)]
+        _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)
+
+
+def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: Decoding) -> None:
+    """Show the answers to texts, or where there are none to the lines of the standard input, while they are made."""
+    for text in texts or _lines():
+        ids, _ = _encode(predictor, text_question(text), args)
+        predictor.stream(ids, decoding)
+
+
+def _encode(predictor: Predictor, question: Question, args) -> tuple[list[int], bool]:
+    encoding = encoding_of(args, predictor.tokenizer, predictor.config.to_dict(), question.chat)
+    ids, was_cut = encode_question(question.dialogue, encoding)
+    if not ids:
+        raise UserError(f"no token to begin with: {question.row}. Ask something.")
+    return ids, was_cut
+
+
+def _lines() -> Iterator[str]:
+    """The lines of rank 0's standard input that are not blank, on every rank."""
+    while True:
+        if rank() == 0 and sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = broadcast(sys.stdin.readline() if rank() == 0 else None)
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _write(lines: list[str], path: Path | None) -> None:
+    if path is None:
+        sys.stdout.writelines(lines)
+        return
+    with written_aside(path) as file:
+        file.writelines(line.encode("utf-8") for line in lines)
+    print(f"{path}: {len(lines)} answers", file=sys.stderr)

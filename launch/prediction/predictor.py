@@ -1,0 +1,111 @@
+"""A model that answers: a base, base + LoRA, base + prefix or a merged model; alone or divided over several processes.
+
+    predictor = load_predictor("models/llama-7b", "checkpoints/llama-7b-lora", dtype=None)
+    answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import paddle
+import paddlenlp.transformers as transformers
+from paddle.distributed import fleet
+
+from launch.adapters.load import load_adapter
+from launch.checkpoint.dtypes import FLOATS
+from launch.checkpoint.read import load_model
+from launch.checkpoint.weight_files import find_weights
+from launch.errors import UserError
+from launch.generation.generate import Decoding, generate
+from launch.generation.stream import TextStream, decode
+from launch.models.families import Family, family_of_config
+from launch.models.named_configs import load_config
+from launch.training.model import family_config, weights_directory
+from launch.training.ranks import rank, world_size
+
+POSITIONS = ("max_position_embeddings", "max_sequence_length")
+
+
+@dataclass
+class Predictor:
+    model: object
+    family: Family
+    tokenizer: object
+    config: object
+
+    @property
+    def eos(self) -> int:
+        return self.tokenizer.eos_token_id
+
+    def answer(self, prompts: list[list[int]], decoding: Decoding, batch_size: int) -> Iterator[list[tuple[int, str]]]:
+        """Batch by batch, (number of the prompt, its answer). Prompts of about the same length go together."""
+        self.require_room(max(map(len, prompts)), decoding)
+        order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            batch = [prompts[number] for number in numbers]
+            answers = generate(self.model, self.family, batch, decoding, self.eos)
+            yield [(number, decode(self.tokenizer, ids)) for number, ids in zip(numbers, answers, strict=True)]
+
+    def stream(self, prompt: list[int], decoding: Decoding) -> None:
+        """Print the answer to one prompt while it is made."""
+        self.require_room(len(prompt), decoding)
+        streamer = TextStream(self.tokenizer, self.eos)
+        generate(self.model, self.family, [prompt], decoding, self.eos, streamer=streamer)
+
+    def require_room(self, prompt_length: int, decoding: Decoding) -> None:
+        """Raises UserError where prompt and answer would be longer than the model's positions reach."""
+        prefix = getattr(self.model, "prefix_config", None)
+        wanted = prompt_length + decoding.max_new_tokens + (prefix.num_prefix_tokens if prefix else 0)
+        positions = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), wanted)
+        if wanted > positions:
+            raise UserError(
+                f"--max_new_tokens: found {decoding.max_new_tokens} after a prompt of {prompt_length}, but the model "
+                f"has {positions} positions. Ask for fewer, or shorten the prompts: --src_length."
+            )
+
+
+def load_predictor(name: str, adapter: Path | None, dtype: str | None) -> Predictor:
+    """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card, float32
+    on a CPU, which has few operators for others. All ranks call it together: they divide the model.
+
+    Raises UserError where model and adapter do not fit, or there is no tokenizer.
+    """
+    config = family_config(load_config(name))
+    family = family_of_config(config.to_dict())
+    ranks = world_size()
+    if ranks > 1:
+        _start_tensor_parallel(ranks)
+    config.tensor_parallel_degree, config.tensor_parallel_rank = ranks, rank()
+    config.tensor_parallel_output = False
+    model_class = getattr(transformers, family.model_class)
+    directory = weights_directory(name, model_class, config)
+    tokenizer = _tokenizer(adapter, directory, name)
+    model = load_model(model_class, config, dtype or _dtype(directory), directory)
+    if adapter:
+        model = load_adapter(model, adapter)
+    model.eval()
+    return Predictor(model, family, tokenizer, config)
+
+
+def _start_tensor_parallel(ranks: int) -> None:
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": ranks, "pp_degree": 1, "sharding_degree": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+
+
+def _dtype(directory: Path) -> str:
+    if paddle.get_device() == "cpu":
+        return "float32"
+    return next((one.dtype for one in find_weights(directory).values() if one.dtype in FLOATS), "float32")
+
+
+def _tokenizer(adapter: Path | None, directory: Path, name: str):
+    """The adapter's, which is the one it was trained with, or else the model's."""
+    for place in (adapter, directory):
+        if place and (Path(place) / "tokenizer_config.json").is_file():
+            return transformers.AutoTokenizer.from_pretrained(str(place))
+    if Path(name).is_dir():
+        raise UserError(f"{name}: no tokenizer_config.json, neither here nor with the adapter. Add the tokenizer.")
+    return transformers.AutoTokenizer.from_pretrained(name)

@@ -1,0 +1,103 @@
+"""What ranks generate, for test_generate.py."""
+
+import numpy as np
+import paddlenlp.transformers as transformers
+
+from launch.generation.generate import Decoding, generate
+from launch.models.families import FAMILIES
+from tests.models.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet, tiny
+
+LENGTHS, NEW_TOKENS = (9, 4, 12), 6
+NEVER = VOCABULARY + 1  # an end that no answer has
+
+
+def prompts(name: str) -> list[list[int]]:
+    draw = np.random.default_rng(0)
+    ends = [MASK_TOKEN, ANSWER_TOKEN] if FAMILIES[name].attention == "prefix" else []
+    return [draw.integers(3, VOCABULARY, length).tolist() + ends for length in LENGTHS]
+
+
+def load(name: str, directory: str, tensor_parallel: int = 1):
+    import paddle
+
+    config = tiny(
+        name,
+        tensor_parallel_degree=tensor_parallel,
+        tensor_parallel_rank=max(paddle.distributed.get_rank(), 0),
+        tensor_parallel_output=True,
+    )
+    model_class = getattr(transformers, FAMILIES[name].model_class)
+    model = model_class.from_pretrained(f"{directory}/{name}", config=config, dtype="float32")
+    model.eval()
+    return model
+
+
+def together_and_alone(directory: str, names: list[str]) -> dict[str, tuple[list, list]]:
+    """Greedy answers of each family to prompts in one batch, and to each alone."""
+    start_fleet()
+    decoding, answers = Decoding(NEW_TOKENS), {}
+    for name in names:
+        family, model = FAMILIES[name], load(name, directory)
+        together = generate(model, family, prompts(name), decoding, NEVER)
+        alone = [generate(model, family, [prompt], decoding, NEVER)[0] for prompt in prompts(name)]
+        answers[name] = (together, alone)
+    return answers
+
+
+def by_heart(directory: str, names: list[str], tensor_parallel: int) -> dict[str, tuple[list, list]]:
+    """Greedy answers to prompts in one batch, and what forward passes without a cache or padding make most likely in
+    the answers' places. Families whose tokens see what is before them alone."""
+    import paddle
+
+    start_fleet(mp_degree=tensor_parallel)
+    found = {}
+    for name in names:
+        model = load(name, directory, tensor_parallel)
+        answers = generate(model, FAMILIES[name], prompts(name), Decoding(NEW_TOKENS), NEVER)
+        model.config.tensor_parallel_output = False
+        likely = []
+        for prompt, answer in zip(prompts(name), answers):
+            with paddle.no_grad():
+                outputs = model(input_ids=paddle.to_tensor([prompt + answer]))
+            logits = outputs[0] if isinstance(outputs, tuple) else outputs
+            likely.append(logits[0, len(prompt) - 1 : -1].argmax(axis=-1).tolist())
+        found[name] = (answers, likely)
+    return found
+
+
+def drawn(directory: str, flags: list[dict], tensor_parallel: int) -> list[list[list[int]]]:
+    """Answers of a LLaMA for each of several ways to draw, after the same seed."""
+    import paddle
+
+    start_fleet(mp_degree=tensor_parallel)
+    model, answers = load("llama", directory, tensor_parallel), []
+    for one in flags:
+        paddle.seed(7)
+        answers.append(generate(model, FAMILIES["llama"], prompts("llama"), Decoding(NEW_TOKENS, **one), NEVER))
+    return answers
+
+
+def ends(directory: str) -> dict:
+    """A LLaMA's answer to one prompt, that with its third token as the end, and what a stream shows of the latter."""
+    import contextlib
+    import io
+
+    from launch.generation.stream import TextStream
+
+    start_fleet()
+    model, family, prompt = load("llama", directory), FAMILIES["llama"], prompts("llama")[0]
+    [whole] = generate(model, family, [prompt], Decoding(NEW_TOKENS), NEVER)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        stream = TextStream(Numbers(), whole[2])
+        [cut] = generate(model, family, [prompt], Decoding(NEW_TOKENS), whole[2], streamer=stream)
+    model.generation_config.max_length = 1  # as a model's generation_config.json may have it; 20 is paddlenlp's default
+    [long] = generate(model, family, [prompt], Decoding(20), NEVER)
+    return {"whole": whole, "cut": cut, "shown": shown.getvalue(), "long": len(long)}
+
+
+class Numbers:
+    """A tokenizer whose text of ids is their numbers."""
+
+    def decode(self, ids: list[int], **_) -> str:
+        return " ".join(map(str, ids))

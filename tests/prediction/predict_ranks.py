@@ -1,0 +1,37 @@
+"""launch/predict.py's main on ranks, for test_predict.py."""
+
+import contextlib
+import io
+import sys
+
+
+def predict(argv: list[str], stdin: str = "") -> dict:
+    """Exit code, and what was said."""
+    from launch.guard import guarded
+    from launch.predict import main
+
+    out, err = io.StringIO(), io.StringIO()
+    sys.stdin = io.StringIO(stdin)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv)
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+
+
+def make_prefix(model: str, directory: str) -> None:
+    """A prefix of random numbers, large enough that all answers depend on it, as fine-tuning saves it."""
+    from types import SimpleNamespace
+
+    import paddle
+    import paddlenlp.transformers as transformers
+
+    from launch.adapters.prefix import add_prefix
+    from launch.adapters.save import save_adapter
+    from launch.models.named_configs import load_config
+    from launch.training.model import family_config
+
+    config = family_config(load_config(model))
+    base = transformers.LlamaForCausalLM.from_pretrained(model, config=config, dtype="float32")
+    prefix = add_prefix(base, SimpleNamespace(num_prefix_tokens=4), seed=1)
+    prefix.table.set_value(20 * paddle.to_tensor(prefix.table.numpy()))
+    one = dict.fromkeys(("tensor_parallel_rank", "dataset_rank", "pipeline_parallel_rank", "process_index"), 0)
+    save_adapter(prefix, directory, SimpleNamespace(pipeline_parallel_degree=1, **one))
