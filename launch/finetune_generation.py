@@ -36,6 +36,7 @@ def main(argv: list[str]) -> None:
     from launch.training.output import open_output
     from launch.training.ranks import check_world
     from launch.training.sft_data import open_dialogues, require_tokenizer
+    from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build
     model_args, adapter_args, data_args, training_args = parse_finetune(argv)
@@ -47,7 +48,8 @@ def main(argv: list[str]) -> None:
     decisions = decide(model_args, training_args, mask="dense")
     config = build_config(model_args, data_args.max_length, training_args, decisions)
     data = open_dialogues(data_args, training_args, tokenizer, config)
-    model = build_model(config, model_args, training_args)
+    with out_of_memory_explained(Phase(BUILDING), training_args):
+        model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, data_args, training_args)

@@ -34,6 +34,7 @@ def main(argv: list[str]) -> None:
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer
     from launch.training.ranks import check_world
+    from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build
     model_args, data_args, training_args = parse_pretrain(argv)
@@ -45,7 +46,8 @@ def main(argv: list[str]) -> None:
     config = build_config(model_args, data_args.max_seq_length, training_args, decisions)
     tokenizer = load_tokenizer(model_args)
     data = open_data(data_args, training_args, config.vocab_size)
-    model = build_model(config, model_args, training_args)
+    with out_of_memory_explained(Phase(BUILDING), training_args):
+        model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
     trainer = build_trainer(model, tokenizer, data, model_args, data_args, training_args)
     announce(process_lines, decisions, trainer)

@@ -27,6 +27,7 @@ WITHOUT_PADDLE = [
     "launch/reporting/terminal_plot.py",
     "launch/watch/hang.py",
     "launch/watch/loss.py",
+    "launch/watch/memory.py",
 ]
 # Entry points: what they see no GPU for, they rehearse.
 MAY_IMPORT_REHEARSAL = {"launch/entry.py", "launch/recipe.py"}

@@ -55,7 +55,7 @@ class FinetuneTrainer(RunTrainer):
         self.token_loss.divisor = int(self.train_dataset.counted[samples].sum()) / micro_batches
         return super().training_step(model, inputs)
 
-    def compute_loss(self, model, inputs, return_outputs: bool = False):
+    def loss_of(self, model, inputs: dict, return_outputs: bool):
         labels = inputs.pop("labels")
         outputs = model(**inputs)
         logits = outputs[0] if isinstance(outputs, tuple) else outputs

@@ -12,8 +12,10 @@ from launch.training.saving.trainer import CheckpointTrainer
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
-from launch.watch.callbacks import HangReport
+from launch.watch import memory
+from launch.watch.callbacks import HangReport, PhaseReport
 from launch.watch.hang import HangTimer
+from launch.watch.memory import Phase
 
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -47,7 +49,8 @@ class RunTrainer(CheckpointTrainer):
         self.grad_norm = GradNorm()
         self.grad_norm.record()
         self.hang_timer = HangTimer(kwargs["args"].hang_factor, kwargs["args"].hang_seconds)
-        super().__init__(callbacks=[*reports, HangReport(self.hang_timer)], **kwargs)
+        self.phase = Phase(memory.FORWARD)
+        super().__init__(callbacks=[*reports, HangReport(self.hang_timer), PhaseReport(self.phase)], **kwargs)
         self.throughput = throughput
         self.stream = stream
         self.clock = TrainingClock()
@@ -100,7 +103,7 @@ class RunTrainer(CheckpointTrainer):
 
     def train(self, *args, **kwargs):
         self.clock.lap()
-        with self.hang_timer.watching():
+        with self.hang_timer.watching(), memory.out_of_memory_explained(self.phase, self.args):
             return super().train(*args, **kwargs)
 
     def _get_item_from_loss(self, loss) -> float:
@@ -117,8 +120,21 @@ class RunTrainer(CheckpointTrainer):
         self._step_learning_rate = self.optimizer.get_lr()
         return super().training_step(model, inputs)
 
+    def compute_loss(self, model, inputs, return_outputs: bool = False):
+        if not model.training:
+            return self.loss_of(model, inputs, return_outputs)
+        self.phase.name = memory.FORWARD
+        loss = self.loss_of(model, inputs, return_outputs)
+        self.phase.name = memory.BACKWARD
+        return loss
+
+    def loss_of(self, model, inputs: dict, return_outputs: bool):
+        """The loss of a batch, with the model's outputs where they are asked for."""
+        return super().compute_loss(model, inputs, return_outputs)
+
     def training_pipeline_step(self, model, inputs):
         self._step_learning_rate = self.optimizer.get_lr()
+        self.phase.name = memory.PIPELINE
         return super().training_pipeline_step(model, inputs)
 
     def log(self, logs: dict, **kwargs) -> None:
@@ -163,7 +179,7 @@ class RunTrainer(CheckpointTrainer):
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _save_checkpoint(self, model, metrics=None):
-        with self.clock.paused(), self.hang_timer.paused():
+        with self.clock.paused(), self.hang_timer.paused(), self.phase.during(memory.CHECKPOINT):
             super()._save_checkpoint(model, metrics=metrics)
 
     # ---- evaluation
@@ -173,7 +189,7 @@ class RunTrainer(CheckpointTrainer):
 
         Every token of the dataset counts once, those of the last partial batch included.
         """
-        with self.clock.paused():
+        with self.clock.paused(), self.phase.during(memory.EVALUATION):
             sums = self._evaluation_sums(eval_dataset if eval_dataset is not None else self.eval_dataset)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.metrics_of(sums).items()}
         metrics["global_step"] = self.state.global_step
@@ -186,7 +202,8 @@ class RunTrainer(CheckpointTrainer):
         """The evaluation of the weights as they are now: the last one, where no step was made since."""
         if self.last_evaluation and self.last_evaluation["global_step"] == self.state.global_step:
             return self.last_evaluation
-        return self.evaluate()
+        with memory.out_of_memory_explained(self.phase, self.args):
+            return self.evaluate()
 
     def metrics_of(self, sums: list[float]) -> dict:
         """What an evaluation reports, from the sums of all its batches (see batch_sums)."""

@@ -8,6 +8,7 @@ from launch.errors import UserError
 from launch.reporting.records import past_losses
 from launch.watch.hang import HangTimer
 from launch.watch.loss import REMEMBERED, Fault, Limits, LossWatch
+from launch.watch.memory import OPTIMIZER, Phase
 
 
 class LossReport(TrainerCallback):
@@ -52,3 +53,13 @@ class HangReport(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.timer.step_done()
+
+
+class PhaseReport(TrainerCallback):
+    """Tells what the run is doing where no method of the Trainer does."""
+
+    def __init__(self, phase: Phase):
+        self.phase = phase
+
+    def on_optimizer_begin(self, args, state, control, **kwargs):
+        self.phase.name = OPTIMIZER

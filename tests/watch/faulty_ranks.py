@@ -51,3 +51,42 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
 
     RunTrainer.compute_loss = compute_loss
     main(argv)
+
+
+def run_out_of_memory(argv: list[str], phase: str) -> dict:
+    """run_pretrain, in which Paddle's allocator is asked for 16 TB in one phase of step 2: exit code and words."""
+    import paddle
+
+    from launch.training import model, trainer
+    from tests.training.run_ranks import pretrain as run
+
+    def exhausted(*args, **kwargs):
+        paddle.zeros([1 << 20, 1 << 22])
+
+    class Greedy(paddle.autograd.PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx, gradient):
+            exhausted()
+
+    upstream = trainer.RunTrainer.loss_of
+
+    def loss_of(self, *args, **kwargs):
+        if phase == "forward" and self.state.global_step == 1:
+            exhausted()
+        loss = upstream(self, *args, **kwargs)
+        return Greedy.apply(loss) if phase == "backward" and self.state.global_step == 1 else loss
+
+    trainer.RunTrainer.loss_of = loss_of
+    if phase == "optimizer":
+        paddle.optimizer.AdamW.step = exhausted
+    if phase == "evaluation":
+        trainer.RunTrainer.prediction_step = exhausted
+    if phase == "pipeline":
+        paddle.distributed.fleet.meta_parallel.PipelineParallel.forward_backward_pipeline = exhausted
+    if phase == "building":
+        model.build_model = exhausted
+    return run(argv)
