@@ -76,19 +76,20 @@ def read_blocks(files: Iterable[str], text_key: str = "text", start: Place | Non
 
 def _lines(file: str, _, place: Place) -> Iterator[Block]:
     with _opened(file) as stream:
-        stored = stream.stored()
         _skip(stream, place)
+        stored = stream.stored()
         offset, line, checksum = place.offset, place.line, place.checksum
-        for content in _whole_lines(stream, line):
-            before = line
-            offset, line = offset + len(content), line + content.count(b"\n")
+        for content, next_line in _whole_lines(stream, line):
+            offset += len(content)
             checksum = zlib.crc32(content, checksum) if file == STDIN else 0
-            size, stored = stream.stored() - stored, stream.stored()
-            yield Block(file, LINES, before, content, size, Place(place.file, offset, line, checksum))
+            size = stream.stored() - stored if stream.packed else len(content)
+            yield Block(file, LINES, line, content, size, Place(place.file, offset, next_line, checksum))
+            line, stored = next_line, stream.stored()
 
 
-def _whole_lines(stream: "_Stream", line: int) -> Iterator[bytes]:
-    """All that is left of a stream, cut behind line ends (the last line may lack its own)."""
+def _whole_lines(stream: "_Stream", line: int) -> Iterator[tuple[bytes, int]]:
+    """All that is left of a stream, cut behind line ends (the last line may lack its own), and the number of the line
+    behind each piece; `line`: that of the first."""
     pieces = []
     while chunk := stream.read(BLOCK_BYTES):
         end = chunk.rfind(b"\n") + 1
@@ -99,9 +100,9 @@ def _whole_lines(stream: "_Stream", line: int) -> Iterator[bytes]:
         content = b"".join([*pieces, chunk[:end]])
         pieces = [chunk[end:]]
         line += content.count(b"\n")
-        yield content
+        yield content, line
     if rest := b"".join(pieces):
-        yield rest
+        yield rest, line
 
 
 def _text(file: str, _, place: Place) -> Iterator[Block]:
@@ -169,7 +170,8 @@ class _Stream:
     def __init__(self, file: str):
         self.file = file
         codec = PACKED.get(Path(file).suffix)
-        if codec:
+        self.packed = codec is not None
+        if self.packed:
             import pyarrow
 
             self._stored = pyarrow.OSFile(file)
@@ -194,11 +196,11 @@ class _Stream:
             raise DataError(f"{self.file} cannot be read: {error}. Copy or make it again.") from None
 
     def stored(self) -> int:
-        return self._read if self._stored is self._content else self._stored.tell()
+        return self._stored.tell() if self.packed else self._read
 
     def seek(self, offset: int) -> bool:
         """Go to a byte of the unpacked content, where that needs no reading."""
-        if self.file == STDIN or self._stored is not self._content:
+        if self.file == STDIN or self.packed:
             return False
         self._content.seek(offset)
         self._read = offset

@@ -156,21 +156,24 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
         raise DataError(
             f"{where}: no text at key {text_key!r}; the keys are {', '.join(record)}. Name one by --text_key."
         )
-    return _text_of(record[text_key], where)
+    if b"\\u" in line:  # UTF-8 itself has none
+        _check_surrogates(record[text_key], where)
+    return record[text_key]
 
 
 def _text_of(content: bytes | str | None, where: str) -> str:
     if content is None:
         raise DataError(f"{where}: no text, the row is null. Mend or remove the row.")
-    if isinstance(content, bytes):
-        return _decoded(content, where)
+    return _decoded(content, where) if isinstance(content, bytes) else content
+
+
+def _check_surrogates(text: str, where: str) -> None:
     try:
-        content.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise DataError(
             f"{where}: half a surrogate pair (\\ud800 to \\udfff) is no character. Mend the line."
         ) from None
-    return content
 
 
 def _decoded(content: bytes, where: str) -> str:

@@ -95,6 +95,17 @@ def test_killed_at_every_step(texts, tokenizer_dir, tmp_path, undisturbed):
     assert step > 40
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_again_and_again_with_workers(texts, tokenizer_dir, tmp_path, undisturbed, workers):
+    """Each time some steps further, until a run gets through."""
+    prefix = tmp_path / "killed" / "a"
+    exit_codes = []
+    while not exit_codes or exit_codes[-1]:
+        exit_codes.append(forked(tokenize_and_die, 15 + 4 * len(exit_codes), texts, tokenizer_dir, prefix, workers))
+    assert len(exit_codes) > 3 and set(exit_codes[:-1]) == {-signal.SIGKILL}
+    assert contents(prefix.parent) == undisturbed
+
+
 def test_what_is_done_is_not_done_again(texts, tokenizer_dir, tmp_path, undisturbed, monkeypatch, capsys):
     prefix = tmp_path / "a" / "a"
     encoded = []
@@ -117,9 +128,10 @@ def test_what_is_done_is_not_done_again(texts, tokenizer_dir, tmp_path, undistur
     for limit in (2, 4, 1000):
         interrupted_after(limit)
         try:
-            tokenize_files([texts], tokenizer_dir, prefix, workers=0)
+            done = tokenize_files([texts], tokenizer_dir, prefix, workers=0)
         except KeyboardInterrupt:
             pass
+    assert done.input_bytes == os.path.getsize(texts)
     assert encoded == sorted(set(encoded))
     assert "going on after " in capsys.readouterr().err
     assert contents(prefix.parent) == undisturbed
