@@ -4,7 +4,7 @@
 
 Reads safetensors or .bin files, one or several; .bin without torch and without running what a pickle may hold. Weights
 keep their dtype, unless --dtype. They pass through memory piece by piece. The new directory is there when it is whole.
-Families: docs/families.md.
+A LoRA adapter in PEFT's format becomes ours, too: --base names its model. Families: docs/families.md.
 """
 
 import argparse
@@ -15,6 +15,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from launch.guard import guarded
+from launch.weights import peft
 from launch.weights.importing import import_directory
 
 
@@ -22,6 +23,10 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     source = args.source.expanduser()
     target = (args.target or Path("models") / source.resolve().name).expanduser()
+    if (source / peft.CONFIG).is_file():
+        tensors = peft.import_adapter(source, args.base, target)
+        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={target}")
+        return
     imported = import_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
     print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
     print(imported.tokenizer)
@@ -34,9 +39,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("source", type=Path, help="directory of a Hugging Face model, with its config.json")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
+    parser.add_argument("--base", type=Path, help="our directory of the model that a PEFT adapter belongs to")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
     parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if (args.source.expanduser() / peft.CONFIG).is_file() and not args.base:
+        parser.error("--base: a PEFT adapter needs the directory of its model, imported")
+    return args
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ The weights pass through memory in pieces of a few rows, so that a machine with 
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
@@ -21,6 +20,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.weights.safetensors_writer import NewTensor, write_safetensors
+from launch.weights.whole import written_whole
 
 PIECE_BYTES = 4 << 20
 # What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
@@ -33,27 +33,14 @@ def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callabl
     check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
     Raises UserError where the two do not fit each other, or target is there already.
     """
-    if target.exists():
-        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
     tensors = merged_tensors(base, lora)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # one rename away
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
-    try:
+    with written_whole(target) as directory:
         with progress("merging", sum(one.nbytes for one in tensors)) as advance:
-            write_safetensors(unfinished, tensors, shard_bytes, advance)
+            write_safetensors(directory, tensors, shard_bytes, advance)
         for file in base.iterdir():
             if file.is_file() and not file.name.endswith(NOT_COPIED):
-                shutil.copyfile(file, unfinished / file.name)
-        check(unfinished)
-        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
-        unfinished.rename(target)
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+                shutil.copyfile(file, directory / file.name)
+        check(directory)
 
 
 def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:

@@ -1,8 +1,6 @@
 """A model directory of ours to a Hugging Face one: whole and read back, or not at all."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +25,7 @@ from launch.weights.files import find_torch_weights
 from launch.weights.names import TIED_HEAD, Origin, fused_name, origin, their_name
 from launch.weights.safetensors_writer import TORCH, NewTensor, write_safetensors
 from launch.weights.their_configuration import needs_own_code, their_config
+from launch.weights.whole import written_whole
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # What transformers knows of a generation_config.json of ours.
@@ -66,27 +65,17 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
     config = load_config(str(source))
     family = family_of_config(config)
-    if target.exists():
-        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
     sources = _sources(config, source)
     tensors = their_tensors(sources, family, dtype)
     dtypes = sorted({one.dtype for one in tensors})
     theirs = their_config(config, dtypes[0] if len(dtypes) == 1 else "float32")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # beside it: one rename away
-    try:
+    with written_whole(target) as directory:
         with progress("exporting", sum(one.nbytes for one in tensors)) as advance:
-            write_safetensors(unfinished, tensors, shard_bytes, advance, TORCH)
-        tokenizer = export_tokenizer(source, unfinished, family)
-        _write_json(unfinished / CONFIG, theirs)
-        _write_json(unfinished / GENERATION, _generation_config(source, theirs))
-        _read_back(unfinished, theirs, sources, dtype)
-        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
-        unfinished.rename(target)
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            write_safetensors(directory, tensors, shard_bytes, advance, TORCH)
+        tokenizer = export_tokenizer(source, directory, family)
+        _write_json(directory / CONFIG, theirs)
+        _write_json(directory / GENERATION, _generation_config(source, theirs))
+        _read_back(directory, theirs, sources, dtype)
     size = sum(one.parameter.size for one in sources)
     return Exported(family, size, dtypes, tokenizer, needs_own_code(config))
 

@@ -1,8 +1,6 @@
 """A Hugging Face model directory to one of ours: whole, or not at all."""
 
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from launch.weights.convert import new_tensor, plan
 from launch.weights.files import find_torch_weights
 from launch.weights.safetensors_writer import write_safetensors
 from launch.weights.tokenizer import import_tokenizer
+from launch.weights.whole import written_whole
 
 CONFIG = "config.json"
 
@@ -37,25 +36,15 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     theirs = _read_config(source / CONFIG)
     config = our_config(theirs, str(source / CONFIG))
     family = family_of_config(config)
-    if target.exists():
-        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
     conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
     tensors = [new_tensor(one, dtype) for one in conversions]
     dtypes = sorted({one.dtype for one in tensors})
     config |= {"architectures": [family.model_class], "dtype": dtypes[0] if len(dtypes) == 1 else "float32"}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # beside it: one rename away
-    try:
+    with written_whole(target) as directory:
         with progress("importing", sum(one.nbytes for one in tensors)) as advance:
-            write_safetensors(unfinished, tensors, shard_bytes, advance)
-        tokenizer = import_tokenizer(source, unfinished, family)
-        (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
-        unfinished.rename(target)
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            write_safetensors(directory, tensors, shard_bytes, advance)
+        tokenizer = import_tokenizer(source, directory, family)
+        (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return Imported(family, sum(one.parameter.size for one in conversions), dtypes, tokenizer)
 
 

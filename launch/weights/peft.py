@@ -1,24 +1,40 @@
-"""A LoRA adapter of ours in the format of Hugging Face's PEFT, which scales by alpha / r as we do.
+"""LoRA adapters from our format to that of Hugging Face's PEFT, which scales by alpha / r as we do, and back.
 
 Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_A.weight [r, inputs] and .lora_B.weight
 [outputs, r], each ours transposed (peft/utils/save_and_load.py).
 """
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from launch.adapters import lora_files
 from launch.adapters.lora_files import Lora, read_lora
+from launch.checkpoint.fit import Misfits
+from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 from launch.models.named_configs import load_config
+from launch.models.parameters import LINEAR, parameters
 from launch.weights.names import their_name
-from launch.weights.safetensors_writer import TORCH, NewTensor, write_safetensors
+from launch.weights.safetensors_writer import SINGLE, TORCH, NewTensor, write_safetensors
+from launch.weights.whole import written_whole
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+OUR_WEIGHTS = "peft_model-00001-of-00001.safetensors"
+ONE_FILE = 1 << 62  # bytes
+# Settings of PEFT that make more, or something else, of an adapter than scaling * A @ B.
+PLAIN = {
+    "peft_type": "LORA",
+    "bias": "none",
+    "use_dora": False,
+    "use_rslora": False,
+    "fan_in_fan_out": False,
+    "modules_to_save": None,
+    "rank_pattern": {},
+    "alpha_pattern": {},
+}
 
 
 def export_adapter(source: Path, base: Path | None, target: Path) -> int:
@@ -27,8 +43,6 @@ def export_adapter(source: Path, base: Path | None, target: Path) -> int:
     Raises UserError, and leaves nothing behind, where source is no adapter, or one that PEFT cannot express.
     """
     lora = read_lora(source)
-    if target.exists():
-        raise UserError(f"{target}: is there already. Remove it, or name another directory.")
     name = str(base or lora.config.get("base_model_name_or_path") or "")
     config = load_config(name)
     if config.get("alibi"):
@@ -36,28 +50,79 @@ def export_adapter(source: Path, base: Path | None, target: Path) -> int:
             "the base is a Baichuan-13B, whose Hugging Face model has query, key and value in one matrix: an adapter "
             "of ours has one pair for each. Join them first: make merge, then export the merged model."
         )
-    tensors = [
-        new
-        for layer, pair in lora.layers.items()
-        for new in (
-            _transposed(f"{_their_layer(layer, config)}.lora_A.weight", pair.a),
-            _transposed(f"{_their_layer(layer, config)}.lora_B.weight", pair.b),
-        )
-    ]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        write_safetensors(unfinished, tensors, 1 << 62, lambda _: None, TORCH)
-        (unfinished / "model.safetensors").rename(unfinished / WEIGHTS)
-        text = json.dumps(_peft_config(lora, config, name), indent=2)
-        (unfinished / CONFIG).write_text(text + "\n", encoding="utf-8")
-        unfinished.chmod(0o755)
-        unfinished.rename(target)
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    tensors = []
+    for layer, pair in lora.layers.items():
+        theirs = _their_layer(layer, config)
+        tensors += [_transposed(f"{theirs}.lora_A.weight", pair.a), _transposed(f"{theirs}.lora_B.weight", pair.b)]
+    with written_whole(target) as directory:
+        write_safetensors(directory, tensors, ONE_FILE, lambda _: None, TORCH)
+        (directory / SINGLE).rename(directory / WEIGHTS)
+        _write_json(directory / CONFIG, _peft_config(lora, config, name))
     return len(tensors)
+
+
+def import_adapter(source: Path, base: Path, target: Path) -> int:
+    """Write `target`, an adapter of ours, from PEFT's; the number of tensors. base: our directory of its model.
+
+    Raises UserError, and leaves nothing behind, where source is no LoRA of the base, or one with more than plain LoRA.
+    """
+    theirs = _read_peft_config(source / CONFIG)
+    config = load_config(str(base))
+    layers = {_their_layer(layer, config): layer for layer in _linear_layers(config)}
+    stored, metadata = read_header(source / WEIGHTS)
+    misfits = Misfits()
+    tensors = []
+    for name, one in stored.items():
+        layer, _, kind = name.removesuffix(".weight").rpartition(".")
+        if layer in layers and kind in ("lora_A", "lora_B"):
+            tensors.append(_transposed(f"{layers[layer]}.{kind}", one))
+        else:
+            misfits.extra.add(name)
+    if misfits:
+        raise UserError(f"{source} is no LoRA adapter of {base}: {misfits}.")
+    with written_whole(target) as directory:
+        write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
+        (directory / SINGLE).rename(directory / OUR_WEIGHTS)
+        index = {"metadata": {}, "weight_map": {one.name: OUR_WEIGHTS for one in tensors}}
+        _write_json(directory / lora_files.INDEX, index)
+        modules = sorted({one.name.split(".")[-2] for one in tensors})
+        _write_json(directory / lora_files.CONFIG, _our_config(theirs, modules, base))
+        read_lora(directory)  # pairs, ranks and shapes
+    return len(tensors)
+
+
+def _linear_layers(config: dict) -> list[str]:
+    return [one.name.removesuffix(".weight") for one in parameters(config) if one.kind == LINEAR]
+
+
+def _read_peft_config(path: Path) -> dict:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Name the directory of a PEFT adapter.") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}).") from None
+    for key, allowed in PLAIN.items():
+        if (config.get(key) or allowed) != allowed:
+            raise UserError(f"{path}: {key}: found {config[key]!r}, allowed: {allowed!r}: plain LoRA.")
+    missing = [key for key in ("r", "lora_alpha") if key not in config]
+    if missing:
+        raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
+    return config
+
+
+def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
+    """What paddlenlp's LoRAConfig reads."""
+    return {
+        "base_model_name_or_path": str(base),
+        "dtype": "float32",
+        "lora_alpha": theirs["lora_alpha"],
+        "lora_dropout": theirs.get("lora_dropout", 0.0),
+        "r": theirs["r"],
+        "rslora": False,
+        "target_modules": [rf".*\.{module}" for module in modules],
+        "tensor_parallel_degree": -1,
+    }
 
 
 def _their_layer(layer: str, config: dict) -> str:
@@ -83,3 +148,7 @@ def _peft_config(lora: Lora, config: dict, base: str) -> dict:
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
+
+
+def _write_json(path: Path, values: dict) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

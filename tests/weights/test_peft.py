@@ -1,0 +1,94 @@
+"""LoRA adapters to PEFT's format and back; what PEFT calls them is written down here by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from launch.adapters.lora_files import read_lora
+from launch.errors import UserError
+from launch.weights.importing import import_directory
+from launch.weights.peft import export_adapter, import_adapter
+from tests.weights import models
+
+RANK, LAYER = 3, "llama.layers.1.self_attn.q_proj"
+
+
+@pytest.fixture
+def base(tmp_path) -> Path:
+    import_directory(models.save(tmp_path / "theirs", *models.llama()), tmp_path / "base", None, 10**9)
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def adapter(tmp_path, base) -> Path:
+    """On the queries of the second layer alone."""
+    directory = tmp_path / "adapter"
+    directory.mkdir()
+    draw = np.random.RandomState(0)
+    tensors = {f"{LAYER}.lora_A": draw.normal(size=(48, RANK)), f"{LAYER}.lora_B": draw.normal(size=(RANK, 48))}
+    tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+    save_file(tensors, directory / "peft_model-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(tensors, "peft_model-00001-of-00001.safetensors")}
+    (directory / "peft_model.safetensors.index.json").write_text(json.dumps(index))
+    config = {"r": RANK, "lora_alpha": 12, "lora_dropout": 0.1, "base_model_name_or_path": str(base)}
+    (directory / "lora_config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_names_shapes_and_configuration_are_those_of_peft(tmp_path, adapter):
+    assert export_adapter(adapter, None, tmp_path / "out") == 2
+    written = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    ours = load_file(adapter / "peft_model-00001-of-00001.safetensors")
+    name = "base_model.model.model.layers.1.self_attn.q_proj"
+    assert written.keys() == {f"{name}.lora_A.weight", f"{name}.lora_B.weight"}
+    assert np.array_equal(written[f"{name}.lora_A.weight"], ours[f"{LAYER}.lora_A"].T)
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (3, 12, 0.1)
+    assert (config["peft_type"], config["target_modules"]) == ("LORA", ["q_proj"])
+
+
+def test_there_and_back(tmp_path, base, adapter):
+    export_adapter(adapter, None, tmp_path / "out")
+    assert import_adapter(tmp_path / "out", base, tmp_path / "back") == 2
+    before, after = read_lora(adapter), read_lora(tmp_path / "back")
+    assert after.scaling == before.scaling == 4
+    assert after.layers.keys() == before.layers.keys()
+    for part in ("a", "b"):
+        stored = [getattr(lora.layers[LAYER], part).open() for lora in (before, after)]
+        assert np.array_equal(*stored)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_dora": True}, "use_dora: found True, allowed: False"),
+        ({"bias": "all"}, "bias: found 'all', allowed: 'none'"),
+        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern: found"),
+        ({"r": 4}, "rank 4"),
+    ],
+    ids=str,
+)
+def test_what_is_not_plain_lora_is_refused_and_leaves_nothing(tmp_path, base, adapter, change, message):
+    export_adapter(adapter, None, tmp_path / "theirs2")
+    file = tmp_path / "theirs2" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(UserError, match=message):
+        import_adapter(tmp_path / "theirs2", base, tmp_path / "out" / "x")
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_an_adapter_of_another_model(tmp_path, base, adapter):
+    export_adapter(adapter, None, tmp_path / "theirs2")
+    file = tmp_path / "theirs2" / "adapter_model.safetensors"
+    save_file({name.replace("layers.1", "layers.7"): one for name, one in load_file(file).items()}, file)
+    with pytest.raises(UserError, match="layers.7.self_attn.q_proj.lora_A.weight"):
+        import_adapter(tmp_path / "theirs2", base, tmp_path / "out")
+
+
+def test_baichuan_13b_is_told_to_merge(tmp_path, adapter):
+    import_directory(models.save(tmp_path / "b", *models.baichuan(alibi=True)), tmp_path / "bc", None, 10**9)
+    with pytest.raises(UserError, match="make merge, then export the merged model"):
+        export_adapter(adapter, tmp_path / "bc", tmp_path / "out")
