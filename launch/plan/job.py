@@ -1,15 +1,17 @@
 """What a run is, as far as memory and time follow from it: read from flags and a model's configuration, no Paddle."""
 
+import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch.devices import gates, precision
+from launch.devices import precision
 from launch.devices.flash_attention import case_of, obstacle
 from launch.errors import UserError
 from launch.models.families import Family, family_of_config
 from launch.models.flag_values import Flags, FlagValues
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
+from launch.models.parameters import key_value_heads
 from launch.plan.hardware import Card
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
@@ -93,6 +95,10 @@ class Job:
         return ITEM[self.compute]
 
     @property
+    def key_value_heads(self) -> int:
+        return key_value_heads(self.config)
+
+    @property
     def trains_all(self) -> bool:
         return self.adapter is None
 
@@ -133,7 +139,7 @@ class Job:
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
             flash_attention=_flash_attention(values, config, capability, half),
-            fused_rms_norm=gates.fused_rms_norm(_soft(values.use_fused_rms_norm), capability).enabled,
+            fused_rms_norm=_fused_rms_norm(values, on_gpu),
             adapter=_adapter(values, family_of_config(config)),
             base_bits=BITS.get(values.weight_quantize_algo or "", 0),
             offload=_offload(values, flags),
@@ -144,9 +150,11 @@ class Job:
         )
 
 
-def _soft(switch: str) -> str:
-    """A plan is made on another machine than the run: what is required there counts as there."""
-    return "auto" if switch == "required" else switch or "off"
+def _fused_rms_norm(values: FlagValues, on_gpu: bool) -> bool:
+    """Where it is only wished for, a plan counts on it if this machine has it: without it more memory is needed."""
+    if values.use_fused_rms_norm == "required":
+        return True
+    return on_gpu and bool(values.use_fused_rms_norm) and importlib.util.find_spec("fused_ln") is not None
 
 
 def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:

@@ -14,14 +14,16 @@ PARTS = (
     "attention",
     "MLP",
     "norms",
+    "residuals",
     "embedding",
     "logits and loss",
     "communication",
     "allocator slack",
     "CUDA context",
+    "NCCL",
 )
 # What Paddle's allocator does not count, but nvidia-smi does.
-OUTSIDE = ("allocator slack", "CUDA context")
+OUTSIDE = ("CUDA context", "NCCL")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,179 @@
+"""What the families share: weights by name, linear layers in one piece or divided, norms, exact attention."""
+
+from launch.plan.job import Job
+from launch.plan.tape.autograd import Tensor
+from launch.plan.tape.memory import Memory
+from launch.plan.tape.operators import Operators
+from launch.plan.tape.recompute import run_again
+
+FLOAT32 = 4
+
+
+class Model:
+    """One rank's part of a model.
+
+    weights: by name, this rank's part of each; see launch/plan/ranks.py. prefix: of the names of the layers, such as
+    llama.layers. batch, length: of the samples of a micro batch.
+    """
+
+    def __init__(self, job: Job, memory: Memory, weights: dict[str, Tensor]):
+        self.job, self.memory, self.weights = job, memory, weights
+        self.ops = Operators(memory)
+        self.batch, self.length = job.micro_batch, job.sequence_length
+        self.item = job.item
+        self.tensor_parallel = job.layout.tensor_parallel_degree
+        self.hidden = job.config["hidden_size"]
+
+    # ---- for the families
+
+    def prepare(self) -> Tensor | None:
+        """What all layers of a forward pass share: a mask to be added to the scores."""
+        raise NotImplementedError
+
+    def tables(self, layers: int) -> dict[str, int]:
+        """Bytes by part of what so many layers keep beside their parameters."""
+        return {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the activations between two layers."""
+        if self.job.sequence_parallel:
+            return (self.batch * self.length // self.tensor_parallel, self.hidden)
+        return (self.batch, self.length, self.hidden)
+
+    def embed(self) -> Tensor:
+        raise NotImplementedError
+
+    def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def norm(self, x: Tensor) -> Tensor:
+        """The last norm."""
+        raise NotImplementedError
+
+    def logits(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    # ---- recomputation
+
+    def layer_block(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The layer, recomputed where --recompute_granularity is full."""
+        return self._block("full", lambda x, mask: self.layer(index, x, mask), x, mask)
+
+    def attention_block(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self._block("full_attn", lambda x, mask: self.attention(name, x, mask), x, mask)
+
+    def core_block(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        return self._block("core_attn", self.core, query, key, value, mask)
+
+    def _block(self, granularity: str, function, *inputs: Tensor | None) -> Tensor:
+        """What has no gradient to hand on, such as the first layer over a frozen embedding, is not recomputed."""
+        if self.job.recompute == granularity and inputs[0].node is not None:
+            return run_again(function, *inputs)
+        return function(*inputs)
+
+    # ---- layers
+
+    def weight(self, name: str) -> Tensor | None:
+        return self.weights.get(name)
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        out = self.ops.linear(x, self.weights[f"{name}.weight"], self.weight(f"{name}.bias"))
+        return self.with_lora(name, out, x)
+
+    def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:
+        """out + scaling A B x, where there is an adapter. divided: "column" or "row" under tensor parallelism."""
+        first, second = self.weight(f"{name}.lora_A"), self.weight(f"{name}.lora_B")
+        if first is None:
+            return out
+        ops = self.ops
+        low = ops.matmul(ops.dropout(x, self.job.adapter.dropout), first)
+        if divided:
+            low = self.identity(low) if divided == "column" else self.all_reduce(low)
+        return ops.add_in_place(out, ops.scale(ops.matmul(low, second)))
+
+    def column(self, name: str, x: Tensor) -> Tensor:
+        """A linear layer of which each rank has some columns: it reads a copy of its own, under sequence parallelism
+        gathered from all ranks."""
+        if self.tensor_parallel == 1:
+            return self.linear(name, x)
+        whole = self.gather(x) if self.job.sequence_parallel else self.identity(x)
+        out = self.ops.linear(whole, self.weights[f"{name}.weight"], self.weight(f"{name}.bias"))
+        return self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
+
+    def row(self, name: str, x: Tensor) -> Tensor:
+        """A linear layer of which each rank has some rows; the outputs are summed over the ranks."""
+        if self.tensor_parallel == 1:
+            return self.linear(name, x)
+        out = self.ops.matmul(x, self.weights[f"{name}.weight"])
+        out = self.reduce_scatter(out) if self.job.sequence_parallel else self.all_reduce(out)
+        out = self.with_lora(name, out, x, "row")
+        bias = self.weight(f"{name}.bias")
+        return out if bias is None else self.ops.add(out, bias)
+
+    # ---- collectives of tensor parallelism (paddle/distributed/fleet/layers/mpu, utils/sequence_parallel_utils.py)
+
+    def identity(self, x: Tensor) -> Tensor:
+        """A copy, whose gradient is summed in place."""
+        return self.ops.record(self.ops.new(x.shape, x.item), [x], alias=0)
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """In place; the gradient is copied."""
+        return self.ops.record(Tensor(x.shape, x.item, x.storage), [x])
+
+    def gather(self, x: Tensor, summed: bool = True) -> Tensor:
+        """All positions. summed: the gradients of the ranks are, else each takes its part."""
+        out = self.ops.new((x.shape[0] * self.tensor_parallel, *x.shape[1:]), x.item)
+        # Reduce-scatter on a CPU sums a copy (launch/rehearsal/process_group.py).
+        return self.ops.record(out, [x], temporary=out.nbytes if summed and not self.job.on_gpu else 0)
+
+    def reduce_scatter(self, x: Tensor) -> Tensor:
+        copy = None if self.job.on_gpu else self.ops.new(x.shape, x.item)
+        out = self.ops.new((x.shape[0] // self.tensor_parallel, *x.shape[1:]), x.item)
+        del copy
+        return self.ops.record(out, [x])
+
+    def scatter(self, x: Tensor) -> Tensor:
+        """This rank's positions, as a view; the gradient is gathered."""
+        shape = (x.shape[0] // self.tensor_parallel, *x.shape[1:])
+        return self.ops.record(Tensor(shape, x.item, x.storage), [x])
+
+    # ---- embedding and head
+
+    def word_embedding(self, name: str) -> Tensor:
+        """[batch, length, hidden], or under sequence parallelism this rank's rows of [batch length, hidden]."""
+        table = self.weights[f"{name}.weight"]
+        x = self.ops.embedding(Tensor((self.batch, self.length), 8, None), table)
+        if self.tensor_parallel > 1 and table.shape[0] < self.job.config["vocab_size"]:
+            x = self.all_reduce(x)
+        if self.job.sequence_parallel:
+            x = self.scatter(self.ops.reshape(x, (self.batch * self.length, self.hidden)))
+        return x
+
+    def head(self, x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
+        """This rank's part of the logits."""
+        with self.memory.of("logits and loss"):
+            if self.job.sequence_parallel:
+                x = self.ops.reshape(self.gather(x, summed=False), (self.batch, self.length, self.hidden))
+            if self.tensor_parallel > 1:
+                x = self.identity(x)
+            return self.ops.matmul(x, weight, transpose_y=transposed)
+
+    def rms_norm(self, name: str, x: Tensor) -> Tensor:
+        ops, weight = self.ops, self.weights[f"{name}.weight"]
+        with self.memory.of("norms"):
+            if self.job.fused_rms_norm:
+                return ops.rms_norm(x, weight)
+            variance = ops.mean(ops.power(ops.cast(x, FLOAT32)))
+            x = ops.multiply(ops.rsqrt(ops.scale(variance)), x)
+            del variance
+            x = ops.cast(x, weight.item)
+            return ops.multiply(x, weight)
+
+    def residual(self, x: Tensor, y: Tensor) -> Tensor:
+        with self.memory.of("residuals"):
+            return self.ops.add(x, y)
+
+    def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        with self.memory.of("norms"):
+            return self.ops.layer_norm(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])

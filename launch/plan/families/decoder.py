@@ -1,0 +1,96 @@
+"""LLaMA, Baichuan-13B (ALiBi) and Qwen2: paddlenlp/transformers/llama and qwen2, modeling.py."""
+
+from launch.models.parameters import attention_heads, key_value_heads
+from launch.plan.families.blocks import FLOAT32, Model
+from launch.plan.tape.autograd import Tensor
+
+
+class Decoder(Model):
+    def __init__(self, job, memory, weights):
+        super().__init__(job, memory, weights)
+        config = job.config
+        self.name = config["model_type"]
+        self.heads = attention_heads(config) // self.tensor_parallel
+        whole = key_value_heads(config)
+        self.key_value_heads = whole if whole % self.tensor_parallel else whole // self.tensor_parallel
+        self.head_size = self.hidden // attention_heads(config)
+
+    def prepare(self) -> Tensor | None:
+        if self.job.flash_attention:
+            return None
+        with self.memory.of("attention"):
+            return self.ops.new((self.batch, 1, self.length, self.length), self.item)
+
+    def tables(self, layers: int) -> dict[str, int]:
+        """Cosines and sines of each layer, in float32."""
+        positions = max(self.job.config.get("max_position_embeddings", 0), self.length)
+        return {"attention": layers * (2 * positions + 2) * self.head_size * FLOAT32}
+
+    def embed(self) -> Tensor:
+        with self.memory.of("embedding"):
+            return self.word_embedding(f"{self.name}.embed_tokens")
+
+    def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        name = f"{self.name}.layers.{index}"
+        residual = x
+        x = self.rms_norm(f"{name}.input_layernorm", x)
+        with self.memory.of("attention"):
+            x = self.attention_block(f"{name}.self_attn", x, mask)
+        x = self.residual(residual, x)
+        residual = x
+        x = self.rms_norm(f"{name}.post_attention_layernorm", x)
+        with self.memory.of("MLP"):
+            x = self.mlp(f"{name}.mlp", x)
+        return self.residual(residual, x)
+
+    def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        ops = self.ops
+        query, key, value = (self.column(f"{name}.{one}_proj", x) for one in "qkv")
+        query = ops.reshape(query, (self.batch, self.length, self.heads, self.head_size))
+        key = ops.reshape(key, (self.batch, self.length, self.key_value_heads, self.head_size))
+        value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))
+        query, key = self.rotate(query, key)
+        if self.key_value_heads != self.heads and not self.job.flash_attention:
+            key, value = (ops.tile(one, query.shape) for one in (key, value))
+        out = self.core_block(query, key, value, mask)
+        return self.row(f"{name}.o_proj", out)
+
+    def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        cosine, sine = (self.ops.new((self.batch, self.length, 1, self.head_size), self.item) for _ in range(2))
+        return tuple(self._rotate(one, cosine, sine) for one in (query, key))
+
+    def _rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        ops = self.ops
+        left = ops.multiply(x, cosine)
+        half = (*x.shape[:-1], x.shape[-1] // 2)
+        first, second = ops.slice(x, half), ops.slice(x, half)
+        rotated = ops.concat([ops.scale(second), first])
+        del first, second
+        return ops.add(left, ops.multiply(rotated, sine))
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        ops = self.ops
+        if self.job.flash_attention:
+            return self.merge_heads(ops.flash_attention(query, key, value))
+        query, key, value = (ops.transpose(one, (0, 2, 1, 3)) for one in (query, key, value))
+        weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
+        weights = ops.add(weights, mask)
+        weights = ops.cast(ops.softmax(ops.scale(ops.cast(weights, FLOAT32))), self.item)
+        out = ops.matmul(weights, value)
+        return self.merge_heads(ops.transpose(out, (0, 2, 1, 3)))
+
+    def merge_heads(self, out: Tensor) -> Tensor:
+        rows = (self.batch * self.length,) if self.job.sequence_parallel else (self.batch, self.length)
+        return self.ops.reshape(out, (*rows, self.heads * self.head_size))
+
+    def mlp(self, name: str, x: Tensor) -> Tensor:
+        x = self.ops.swiglu(self.column(f"{name}.gate_proj", x), self.column(f"{name}.up_proj", x))
+        return self.row(f"{name}.down_proj", x)
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self.rms_norm(f"{self.name}.norm", x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        tied = self.job.config.get("tie_word_embeddings")
+        name = f"{self.name}.embed_tokens.weight" if tied else "lm_head.weight"
+        return self.head(x, self.weights[name], bool(tied))

@@ -1,0 +1,121 @@
+"""One rank's training step, replayed: what it keeps between steps, and the peak of each phase of a step."""
+
+from dataclasses import dataclass
+
+from launch.plan.families import model_of
+from launch.plan.families.blocks import FLOAT32, Model
+from launch.plan.job import Job
+from launch.plan.memory.division import Held, adapter, held, stage_layers
+from launch.plan.memory.gradients import gradients_of
+from launch.plan.memory.states import States, states_of
+from launch.plan.tape.autograd import Leaf, Tensor, backward
+from launch.plan.tape.memory import Memory, Storage
+
+FORWARD, BACKWARD, OPTIMIZER, EVALUATION = "forward", "backward", "optimizer step", "evaluation"
+# cudaMalloc's and Paddle's smallest unit (FLAGS of paddle/phi/core/memory/allocation: kMinChunkSize), bytes.
+GRANULE = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a rank: its pipeline stage, and its number in its sharding group."""
+
+    stage: int = 0
+    shard: int = 0
+
+
+def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
+    """Bytes by part at the peak of each phase of a step in the middle of training."""
+    memory = Memory(GRANULE if job.on_gpu else 1)
+    step = Step(job, place, memory)
+    step.run()
+    memory.end()
+    return memory.peaks
+
+
+class Step:
+    def __init__(self, job: Job, place: Place, memory: Memory):
+        self.job, self.place, self.memory = job, place, memory
+        self.tensors = held(job, place.stage) + adapter(job, place.stage)
+        self.states: States = states_of(job, self.tensors, place.shard)
+        self.kept = [Storage(memory, size, part) for part, size in self.states.parts.items()]
+        self.gradients = gradients_of(job.layout.sharding, memory, self.states, place.shard, job.item)
+        self.weights = {one.name: self._weight(one) for one in self.tensors}
+        self.model: Model = model_of(job, memory, self.weights)
+        self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
+
+    @property
+    def layers(self) -> range:
+        return stage_layers(self.job)[self.place.stage]
+
+    @property
+    def is_first(self) -> bool:
+        return self.place.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.place.stage == self.job.layout.pipeline_parallel_degree - 1
+
+    def _weight(self, one: Held) -> Tensor:
+        """A weight as operators see it: its bytes are among the states."""
+        leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
+        if leaf:
+            self.gradients.watch(leaf)
+        return Tensor(one.shape, self.job.item, None, leaf)
+
+    def run(self) -> None:
+        stages = self.job.layout.pipeline_parallel_degree
+        in_flight = min(stages - self.place.stage, self.job.accumulation)
+        inputs = [Storage(self.memory, 2 * self.job.micro_batch * self.job.sequence_length * 8, "embedding")]
+        self.memory.begin(FORWARD)
+        waiting = [self.forward() for _ in range(in_flight)]
+        self.memory.begin(BACKWARD)
+        self.backward(*waiting.pop(0))
+        if self.job.accumulation > in_flight:
+            self.memory.begin(FORWARD)
+            waiting.append(self.forward())
+            self.memory.begin(BACKWARD)
+            self.backward(*waiting.pop(0))
+        del waiting
+        self.memory.begin(OPTIMIZER)
+
+    def forward(self) -> tuple[Tensor, Storage | None]:
+        """A micro batch: what backward begins with, and what came from the stage before."""
+        model = self.model
+        self.gradients.begin()
+        mask = model.prepare()
+        received = None
+        if self.is_first:
+            x = model.embed()
+        else:
+            with self.memory.of("communication"):
+                received = x = self._received()
+        for index in self.layers:
+            x = model.layer_block(index, x, mask)
+        if not self.is_last:
+            return x, received
+        x = model.norm(x)
+        del mask
+        return self.loss(model.logits(x)), received
+
+    def _received(self) -> Tensor:
+        x = self.model.ops.new(self.model.shape, self.model.item)
+        x.node = Leaf(self.memory, "received", x.shape, x.elements)
+        return x
+
+    def backward(self, output: Tensor, received: Tensor | None) -> None:
+        gradient = None
+        if not self.is_last:
+            gradient = Storage(self.memory, output.nbytes, "communication")
+        backward(output, gradient)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """The mean over tokens; of parallel logits a sum over ranks."""
+        ops = self.model.ops
+        with self.memory.of("logits and loss"):
+            labels = Tensor((*logits.shape[:-1], 1), 8, None)
+            if logits.shape[-1] < self.job.config["vocab_size"]:
+                losses = ops.parallel_cross_entropy(ops.cast(logits, FLOAT32), labels, self.job.on_gpu)
+            else:
+                losses = ops.cross_entropy(ops.cast(logits, FLOAT32), labels)
+            return ops.record(ops.new((1,), FLOAT32), [losses])

@@ -1,0 +1,230 @@
+"""What Paddle's operators allocate and save, measured operator by operator with its allocation statistics.
+
+Each takes and gives Tensors (launch/plan/tape/autograd.py). A trained weight is a Tensor without storage whose node is a
+Leaf; a frozen one has no node. Nothing is saved where no input wants a gradient.
+"""
+
+from math import prod
+
+from launch.plan.tape.autograd import Node, Tensor
+from launch.plan.tape.memory import Memory, Storage
+
+
+class Operators:
+    def __init__(self, memory: Memory):
+        self.memory = memory
+
+    # ---- making tensors
+
+    def new(self, shape, item: int) -> Tensor:
+        return Tensor(shape, item, Storage(self.memory, prod(shape) * item))
+
+    def record(self, out: Tensor, inputs, saved=(), alias=None, temporary: int = 0) -> Tensor:
+        """Give an output its node. alias: the input, by its place, that shares its gradient."""
+        wanted = [index for index, one in enumerate(inputs) if one.node is not None]
+        if wanted and self.memory.recording:
+            copies = sum(one.nbytes for one in saved if one.strided)
+            out.node = Node(
+                self.memory,
+                [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in wanted],
+                [one.storage for one in saved if one.storage],
+                wanted.index(alias) if alias in wanted else None,
+                temporary + copies,
+            )
+        return out
+
+    def _read(self, *inputs: Tensor) -> list[Storage]:
+        """Copies, for as long as the kernel runs, of what does not lie in order."""
+        return [Storage(self.memory, one.nbytes) for one in inputs if one.strided]
+
+    def _elementwise(self, x: Tensor, shape=None, item=None, saved=(), alias=None, temporary=0) -> Tensor:
+        copies = self._read(x)
+        out = self.new(shape or x.shape, item or x.item)
+        del copies
+        return self.record(out, [x], saved, alias, temporary)
+
+    # ---- products
+
+    def matmul(self, x: Tensor, y: Tensor, transpose_y: bool = False) -> Tensor:
+        copies = self._read(x, y)
+        out = self.new((*x.shape[:-1], y.shape[-2] if transpose_y else y.shape[-1]), x.item)
+        del copies
+        return self.record(out, [x, y], [x, y])
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """On a CPU the product is a tensor of its own beside the sum with the bias."""
+        product = self.matmul(x, weight)
+        return product if bias is None else self.add(product, bias)
+
+    # ---- arithmetic
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        larger, index = (x, 0) if x.elements >= y.elements else (y, 1)
+        copies = self._read(x, y)
+        out = self.new(larger.shape, max(x.item, y.item))
+        del copies
+        return self.record(out, [x, y], alias=index)
+
+    def add_in_place(self, x: Tensor, y: Tensor) -> Tensor:
+        """x += y"""
+        out = Tensor(x.shape, x.item, x.storage, slot=x.slot)
+        return self.record(out, [x, y], alias=0)
+
+    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        copies = self._read(x, y)
+        larger, smaller = (x, y) if x.elements >= y.elements else (y, x)
+        out = self.new(larger.shape, max(x.item, y.item))
+        del copies
+        by_column = smaller.elements < larger.elements and smaller.shape[-1] == 1
+        # The gradient of a column is summed from one of full size.
+        temporary = out.nbytes if by_column and smaller.node is not None else 0
+        return self.record(out, [x, y], [x, y], temporary=temporary)
+
+    def scale(self, x: Tensor) -> Tensor:
+        """Times or plus a number."""
+        return self._elementwise(x)
+
+    def cast(self, x: Tensor, item: int) -> Tensor:
+        return x if x.item == item else self._elementwise(x, item=item)
+
+    def power(self, x: Tensor) -> Tensor:
+        return self._elementwise(x, saved=[x], alias=0)
+
+    def mean(self, x: Tensor) -> Tensor:
+        return self._elementwise(x, shape=(*x.shape[:-1], 1))
+
+    def rsqrt(self, x: Tensor) -> Tensor:
+        out = self._elementwise(x, alias=0)
+        return self._save_output(out)
+
+    def tanh(self, x: Tensor) -> Tensor:
+        return self._save_output(self._elementwise(x, alias=0))
+
+    def relu(self, x: Tensor) -> Tensor:
+        return self._save_output(self._elementwise(x, alias=0))
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return self._elementwise(x, saved=[x])
+
+    def silu(self, x: Tensor) -> Tensor:
+        return self._save_output(self._elementwise(x, saved=[x], alias=0))
+
+    def swiglu(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """silu(x) y, or of the halves of x."""
+        if y is None:
+            return self._elementwise(x, shape=(*x.shape[:-1], x.shape[-1] // 2), saved=[x])
+        out = self.new(x.shape, x.item)
+        return self.record(out, [x, y], [x, y])
+
+    def softmax(self, x: Tensor) -> Tensor:
+        return self._save_output(self._elementwise(x))
+
+    def dropout(self, x: Tensor, probability: float) -> Tensor:
+        """Keeps a mask of one byte a number."""
+        if not probability:
+            return x
+        out = self._elementwise(x)
+        mask = Storage(self.memory, x.elements)
+        if out.node:
+            out.node.saved.append(mask)
+        return out
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        out = self.new(x.shape, x.item)
+        return self.record(out, [x, y], [condition])
+
+    def _save_output(self, out: Tensor) -> Tensor:
+        if out.node:
+            out.node.saved.append(out.storage)
+        return out
+
+    # ---- shapes
+
+    def reshape(self, x: Tensor, shape) -> Tensor:
+        """A view; of a view out of order, a copy."""
+        if x.strided:
+            return self.record(self.new(shape, x.item), [x], alias=0)
+        out = Tensor(shape, x.item, x.storage)
+        return self.record(out, [x], alias=0)
+
+    def transpose(self, x: Tensor, order) -> Tensor:
+        """A view whose numbers do not lie in order. Its gradient is such a view, too: the node before copies it."""
+        out = Tensor([x.shape[axis] for axis in order], x.item, x.storage, strided=True)
+        if x.node is not None:
+            x.node.takes_strided(x)
+        return self.record(out, [x], alias=0)
+
+    def slice(self, x: Tensor, shape) -> Tensor:
+        """A part, as a view; its gradient is as large as x."""
+        return self.record(Tensor(shape, x.item, x.storage, strided=True), [x])
+
+    def split(self, x: Tensor, parts: int) -> list[Tensor]:
+        """Equal parts of the last axis, copies."""
+        copies = self._read(x)
+        outs = [self.new((*x.shape[:-1], x.shape[-1] // parts), x.item) for _ in range(parts)]
+        del copies
+        self.record(outs[0], [x])
+        for slot, out in enumerate(outs):
+            out.node, out.slot = outs[0].node, slot
+        return outs
+
+    def concat(self, xs: list[Tensor], axis: int = -1) -> Tensor:
+        shape = list(xs[0].shape)
+        shape[axis] = sum(x.shape[axis] for x in xs)
+        copies = self._read(*xs)
+        out = self.new(shape, xs[0].item)
+        del copies
+        return self.record(out, xs)
+
+    def tile(self, x: Tensor, shape) -> Tensor:
+        return self._elementwise(x, shape=shape)
+
+    # ---- layers
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Keeps mean and variance of each row; backward needs two tensors of the size of x."""
+        out = self.new(x.shape, x.item)
+        rows = x.elements // x.shape[-1]
+        statistics = [self.new((rows,), 4), self.new((rows,), 4)]
+        return self.record(out, [x, weight, bias], [x, *statistics], temporary=2 * x.nbytes)
+
+    def embedding(self, ids: Tensor, table: Tensor) -> Tensor:
+        out = self.new((*ids.shape, table.shape[-1]), table.item)
+        return self.record(out, [table], [ids])
+
+    def flash_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[batch, length, heads, head size] each; keeps the inputs, the output and the log of each row's sum.
+
+        Backward has a float32 gradient of the queries (flash_attn_grad's dq_accum) beside the results.
+        """
+        out = self.new(query.shape, query.item)
+        batch, length, heads, _ = query.shape
+        rows = self.new((batch, heads, length), 4)
+        return self.record(out, [query, key, value], [query, key, value, out, rows], temporary=4 * query.elements)
+
+    def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The fused one: keeps its input and a float32 for each row."""
+        out = self.new(x.shape, x.item)
+        rows = self.new((x.elements // x.shape[-1],), 4)
+        return self.record(out, [x, weight], [x, rows])
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Of each row; keeps the softmax, in whose place the gradient is written."""
+        softmax = self.new(logits.shape, logits.item)
+        out = self.new((*logits.shape[:-1], 1), logits.item)
+        self.record(out, [logits], [softmax, labels])
+        if out.node:
+            out.node.reused = softmax.storage
+        return out
+
+    def parallel_cross_entropy(self, logits: Tensor, labels: Tensor, fused: bool) -> Tensor:
+        """Of this rank's part of the vocabulary. fused: the GPU's operator; else launch/rehearsal's, of several, whose
+        backward also gets a gradient of zeros for the softmax."""
+        if fused:
+            return self.cross_entropy(logits, labels)
+        shifted = self.new(logits.shape, logits.item)
+        exponentials = self.new(logits.shape, logits.item)
+        softmax = self.new(logits.shape, logits.item)
+        del shifted, exponentials
+        out = self.new((*logits.shape[:-1], 1), logits.item)
+        return self.record(out, [logits], [softmax, labels], temporary=3 * logits.nbytes)
