@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import paddle
-from paddle.distributed import fleet
 from paddlenlp.peft import LoRAModel
 from paddlenlp.utils.env import SAFE_PEFT_WEIGHTS_INDEX_NAME
 from safetensors.numpy import load_file, save
 
 from data_tools.formats.atomic import written_aside
 from launch.adapters.prefix import PrefixModel
+from launch.checkpoint.dtypes import convert
+from launch.checkpoint.state.tensors import held_tensors
+from launch.checkpoint.state.whole import parts_of_ranks, whole_values
 
 
 def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, training_args) -> None:
@@ -26,7 +28,7 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     stages = max(training_args.pipeline_parallel_degree, 1)
-    tensors = whole_tensors(adapter)
+    tensors = whole_tensors(adapter, training_args)
     file = directory / f"peft_model-{training_args.pipeline_parallel_rank + 1:05d}-of-{stages:05d}.safetensors"
     if training_args.tensor_parallel_rank == training_args.dataset_rank == 0:
         with written_aside(file) as aside:
@@ -43,21 +45,11 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
         config.save_pretrained(str(directory))
 
 
-def whole_tensors(adapter: LoRAModel | PrefixModel) -> dict[str, np.ndarray]:
-    """The trained tensors of this rank's stage, those that tensor parallelism divides put together."""
-    if isinstance(adapter, PrefixModel):
-        trained = adapter.prefix_encoder.state_dict()
-    else:
-        trained = adapter.get_trainable_state_dict()
-    tensors = {}
-    for name, parameter in trained.items():
-        if adapter.model.config.tensor_parallel_degree > 1 and parameter.is_distributed:
-            parts = []
-            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-            paddle.distributed.all_gather(parts, parameter.detach(), group=group)
-            parameter = paddle.concat(parts, axis=parameter.split_axis)
-        tensors[name] = parameter.astype("float32").numpy()
-    return tensors
+def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
+    """The trained tensors of this rank's stage, float32; what tensor parallelism or stage 3 divides is put together."""
+    held = held_tensors(adapter, None, training_args)
+    parts = parts_of_ranks(held)
+    return {one.key: convert(whole_values(one, parts), one.dtype, "float32") for one in held}
 
 
 def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:

@@ -69,7 +69,7 @@ def held_tensors(model, optimizer, training_args) -> list[Held]:
     held = []
     updated = _Updated(optimizer) if optimizer is not None else None
     for name, parameter in named_parameters(model).items():
-        part = _part(model, name, parameter, training_args)
+        part = _part(model, name, parameter)
         storage, part = _storage(parameter, part, training_args)
         held.append(Held(MODEL, name, part, storage))
         if updated and not parameter.stop_gradient:
@@ -80,6 +80,8 @@ def held_tensors(model, optimizer, training_args) -> list[Held]:
 
 def named_parameters(model) -> dict[str, paddle.Tensor]:
     """Each tensor that a checkpoint holds, once, by its first name: a tied head has two."""
+    if isinstance(model, PrefixModelForCausalLM):
+        return model.prefix_encoder.state_dict()
     tensors = {}
     for name, tensor in (model.model if isinstance(model, LoRAModel) else model).state_dict().items():
         if trains_all(model) or not tensor.stop_gradient:
@@ -99,9 +101,10 @@ def innermost(optimizer):
 # ---- parts
 
 
-def _part(model, name: str, parameter, training_args) -> Part:
+def _part(model, name: str, parameter) -> Part:
     """What tensor parallelism leaves of a tensor here."""
-    shape, degree = list(parameter.shape), training_args.tensor_parallel_degree
+    config = (model if trains_all(model) else model.model).config
+    shape, degree = list(parameter.shape), config.tensor_parallel_degree
     if degree <= 1 or not getattr(parameter, "is_distributed", False):
         return Part(tuple(shape))
     axis = parameter.split_axis
@@ -109,7 +112,7 @@ def _part(model, name: str, parameter, training_args) -> Part:
     positions = np.arange(whole[axis])
     split = _split_action(model, name)
     if split is None:
-        mine = np.split(positions, degree)[training_args.tensor_parallel_rank]
+        mine = np.split(positions, degree)[config.tensor_parallel_rank]
     else:  # the family's own function on positions instead of values: fused projections are cut in several places
         line = [1] * len(shape)
         line[axis] = -1

@@ -1,0 +1,55 @@
+"""Whole tensors from what the ranks hold of them, one tensor at a time: no rank needs room for a whole model."""
+
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+
+from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.tensors import Held
+
+Parts = list[dict[str, Part]]  # what each rank holds, by key
+
+
+def parts_of_ranks(held: list[Held]) -> Parts:
+    """Called by all ranks together."""
+    mine = {one.key: one.part for one in held}
+    if paddle.distributed.get_world_size() == 1:
+        return [mine]
+    parts: Parts = []
+    paddle.distributed.all_gather_object(parts, mine)
+    return parts
+
+
+def whole_values(held: Held, parts: Parts) -> np.ndarray:
+    """A whole tensor from what the ranks of this one's groups have of it; bfloat16 as uint16.
+
+    Called by all ranks of the groups together.
+    """
+    part = held.part
+    if part.is_whole:
+        return held.values()
+    hcg = fleet.get_hybrid_communicate_group()
+    if part.flat is None:
+        values = held.values()
+    else:
+        slices = gathered(held.tensor, hcg.get_sharding_parallel_group())
+        size = int(np.prod(part.undivided_shape, dtype=np.int64))
+        values = np.concatenate(slices)[:size].reshape(part.undivided_shape)
+    if part.axis is None:
+        return values
+    group = hcg.get_model_parallel_group()
+    whole = np.empty(part.shape, values.dtype)
+    along = np.moveaxis(whole, part.axis, 0)
+    for number, piece in zip(group.ranks, gathered(held.tensor, group), strict=True):
+        piece, start = np.moveaxis(piece, part.axis, 0), 0
+        for first, last in parts[number][held.key].ranges:
+            along[first:last] = piece[start : start + last - first]
+            start += last - first
+    return whole
+
+
+def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
+    """The tensor of each rank of a group."""
+    tensors: list[paddle.Tensor] = []
+    paddle.distributed.all_gather(tensors, tensor.detach(), group=group)
+    return [one.numpy() for one in tensors]
