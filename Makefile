@@ -29,7 +29,7 @@ doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
 
-fit: setup ## MODEL=... GPUS=2 GPU_MEMORY_GB=24 METHOD=lora: fastest layouts
+fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))

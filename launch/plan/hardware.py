@@ -135,7 +135,7 @@ CARDS = {
             half_flops=165.2e12,
             full_flops=82.6e12,
             pcie=(4, 16),
-            sources=_sources("23.64 GiB", ADA, nvlink="none: an RTX 4090 and a T4 have PCIe only", pcie="NVIDIA GeForce RTX 4090 specifications"),
+            sources=_sources("23.64 GiB", ADA, nvlink="none: PCIe only", pcie="NVIDIA GeForce RTX 4090 specifications"),
         ),
         Card(
             name="3090",
@@ -157,7 +157,7 @@ CARDS = {
             half_flops=65e12,
             full_flops=8.1e12,
             pcie=(3, 16),
-            sources=_sources("14.75 GiB", TURING, nvlink="none: an RTX 4090 and a T4 have PCIe only"),
+            sources=_sources("14.75 GiB", TURING, nvlink="none: PCIe only"),
         ),
         Card(
             name="H100",

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from launch.models.arithmetic import ModelShape
+from launch.models.parameters import layers as layers_of
 from launch.plan.hardware import CPU, Card
 from launch.plan.job import Job
 from launch.plan.time.pace import HOST_LAYER, HOST_UPDATE, Pace
 from launch.plan.time.traffic import Traffic
-from launch.plan.time.work import Work, layers_of
+from launch.plan.time.work import Work
 
 DAY = 86400
 
@@ -63,9 +64,9 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     pace = Pace(card, job.compute, job.item)
     work, traffic = Work(job, pace), Traffic(job, pace)
     stages = job.layout.pipeline_parallel_degree
-    each = layers_of(job) / stages
+    each = layers_of(job.config) / stages
     # The slowest stage of a pipeline has a layer more than others, or else the head.
-    candidates = [(floor(each), True), (ceil(each), False)] if stages > 1 else [(layers_of(job), True)]
+    candidates = [(floor(each), True), (ceil(each), False)] if stages > 1 else [(layers_of(job.config), True)]
     micro_batches = [_micro_batch(work, traffic, layers, head) for layers, head in candidates]
     micro_batch = max(micro_batches, key=lambda parts: sum(parts.values()))
     step = {part: job.accumulation * seconds for part, seconds in micro_batch.items()}

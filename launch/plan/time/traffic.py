@@ -5,9 +5,10 @@ rows agree better without it (docs/plan.md).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from launch.models.arithmetic import ModelShape, lora_parameters
-from launch.models.parameters import LINEAR, parameters
+from launch.models.arithmetic import lora_parameters
+from launch.models.parameters import LINEAR, layers, parameters
 from launch.plan.job import Job, Lora
 from launch.plan.time.pace import HOST_MEMORY, Pace
 
@@ -25,14 +26,14 @@ class Traffic:
     job: Job
     pace: Pace
 
-    @property
+    @cached_property
     def parameters(self) -> float:
         """Of the model, on this rank, before sharding."""
         layout = self.job.layout
-        whole = ModelShape.from_config(self.job.config).parameters
+        whole = sum(one.size for one in parameters(self.job.config))
         return whole / (layout.tensor_parallel_degree * layout.pipeline_parallel_degree)
 
-    @property
+    @cached_property
     def trained(self) -> float:
         """Those that have gradients, on this rank, before sharding."""
         job, layout = self.job, self.job.layout
@@ -41,7 +42,7 @@ class Traffic:
         parts = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
         if isinstance(job.adapter, Lora):
             return lora_parameters(job.config, job.adapter.targets, job.adapter.rank) / parts
-        return 2 * job.adapter.tokens * job.config["hidden_size"] * _layers(job) / parts
+        return 2 * job.adapter.tokens * job.config["hidden_size"] * layers(job.config) / parts
 
     @property
     def updated(self) -> float:
@@ -133,6 +134,3 @@ class Traffic:
     def _matrices(self) -> int:
         return sum(one.kind == LINEAR for one in parameters(self.job.config))
 
-
-def _layers(job: Job) -> int:
-    return ModelShape.from_config(job.config).num_hidden_layers

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.models.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, layers, parameters
+from launch.models.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, parameters
 from launch.plan.job import Job, Lora
 from launch.plan.time.pace import Pace
 
 # Linear layers whose inputs tensor parallel divides; of all others it divides the outputs.
 ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
 ROTARY = ("llama", "qwen2", "chatglm", "chatglm_v2")
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 
 # How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
 # RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions
@@ -65,7 +67,8 @@ class Work:
     @cached_property
     def layer(self) -> list[Parameter]:
         """The tensors of one transformer layer: all layers are alike."""
-        return [one for one in parameters(self.job.config) if ".0." in one.name]
+        one_layer = self.job.config | {name: 1 for name in LAYERS if name in self.job.config}
+        return [one for one in parameters(one_layer) if ".0." in one.name]
 
     @cached_property
     def forward(self) -> LayerTime:
@@ -77,7 +80,7 @@ class Work:
             elementwise=self.pace.stream(self._elementwise_bytes(linear)),
         )
 
-    @property
+    @cached_property
     def backward(self) -> LayerTime:
         products = BACKWARD if self.job.trains_all else BACKWARD_FROZEN
         return LayerTime(
@@ -143,10 +146,6 @@ class Work:
         copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0
         whole /= self.tensor if job.sequence_parallel else 1
         return self.tokens * job.item * (whole + copies + divided / self.tensor)
-
-
-def layers_of(job: Job) -> int:
-    return layers(job.config)
 
 
 def _module(parameter: Parameter) -> str:

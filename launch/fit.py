@@ -1,0 +1,175 @@
+"""Find the fastest ways to train a model on given cards, by plan alone: nothing is run, no Paddle, no card is needed.
+
+    make fit MODEL=facebook/llama-13b GPUS=2 GPU_MEMORY_GB=24 METHOD=lora
+    python launch/fit.py --model facebook/llama-13b --gpus 2 --gpu_memory_gb 24 --method lora
+
+All layouts that preflight allows are planned, with as many samples a step as the recipe of the method has; the fastest
+three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS mean what they mean to a recipe.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch import preflight
+from launch.devices.cards import list_cards
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
+from launch.plan.hardware import CARDS, GIB, Card, card_named, card_of_memory
+from launch.preflight.situation import Situation
+from launch.processes.command import LaunchCommand
+from launch.processes.flags import Flags, parse_flags
+
+ROOT = Path(__file__).resolve().parent.parent
+RECIPES = ROOT / "recipes" / "llama-7b"
+# method -> the recipe whose flags are taken, and what else it means
+METHODS: dict[str, tuple[Path, Flags]] = {
+    "pretrain": (RECIPES / "pretrain.sh", {}),
+    "full": (RECIPES / "finetune.sh", {}),
+    "lora": (RECIPES / "lora.sh", {}),
+    "prefix": (RECIPES / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
+}
+# Of the user's variables those that describe the cards, which the recipe must not see.
+OURS = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "NNODES", "RANK", "MASTER", "CUDA_VISIBLE_DEVICES", "ACTION")
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    card = _card(args)
+    load_config(args.model)  # an unknown model is told before anything else
+    script, flags, recipe_gpus = recipe_flags(args.method, args.model)
+    batch = _global_batch(flags, recipe_gpus)
+    candidates = fastest_layouts(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
+    print(f"# {_title(args, card, batch)}")
+    if not candidates:
+        raise UserError(_nothing_fits(script, flags, args, card, batch))
+    for number, candidate in enumerate(candidates, start=1):
+        print(f"\n# {number}. {describe(candidate)}")
+        print(command(script, candidate).text())
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--model", default="facebook/llama-7b", help="a name, a model directory or a config.json")
+    parser.add_argument("--gpus", type=_count, default=1, help="how many cards, all in one machine")
+    parser.add_argument("--gpu_memory_gb", type=_count, help="memory of each; default: that of this machine's cards")
+    parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
+    parser.add_argument("--method", choices=METHODS, default="full", help="what is trained")
+    return parser.parse_args(argv)
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) == 0:
+        raise argparse.ArgumentTypeError(f"found {word!r}, expected a whole number above 0")
+    return int(word)
+
+
+def _card(args: argparse.Namespace) -> Card:
+    """The kind that --card names, or --gpu_memory_gb means, or that is here."""
+    if args.card:
+        card = card_named(args.card)
+        if args.gpu_memory_gb and args.gpu_memory_gb != card.named_gb:
+            raise UserError(f"CARD={args.card} has {card.named_gb} GB, not {args.gpu_memory_gb}: leave one out.")
+        return card
+    if args.gpu_memory_gb:
+        return card_of_memory(args.gpu_memory_gb)
+    here = list_cards()
+    if not here:
+        raise UserError("GPU_MEMORY_GB: not given, and there are no cards here to look at. Say GPU_MEMORY_GB=24, say.")
+    return card_named(here[0].name)
+
+
+def recipe_flags(method: str, model: str) -> tuple[str, Flags, int]:
+    """Script, flags and number of cards of the method's recipe for a model, the user's DATA, OUTPUT, ARGS applied.
+
+    Another model than the recipe's has a tokenizer and an output directory of its own.
+    """
+    recipe, others = METHODS[method]
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment |= {"ACTION": "print", "MODEL": model, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(done.stderr.strip().removeprefix("error: "))
+    words = shlex.split(done.stdout.replace("\\\n", " "))
+    script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+    flags = parse_flags(words[script + 1 :]) | others | {"tokenizer_name_or_path": [model]}
+    if not os.environ.get("OUTPUT"):
+        flags |= {"output_dir": [f"./checkpoints/{Path(model).stem}-{method}"]}
+    return words[script], flags, len(words[words.index("--gpus") + 1].split(","))
+
+
+def _global_batch(flags: Flags, gpus: int) -> int:
+    """Samples of a step of the recipe."""
+    sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    micro_batch, accumulation = (int(flags[name][0]) for name in sizes)
+    return Layout.from_flags(flags, gpus).data_ranks * micro_batch * accumulation
+
+
+def _legal(script: str, gpus: int):
+    def legal(flags: Flags) -> bool:
+        return all(finding.ok for finding in preflight.run_on_flags(Situation(script, flags, processes=gpus)))
+
+    return legal
+
+
+def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
+    taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
+    rough = "" if card.calibrated else "; this kind is not calibrated: times are an order of magnitude"
+    return f"{args.model}, {args.method}, {args.gpus} x {card.named_gb} GB{taken}, {batch} samples a step{rough}"
+
+
+def describe(candidate: Candidate) -> str:
+    """2 processes: sharding stage2 2; micro batch 4 x accumulation 2, recompute full: 20.1 GiB, 2,345 tokens/s"""
+    job = candidate.job
+    batch = f"micro batch {job.micro_batch} x accumulation {job.accumulation}"
+    others = [
+        f"recompute {job.recompute}" if job.recompute else "",
+        "sequence parallel" if job.sequence_parallel else "",
+        "optimizer in host memory" if job.offload.optimizer else "",
+    ]
+    how = ", ".join([batch, *filter(None, others)])
+    card = candidate.time.card
+    memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
+    return f"{job.layout}; {how}: {memory}, {candidate.time.tokens_per_second:,.0f} tokens/s"
+
+
+def command(script: str, candidate: Candidate) -> LaunchCommand:
+    gpus = candidate.job.layout.processes
+    devices = os.environ.get("DEVICES") or ",".join(str(number) for number in range(gpus))
+    output = (candidate.flags.get("output_dir") or ["."])[0]
+    return LaunchCommand(
+        script=ROOT / "launch" / Path(script).name,
+        flags=candidate.flags,
+        log_dir=os.path.join(output, "log"),
+        devices=tuple(devices.split(",")),
+        processes=gpus,
+    )
+
+
+def _nothing_fits(script: str, flags: Flags, args: argparse.Namespace, card: Card, batch: int) -> str:
+    smallest = smallest_layout(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
+    if smallest is None:
+        findings = preflight.run_on_flags(Situation(script, flags, processes=args.gpus))
+        faults = "; ".join(f"{one.subject}: {one.found}" for one in findings if not one.ok)
+        return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
+    others = " ".join(f"METHOD={name}" for name in ("lora", "prefix") if args.method not in ("lora", "prefix"))
+    fewer = f"{others}, " if others else ""
+    return (
+        f"nothing fits. The smallest is {describe(smallest)}. "
+        f'{fewer}shorter samples (ARGS="--max_length N"), more or larger cards, or a smaller model.'
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

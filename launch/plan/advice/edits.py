@@ -1,0 +1,199 @@
+"""The single changes that make a run smaller, in the order in which the literature tries them.
+
+Each function of EDITS looks at a run and says which flags to change; nothing where it does not apply. Whether the
+result is legal, fits and how slow it is, others find out.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from launch.errors import UserError
+from launch.models.arithmetic import ModelShape
+from launch.models.families import family_of_config
+from launch.models.flag_values import Flags, FlagValues
+from launch.models.layout import Layout
+from launch.models.named_configs import config_names, load_config
+from launch.plan.job import FLOAT32, Job
+
+MICRO_BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+EVALUATION_BATCH = "per_device_eval_batch_size"
+QUANTISED = "weight_only_int4"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """title: what it does, for people. kind: two edits of one kind exclude each other. flags: those that change.
+
+    result: what else is trained then, "" where the run computes the same.
+    """
+
+    title: str
+    kind: str
+    flags: dict[str, str]
+    result: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The run that was asked for."""
+
+    script: str
+    flags: Flags
+    processes: int
+    job: Job
+
+    @property
+    def values(self) -> FlagValues:
+        return FlagValues(self.script, self.flags)
+
+    @property
+    def length_flag(self) -> str:
+        return "max_length" if self.job.finetunes else "max_seq_length"
+
+
+def edits(asked: Asked) -> list[Edit]:
+    """All that apply, in order."""
+    return [edit for function in EDITS for edit in function(asked)]
+
+
+def _evaluation_batch(asked: Asked) -> Iterator[Edit]:
+    """Our evaluation sums losses batch by batch and keeps no logits; the largest tensor is one batch's logits."""
+    if asked.job.eval_batch > 1 and asked.job.layout.pipeline_parallel_degree == 1:
+        yield Edit("evaluation batch 1", "evaluation", {EVALUATION_BATCH: "1"})
+
+
+def _half_precision(asked: Asked) -> Iterator[Edit]:
+    if asked.job.compute == FLOAT32 and asked.job.on_gpu:
+        yield Edit("16 bit", "precision", {"bf16": "auto", "fp16": "0", "fp16_opt_level": "O2"})
+
+
+def _flash_attention(asked: Asked) -> Iterator[Edit]:
+    if not asked.job.flash_attention:
+        yield Edit("flash attention", "attention", {"use_flash_attention": "auto"})
+
+
+def _micro_batch(asked: Asked) -> Iterator[Edit]:
+    size = asked.job.micro_batch
+    while size > 1:
+        size //= 2
+        yield Edit(f"micro batch {size}", "batch", {MICRO_BATCH: str(size)})
+
+
+def _sequence_length(asked: Asked) -> Iterator[Edit]:
+    length = asked.job.sequence_length // 2
+    flags = {asked.length_flag: str(length)}
+    if asked.values.src_length and asked.values.src_length >= length:
+        flags["src_length"] = str(length // 2)
+    yield Edit(f"samples of {length} tokens", "length", flags, "samples are cut at half the length")
+
+
+def _sharding(asked: Asked) -> Iterator[Edit]:
+    layout = asked.job.layout
+    if layout.data_ranks == 1:
+        if asked.job.trains_all and not asked.job.offload.optimizer:
+            yield Edit("optimizer in host memory", "sharding", {"offload_optim": "1"})
+        return
+    stages = ["stage1", "stage2", "stage3"]
+    for stage in stages[stages.index(layout.sharding) if layout.sharding else 0 :]:
+        if stage != layout.sharding:
+            yield Edit(f"sharding {stage}", "sharding", {"sharding": stage})
+        if stage != "stage1" and asked.job.trains_all:
+            flags = {"sharding": stage, "offload_optim": "1"}
+            yield Edit(f"sharding {stage}, optimizer in host memory", "sharding", flags)
+            yield Edit(f"sharding {stage} with offload", "sharding", {"sharding": f"{stage} offload"})
+
+
+def _adapters(asked: Asked) -> Iterator[Edit]:
+    if asked.job.finetunes and asked.job.trains_all:
+        yield Edit("LoRA", "adapter", {"lora": "1"}, "adapters are trained, the model is frozen")
+
+
+def _quantised_base(asked: Asked) -> Iterator[Edit]:
+    if asked.job.finetunes and not asked.job.base_bits:
+        flags = {"weight_quantize_algo": QUANTISED} | ({} if asked.values.lora else {"lora": "1"})
+        yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
+
+
+def _recompute(asked: Asked) -> Iterator[Edit]:
+    granularities = ["core_attn", "full_attn", "full"]
+    done = asked.job.recompute
+    for granularity in granularities[granularities.index(done) + 1 if done else 0 :]:
+        flags = {"recompute": "1", "recompute_granularity": granularity}
+        yield Edit(f"recompute {granularity}", "recompute", flags)
+
+
+def _parallel(asked: Asked) -> Iterator[Edit]:
+    """More of tensor and pipeline parallel, less of neither."""
+    layout = asked.job.layout
+    for tensor, pipeline in factors(asked.processes):
+        title, flags = [], {}
+        if tensor > layout.tensor_parallel_degree:
+            title.append(f"tensor parallel {tensor}")
+            flags["tensor_parallel_degree"] = str(tensor)
+            if "sequence_parallel" not in asked.job.family.lacking:
+                flags["sequence_parallel"] = "1"
+        if pipeline > layout.pipeline_parallel_degree:
+            title.append(f"pipeline parallel {pipeline}")
+            flags["pipeline_parallel_degree"] = str(pipeline)
+        if flags and tensor >= layout.tensor_parallel_degree and pipeline >= layout.pipeline_parallel_degree:
+            yield Edit(" x ".join(title), "parallel", flags)
+
+
+def _smaller_model(asked: Asked) -> Iterator[Edit]:
+    """The next smaller one of the family that has a configuration here."""
+    name = asked.values.model_name_or_path
+    owner, slash, short = name.rpartition("/")
+    if short not in config_names():
+        return
+    sizes = {}
+    for other in config_names():
+        config = load_config(other)
+        if family_of_config(config) == asked.job.family:
+            sizes[other] = ModelShape.from_config(config).parameters
+    smaller = [other for other in sizes if sizes[other] < sizes[short]]
+    if smaller and owner:
+        chosen = owner + slash + max(smaller, key=sizes.get)
+        flags = {"model_name_or_path": chosen}
+        if asked.values.tokenizer_name_or_path == name:
+            flags["tokenizer_name_or_path"] = chosen
+        yield Edit(f"a smaller model, {chosen}", "model", flags, "another model is trained")
+
+
+EDITS: tuple[Callable[[Asked], Iterator[Edit]], ...] = (
+    _evaluation_batch,
+    _half_precision,
+    _flash_attention,
+    _micro_batch,
+    _sequence_length,
+    _sharding,
+    _adapters,
+    _quantised_base,
+    _recompute,
+    _parallel,
+    _smaller_model,
+)
+
+
+def with_edits(asked: Asked, chosen: tuple[Edit, ...]) -> Flags | None:
+    """The flags with these edits, as many samples a step; None where the edits exclude each other or the samples cannot
+    be dealt out."""
+    if len({edit.kind for edit in chosen}) < len(chosen):
+        return None
+    changed = {name: [value] for edit in chosen for name, value in edit.flags.items()}
+    try:
+        layout = Layout.from_flags(asked.flags | changed, asked.processes)
+    except UserError:
+        return None
+    micro_batch = int(changed.get(MICRO_BATCH, [asked.job.micro_batch])[0])
+    steps, rest = divmod(asked.job.global_batch, micro_batch * layout.data_ranks)
+    if rest or not steps:
+        return None
+    if steps != asked.job.accumulation:
+        changed[ACCUMULATION] = [str(steps)]
+    return asked.flags | changed
+
+
+def factors(processes: int) -> Iterator[tuple[int, int]]:
+    """(tensor, pipeline) degrees that are powers of two and whose product divides the processes."""
+    powers = [1 << exponent for exponent in range(processes.bit_length()) if processes % (1 << exponent) == 0]
+    return ((tensor, product // tensor) for product in powers for tensor in reversed(powers) if product % tensor == 0)

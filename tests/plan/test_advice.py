@@ -1,0 +1,236 @@
+"""Advice: which changes make a run fit, in which order, with which flags. Memory is a stand-in, time the real model."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from launch import preflight
+from launch.models.layout import Layout
+from launch.plan.advice import advice_lines, changes, cheapest_changes, search
+from launch.plan.advice.edits import Asked, Edit, edits, with_edits
+from launch.plan.hardware import CARDS
+from launch.plan.job import Job
+from launch.preflight.situation import Situation
+from launch.processes.flags import flag_words, parse_flags
+
+CARD = CARDS["A100-80G"]
+COMMON = "--output_dir out --per_device_train_batch_size 8 --gradient_accumulation_steps 4 --do_train 1"
+PRETRAIN = f"--model_name_or_path facebook/llama-13b --max_seq_length 2048 --max_steps 10 --input_dir d {COMMON}"
+LENGTHS = "--max_length 512 --src_length 384"
+FINETUNE = f"--model_name_or_path facebook/llama-13b {LENGTHS} --dataset_name_or_path d {COMMON}"
+GIB = 2**30
+
+
+def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") -> Asked:
+    flags = parse_flags(words.split())
+    return Asked(script, flags, processes, Job.from_flags(script, flags, processes, CARD))
+
+
+def legal_for(script: str, processes: int):
+    def legal(flags):
+        return all(finding.ok for finding in preflight.run_on_flags(Situation(script, flags, processes=processes)))
+
+    return legal
+
+
+def titles(run: Asked) -> list[str]:
+    return [edit.title for edit in edits(run)]
+
+
+def stub_memory(monkeypatch, needs):
+    """needs: GiB of a job."""
+
+    def plan_memory(job, card):
+        size = needs(job) * GIB
+        return SimpleNamespace(peak_bytes=size, fits=size <= card.memory_bytes)
+
+    monkeypatch.setattr(changes, "plan_memory", plan_memory)
+    monkeypatch.setattr(search, "plan_memory", plan_memory)
+
+
+def test_the_list_is_in_the_literatures_order():
+    run = asked(f"{FINETUNE} --do_eval 1", 4, "launch/finetune_generation.py")
+    kinds = list(dict.fromkeys(edit.kind for edit in edits(run)))
+    expected = "evaluation precision attention batch length sharding adapter recompute parallel model"
+    assert kinds == expected.split()
+    listed = titles(run)
+    assert listed.index("LoRA") < listed.index("QLoRA: a base of 4 bits")
+    assert [title for title in listed if title.startswith("sharding")] == [
+        "sharding stage1",
+        "sharding stage2",
+        "sharding stage2, optimizer in host memory",
+        "sharding stage2 with offload",
+        "sharding stage3",
+        "sharding stage3, optimizer in host memory",
+        "sharding stage3 with offload",
+    ]
+
+
+def test_what_is_done_already_is_not_offered():
+    run = asked(
+        f"{PRETRAIN} --bf16 1 --fp16_opt_level O2 --use_flash_attention on --recompute 1 --sharding stage2 "
+        "--tensor_parallel_degree 2",
+        8,
+    )
+    offered = titles(run)
+    assert not {"16 bit", "flash attention", "recompute full", "sharding stage1", "tensor parallel 2"} & set(offered)
+    assert {"sharding stage3", "tensor parallel 4", "pipeline parallel 2"} <= set(offered)
+
+
+def test_pretraining_is_offered_no_adapter():
+    assert not {"LoRA", "QLoRA: a base of 4 bits"} & set(titles(asked(PRETRAIN, 4)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "accumulation"),
+    [
+        ({"per_device_train_batch_size": "2"}, "16"),
+        ({"tensor_parallel_degree": "4"}, "16"),
+        ({"per_device_train_batch_size": "4", "tensor_parallel_degree": "2"}, "16"),
+        ({"sharding": "stage2"}, "4"),
+    ],
+)
+def test_a_change_keeps_the_samples_of_a_step(flags, accumulation):
+    changed = with_edits(asked(PRETRAIN, 4), (Edit("some", "kind", flags),))
+    assert changed["gradient_accumulation_steps"] == [accumulation]
+    layout = Layout.from_flags(changed, 4)
+    assert int(changed["per_device_train_batch_size"][0]) * int(accumulation) * layout.data_ranks == 8 * 4 * 4
+
+
+def test_two_changes_of_a_kind_exclude_each_other():
+    stages = tuple(Edit(stage, "sharding", {"sharding": stage}) for stage in ("stage1", "stage2"))
+    assert with_edits(asked(PRETRAIN, 4), stages) is None
+
+
+def advise(words: str, processes: int, script: str = "launch/run_pretrain.py"):
+    return cheapest_changes(script, parse_flags(words.split()), processes, CARD, legal_for(script, processes))
+
+
+HALF = "--bf16 1 --fp16_opt_level O2 --use_flash_attention on"
+
+
+def test_changes_fit_and_are_sorted_by_slowdown(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.recompute else 30))
+    found = advise(f"{PRETRAIN} {HALF}", 8)
+    assert found and all(change.fits and change.peak_bytes <= CARD.memory_bytes for change in found)
+    assert [round(change.slowdown, 2) for change in found] == sorted(round(change.slowdown, 2) for change in found)
+    assert [change.title for change in found] == ["micro batch 4"]  # no pair that contains it
+    assert found[0].arguments == "--per_device_train_batch_size 4 --gradient_accumulation_steps 8"
+    assert found[0].slowdown > 1.0
+
+
+def test_pairs_where_no_single_change_is_enough(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.recompute == "full" else 60))
+    found = advise(f"{PRETRAIN} {HALF}", 8)
+    assert [change.title for change in found] == ["micro batch 1", "micro batch 4 + recompute full"]
+
+
+def test_triples_where_no_pair_is_enough(monkeypatch):
+    def needs(job):
+        met = (job.recompute == "full", job.micro_batch == 1, job.layout.sharding == "stage3")
+        return 200 - 50 * sum(met)
+
+    stub_memory(monkeypatch, needs)
+    found = advise(f"{PRETRAIN} {HALF}", 8)
+    assert [change.title for change in found] == ["micro batch 1 + sharding stage3 + recompute full"]
+    assert found[0].arguments.split() == (
+        "--per_device_train_batch_size 1 --gradient_accumulation_steps 32 --sharding stage3 --recompute 1 "
+        "--recompute_granularity full"
+    ).split()
+
+
+def test_ties_go_in_the_literatures_order(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 50 if job.micro_batch < 8 or job.recompute else 100)
+    monkeypatch.setattr(changes, "_seconds_a_token", lambda job, card: 1.0)
+    assert [change.title for change in advise(f"{PRETRAIN} {HALF}", 8)] == ["micro batch 4", "recompute core_attn"]
+
+
+def test_nothing_illegal_is_offered(monkeypatch):
+    """Stage 3 with tensor parallel is not, nor the word offload, which upstream mistakes."""
+    stub_memory(monkeypatch, lambda job: 50 if job.layout.sharding == "stage3" else 100)
+    found = advise(f"{PRETRAIN} {HALF} --tensor_parallel_degree 2", 8)
+    assert found == []
+    assert "no change of the list makes it fit" in advice_lines(found)[0]
+
+
+def test_what_else_is_trained_is_said(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 100 if job.trains_all else 20)
+    found = advise(f"{FINETUNE} {HALF}", 1, "launch/finetune_generation.py")
+    lines = advice_lines(found)
+    assert [change.title for change in found] == ["LoRA"]
+    assert lines[1].endswith("LoRA") and lines[1].split()[1:3] == ["20.0", "GiB"]
+    assert lines[2].strip() == "adapters are trained, the model is frozen"
+    assert lines[3].strip() == 'ARGS="--lora 1"'
+
+
+def test_a_smaller_model_brings_its_tokenizer():
+    words = f"{FINETUNE} --tokenizer_name_or_path facebook/llama-13b"
+    (smaller,) = [edit for edit in edits(asked(words, 1, "launch/finetune_generation.py")) if edit.kind == "model"]
+    assert smaller.flags["model_name_or_path"] == smaller.flags["tokenizer_name_or_path"]
+    assert smaller.flags["model_name_or_path"].startswith("facebook/")
+
+
+def test_the_advised_arguments_lead_to_the_planned_run(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch)
+    words = f"{PRETRAIN} {HALF}"
+    for change in advise(words, 8):
+        assert parse_flags([*words.split(), *change.arguments.split()]) == change.flags
+
+
+def test_all_divisions_are_tried():
+    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
+    ways = search._timed("launch/run_pretrain.py", flags, 4, CARD, legal_for("run_pretrain", 4), 64)
+    tried = {str(time.job.layout).partition(": ")[2] for time, _ in ways}
+    assert tried == {
+        "data parallel 4",
+        "sharding stage1 4",
+        "sharding stage2 4",
+        "sharding stage3 4",
+        "data parallel 2 x tensor parallel 2",
+        "sharding stage1 2 x tensor parallel 2",
+        "sharding stage2 2 x tensor parallel 2",
+        "data parallel 2 x pipeline parallel 2",
+        "sharding stage1 2 x pipeline parallel 2",
+        "tensor parallel 4",
+        "tensor parallel 2 x pipeline parallel 2",
+        "pipeline parallel 4",
+    }
+
+
+def fastest(words: str, processes: int):
+    script = "launch/run_pretrain.py"
+    flags = parse_flags(words.split())
+    return search.fastest_layouts(script, flags, processes, CARD, legal_for(script, processes), 64)
+
+
+def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + 160 / job.layout.processes * job.layout.data_ranks)
+    found = fastest(f"{PRETRAIN} {HALF}", 4)
+    assert len({candidate.job.layout for candidate in found}) == len(found) == 3
+    assert all(candidate.fits for candidate in found)
+    seconds = [candidate.time.step_seconds for candidate in found]
+    assert seconds == sorted(seconds)
+    for candidate in found:
+        assert legal_for("run_pretrain", 4)(candidate.flags), flag_words(candidate.flags)
+        assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
+        assert candidate.job.global_batch == 64
+
+
+def test_no_faster_layout_than_those_found_fits(monkeypatch):
+    """Against a walk over everything that the search may try."""
+    needs = {"stage3": 30, "stage2": 45, "stage1": 60, "": 100}
+    stub_memory(monkeypatch, lambda job: needs[job.layout.sharding] + 10 * job.micro_batch)
+    legal = legal_for("run_pretrain", 4)
+    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
+    ways = [way for way in search._timed("launch/run_pretrain.py", flags, 4, CARD, legal, 64)]
+    fitting = [time for time, _ in ways if needs[time.job.layout.sharding] + 10 * time.job.micro_batch < 79.15]
+    assert fastest(f"{PRETRAIN} {HALF}", 4)[0].time.step_seconds == min(time.step_seconds for time in fitting)
+
+
+def test_what_needs_least_is_named_where_nothing_fits(monkeypatch):
+    stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
+    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
+    script, legal = "launch/run_pretrain.py", legal_for("run_pretrain", 2)
+    assert search.fastest_layouts(script, flags, 2, CARD, legal, 8) == []
+    smallest = search.smallest_layout(script, flags, 2, CARD, legal, 8)
+    assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")

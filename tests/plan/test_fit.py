@@ -1,0 +1,110 @@
+"""make fit, as a user starts it: from any folder, in about a second, without Paddle."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import fit, preflight
+from launch.plan.hardware import CARDS
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
+from launch.preflight.situation import Situation
+from launch.processes.flags import parse_flags
+from tests.recipes.machine import ROOT, WISHES, Machine
+
+
+def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    environment = Machine(tmp_path).environment(**variables)
+    command = [sys.executable, ROOT / "launch" / "fit.py", *arguments]
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+
+def commands(output: str) -> list[list[str]]:
+    """The words of each printed command."""
+    blocks = re.split(r"^# .*\n", output.replace("\\\n", " "), flags=re.M)
+    return [shlex.split(block) for block in blocks if block.strip()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "card"),
+    [
+        ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
+        ("--model facebook/llama-7b --gpus 8 --gpu_memory_gb 80 --method pretrain", "A100-80G"),
+        ("--model qwen2-7b --gpus 4 --card V100-32G --method lora", "V100-32G"),
+    ],
+)
+def test_the_printed_commands_are_legal_and_fit(arguments, card, tmp_path):
+    done = run(tmp_path, *arguments.split())
+    assert done.returncode == 0, done.stderr
+    gpus = int(arguments.split()[3])
+    found = commands(done.stdout)
+    assert 1 <= len(found) <= 3
+    for words in found:
+        script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+        assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
+        assert Path(words[script]).is_file()
+        flags = parse_flags(words[script + 1 :])
+        faults = [one for one in preflight.run_on_flags(Situation(words[script], flags, processes=gpus)) if not one.ok]
+        assert faults == []
+        assert plan_memory(Job.from_flags(words[script], flags, gpus, CARDS[card]), CARDS[card]).fits
+        assert flags["tokenizer_name_or_path"] == flags["model_name_or_path"] == [arguments.split()[1]]
+
+
+def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
+    done = run(tmp_path, "--gpus", "8", "--gpu_memory_gb", "80", "--method", "pretrain", ARGS="--max_steps 7")
+    title, *heads = [line for line in done.stdout.splitlines() if line.startswith("# ")]
+    assert title == (
+        "# facebook/llama-7b, pretrain, 8 x 80 GB, planned as A100-80G (CARD=... names another kind), 8 samples a step"
+    )
+    speeds = [float(re.search(r"([\d,]+) tokens/s$", head)[1].replace(",", "")) for head in heads]
+    assert speeds == sorted(speeds, reverse=True) and len(speeds) == 3
+    assert all(re.match(r"# \d\. 8 processes: .*; micro batch \d+ x accumulation \d+.*: [\d.]+ of 79.1 GiB", head)
+               for head in heads)  # fmt: skip
+    assert all("--max_steps 7" in " ".join(words) for words in commands(done.stdout))
+
+
+def test_what_cannot_fit_is_refused_with_what_helps(tmp_path):
+    done = run(tmp_path, "--model", "facebook/llama-13b", "--gpus", "1", "--gpu_memory_gb", "16", "--method", "full")
+    assert done.returncode == 2 and commands(done.stdout) == []
+    assert re.match(r"error: nothing fits. The smallest is 1 process; micro batch 1 .* of 15.8 GiB", done.stderr)
+    assert "METHOD=lora METHOD=prefix, shorter samples" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--gpus 0", "--gpus: found '0', expected a whole number above 0"),
+        ("--method qlora", "invalid choice: 'qlora'"),
+        ("--model nothing --gpu_memory_gb 24", "'nothing' is no directory"),
+        ("--card P100", "CARD: found 'P100', known: A100-80G"),
+        ("--card 4090 --gpu_memory_gb 80", "CARD=4090 has 24 GB, not 80: leave one out."),
+        ("--gpus 1", "GPU_MEMORY_GB: not given, and there are no cards here"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path):
+    done = run(tmp_path, *arguments.split())
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
+    environment = Machine(tmp_path, cards=2, kind="A100-40G").environment()
+    command = [sys.executable, ROOT / "launch" / "fit.py", "--gpus", "2", "--method", "lora"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("# facebook/llama-7b, lora, 2 x 40 GB, planned as A100-40G")
+
+
+def test_every_method_has_a_recipe(monkeypatch):
+    for wish in WISHES:
+        monkeypatch.delenv(wish, raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    for method, trains in {"pretrain": None, "full": None, "lora": "lora", "prefix": "prefix_tuning"}.items():
+        script, flags, gpus = fit.recipe_flags(method, "facebook/llama-7b")
+        switches = {name for name in ("lora", "prefix_tuning") if flags.get(name) == ["1"]}
+        assert switches == ({trains} if trains else set())
+        assert Path(script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
+        assert gpus >= 1
