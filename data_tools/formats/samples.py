@@ -118,11 +118,34 @@ def _is_whole(path: Path, expected_bytes: int) -> bool:
     return hashlib.sha256(stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES].tobytes()
 
 
+class Sample:
+    """A sample as views of the token file: `pieces` of one document each, together sequence_length + 1 tokens.
+
+    sample["input_ids"], sample["labels"]: int64[sequence_length], labels one token ahead. `write` copies into a batch.
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: list[np.ndarray]):
+        self.pieces = pieces
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        tokens = np.concatenate(self.pieces, dtype=np.int64)
+        return {"input_ids": tokens[:-1], "labels": tokens[1:]}[key]
+
+    def write(self, input_ids: np.ndarray, labels: np.ndarray) -> None:
+        """Fill two rows of a batch, int64[sequence_length]: the only time that the tokens are copied."""
+        start = 0
+        for piece in self.pieces:
+            input_ids[start : start + piece.size] = piece[: input_ids.size - start]
+            labels[max(start - 1, 0) : start + piece.size - 1] = piece[start == 0 :]
+            start += piece.size
+
+
 class SampleDataset:
     """Samples cut from the concatenation of the documents of one split.
 
-    `dataset[i]` is {"input_ids", "labels"}, int64[sequence_length] each, labels one token ahead. Over one
-    pass every token of the split is a label once, except the very first and the remainder behind the last
+    `dataset[i]` is a Sample, with {"input_ids", "labels"}, labels one token ahead. Over one pass every token of the split is a label once, except the very first and the remainder behind the last
     whole sample. The order of samples, and epochs, are the sampler's business.
 
     Raises DataError when the documents do not fill one sample.
@@ -142,12 +165,11 @@ class SampleDataset:
     def __len__(self) -> int:
         return len(self.index.starts) - 1
 
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+    def __getitem__(self, i: int) -> Sample:
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of {len(self)}")
         (first, first_offset), (last, last_offset) = self.index.starts[i : i + 2].tolist()
-        documents = [self.corpus[document] for document in self.index.order[first : last + 1]]
-        documents[-1] = documents[-1][: last_offset + 1]
-        documents[0] = documents[0][first_offset:]
-        tokens = np.concatenate(documents, dtype=np.int64)
-        return {"input_ids": tokens[:-1], "labels": tokens[1:]}
+        pieces = [self.corpus[document] for document in self.index.order[first : last + 1]]
+        pieces[-1] = pieces[-1][: last_offset + 1]
+        pieces[0] = pieces[0][first_offset:]
+        return Sample([piece for piece in pieces if piece.size])

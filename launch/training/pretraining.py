@@ -13,19 +13,36 @@ from launch.training.trainer import RunTrainer, sample_stream
 from launch.training.watches import watches
 
 
-def collate(samples: list[dict]) -> dict:
-    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}."""
-    return {key: np.stack([sample[key] for sample in samples]) for key in samples[0]}
+class Collator:
+    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}. Tokens are copied
+    once, from the memory-mapped files into the batch."""
+
+    def __init__(self, sequence_length: int):
+        self.sequence_length = sequence_length
+
+    def __call__(self, samples: list) -> dict:
+        shape = (len(samples), self.sequence_length)
+        batch = {key: np.empty(shape, dtype=np.int64) for key in ("input_ids", "labels")}
+        for row, sample in enumerate(samples):
+            sample.write(batch["input_ids"][row], batch["labels"][row])
+        return batch
+
+
+class Padding:
+    """A sample whose labels count for nothing."""
+
+    def write(self, input_ids: np.ndarray, labels: np.ndarray) -> None:
+        input_ids[:] = 0
+        labels[:] = IGNORED
 
 
 class PretrainTrainer(RunTrainer):
     """sequence_length: of every sample."""
 
     def __init__(self, sequence_length: int, **kwargs):
-        super().__init__(data_collator=collate, **kwargs)
+        super().__init__(data_collator=Collator(sequence_length), **kwargs)
         self.sequence_length = sequence_length
-        ids = np.zeros(sequence_length, dtype=np.int64)
-        self.padding = {"input_ids": ids, "labels": np.full_like(ids, IGNORED)}
+        self.padding = Padding()
 
     @property
     def step_text(self) -> str:

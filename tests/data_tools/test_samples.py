@@ -65,13 +65,25 @@ def test_every_token_is_a_label_once(write, documents, tmp_path):
     order = np.random.RandomState(3).permutation(np.arange(20, 180))
     stream = np.concatenate([documents[i] for i in order])
     assert len(dataset) == (stream.size - 1) // 16
-    assert all(part.dtype == np.int64 and part.shape == (16,) for part in dataset[0].values())
+    assert all(dataset[0][key].dtype == np.int64 and dataset[0][key].shape == (16,) for key in ("input_ids", "labels"))
     inputs = np.concatenate([sample["input_ids"] for sample in dataset])
     labels = np.concatenate([sample["labels"] for sample in dataset])
     assert inputs.tolist() == stream[: inputs.size].tolist()
     assert labels.tolist() == stream[1 : labels.size + 1].tolist()
     with pytest.raises(IndexError):
         dataset[-1]
+
+
+def test_samples_are_views_until_they_are_written_into_a_batch(write, documents, tmp_path):
+    corpus = IndexedDataset(write("a", documents))
+    dataset = SampleDataset(Split(corpus, "train", 20, 180), 16, seed=3, cache_dir=tmp_path / "cache")
+    input_ids, labels = np.full((2, len(dataset), 16), -1)
+    for i, sample in enumerate(dataset):
+        assert all(np.shares_memory(piece, corpus.tokens) for piece in sample.pieces)
+        sample.write(input_ids[i], labels[i])
+    assert input_ids.tolist() == [sample["input_ids"].tolist() for sample in dataset]
+    assert labels.tolist() == [sample["labels"].tolist() for sample in dataset]
+    assert max(len(sample.pieces) for sample in dataset) > 2 > 1 == min(len(sample.pieces) for sample in dataset)
 
 
 def test_a_split_without_a_sample_says_what_it_has(write, documents, tmp_path):
