@@ -28,7 +28,7 @@ from launch.nodes.link import Link
 from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
-from launch.processes.command import LaunchCommand
+from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.threads import threads_per_rank
 from launch.variables import check_variables
@@ -205,6 +205,7 @@ def run(recipe: Recipe, run: Run) -> int:
             f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
         )
     os.environ[preflight.SHOWN] = "1"
+    os.environ[COMMAND] = shlex.join(run.command.words())
     if not run.command.devices:
         # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))

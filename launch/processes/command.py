@@ -13,6 +13,8 @@ from launch.processes.environment import environment_words
 from launch.processes.flags import Flags, flag_lines, flag_words
 
 LAUNCHER = "paddle.distributed.launch"
+# Set by a recipe for its ranks: the command that started them, to be told where they can be continued.
+COMMAND = "LAUNCH_COMMAND"
 
 
 @dataclass(frozen=True)

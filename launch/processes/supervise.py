@@ -6,6 +6,7 @@ mixes its own log with the training's. So its output goes to LOG_DIR/launcher.lo
 comes from here. Of several nodes, a launcher knows nothing of the others' ranks: that is what the link is for.
 """
 
+import contextlib
 import re
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from launch.processes.signals import recorded_signals
 
 POLL_SECONDS = 0.1
 SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
+SECONDS_TO_SAVE = 1800.0  # for ranks between a signal and their end: a checkpoint of a large model takes minutes
+SECONDS_AFTER_PEER = 15.0  # for the launcher and its ranks once another node has ended badly
 SECONDS_TO_HEAR = 3.0  # of another node's end, which may be the cause of a lost connection here
 
 # What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
@@ -31,15 +34,16 @@ PYTHON_ERROR = "Traceback (most recent call last)"
 
 
 def supervise(
-    command: list[str], log_dir: str | Path, ranks: int, link: Link | None = None, grace: float = 15.0
+    command: list[str], log_dir: str | Path, ranks: int, link: Link | None = None, grace: float = SECONDS_TO_SAVE
 ) -> int:
     """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
     of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
-    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the launcher, which stops its ranks; what is
-    left after `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept
-    under another name. Exit code: 0; 128 + N when signal N ended the run; else the worst of the failed ranks
-    that the launcher tells, with the end of the log of the rank that failed first on stderr.
+    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the ranks, which save what they have done; what
+    is left after `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept
+    under another name. Exit code: 0, also where all ranks ended well after a signal; 128 + N when signal N
+    ended the run; else the worst of the failed ranks that the launcher tells, with the end of the log of the
+    rank that failed first on stderr.
     """
     exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
     try:
@@ -72,10 +76,10 @@ def _run(
             received, peer = _wait(launcher, follower, signals, link, grace)
         finally:
             _end_descendants()
-    if received is not None:
-        return 128 + received, None
     if peer is None and launcher.returncode == 0:
         return 0, None
+    if received is not None:
+        return 128 + received, None
     if peer is None:
         exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, " of this node" if link else "")
         peer = link.lost(SECONDS_TO_HEAR) if link else None
@@ -95,18 +99,25 @@ def _wait(
         time.sleep(POLL_SECONDS)
         follower.copy()
         if link and peer is None and received is None and (peer := link.lost()):
-            kill_at = time.monotonic() + grace
+            kill_at = time.monotonic() + SECONDS_AFTER_PEER
             launcher.send_signal(signal.SIGTERM)
         if signals:
             number = signals.pop(0)
             kill_at = time.monotonic() + (grace if received is None else 0)
             received = received or number
-            launcher.send_signal(number)
+            _signal_ranks(launcher, number)
         if kill_at is not None and time.monotonic() >= kill_at:
             for process in psutil.Process().children(recursive=True):
                 process.kill()
     follower.copy()
     return received, peer
+
+
+def _signal_ranks(launcher: subprocess.Popen, number: int) -> None:
+    """Not the launcher, while it has ranks: it gives them 30 seconds."""
+    for process in psutil.Process(launcher.pid).children() or [launcher]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def _end_descendants() -> None:

@@ -75,6 +75,22 @@ def test_signal_ends_every_process(tmp_path, number, code):
     assert all(gone(pid) for pid in [*ranks, launcher])
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ranks_that_save_and_end_well_after_a_signal_make_a_good_end(tmp_path, number):
+    process = start(
+        tmp_path,
+        """
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        """
+        + WRITE_PID_AND_SLEEP.replace("    ", "        "),
+    )
+    pids(tmp_path)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 def test_ranks_that_ignore_signals_are_killed(tmp_path):
     process = start(
         tmp_path, "    signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WRITE_PID_AND_SLEEP, grace=0.2

@@ -12,14 +12,13 @@ import paddle
 import psutil
 from paddlenlp.trainer import TrainerCallback
 
+from launch.processes.command import COMMAND
 from launch.training.ranks import world_size
 
 SAVE_NOW = "save-now"
-# Set by a recipe: the command that started the ranks.
-COMMAND = "LAUNCH_COMMAND"
 # What may be asked for, in the order of the numbers that the ranks exchange.
 REQUESTS = ("SIGINT", "SIGTERM", "time", "failed save", "save")
-WITHOUT_VALUE_FOR_RESUME = ("--overwrite_output_dir", "--resume_from_checkpoint")
+DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")
 
 
 class Requests(TrainerCallback):
@@ -67,16 +66,12 @@ def agree(asked: set[str]) -> list[str]:
 
 
 def command_to_continue() -> str:
-    """The command that started this run, without what would have it start anew."""
+    """The command that started this run, without what would have it start anew or elsewhere."""
     words = shlex.split(os.environ.get(COMMAND, "")) or [sys.executable, *sys.argv]
-    kept = []
+    kept, skips = [], False
     for word in words:
-        if not word.startswith("--") and kept and kept[-1] in WITHOUT_VALUE_FOR_RESUME:
-            kept.pop()
-            continue
-        if kept and kept[-1] in WITHOUT_VALUE_FOR_RESUME:
-            kept.pop()
-        if word.split("=")[0] in WITHOUT_VALUE_FOR_RESUME and "=" in word:
-            continue
-        kept.append(word)
-    return shlex.join(word for word in kept if word not in WITHOUT_VALUE_FOR_RESUME)
+        if word.startswith("--"):
+            skips = word.partition("=")[0] in DECIDE_THE_START
+        if not skips:
+            kept.append(word)
+    return shlex.join(kept)
