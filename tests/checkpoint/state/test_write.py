@@ -1,0 +1,146 @@
+"""A checkpoint is whole or not there: written aside by all ranks, renamed last; what fails leaves the one before."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.state.faults import POINTS
+from launch.checkpoint.state.manifest import MANIFEST, Manifest, checkpoints, read_manifest
+from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.verify import first_fault, move_aside, remove_partial
+from launch.checkpoint.state.write import NewFile, NewTensor, PartialCheckpoint, json_file, safetensors_file
+from launch.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+VALUES = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+def manifest(step: int) -> Manifest:
+    return Manifest({}, global_step=step, consumed_samples=0, consumed_tokens=0, topology={"processes": 1})
+
+
+def files() -> list[NewFile]:
+    whole = NewTensor("a", "float32", Part((2, 3)), lambda: VALUES)
+    part = NewTensor("b", "bfloat16", Part((4, 2), 0, ((2, 3),)), lambda: np.array([[1, 2]], dtype="uint16"))
+    tensors = safetensors_file("model-00001-of-00001.safetensors", [whole, part])
+    return [tensors, json_file("run.json", {"x": 1}), json_file("rank-00000.json", {})]
+
+
+def write(output: Path, step: int) -> Path:
+    partial = PartialCheckpoint(output, step, rank=0, ranks=1)
+    partial.prepare()
+    partial.write(files())
+    partial.finish(manifest(step))
+    return partial.final
+
+
+def names(output: Path) -> list[str]:
+    return sorted(path.name for path in output.iterdir())
+
+
+def test_a_whole_checkpoint_holds_what_its_manifest_says_and_nothing_else(tmp_path):
+    checkpoint = write(tmp_path, 5)
+    assert names(tmp_path) == ["checkpoint-5"]
+    listed = read_manifest(checkpoint).files
+    assert sorted([*listed, MANIFEST]) == names(checkpoint)
+    assert first_fault(checkpoint) is None
+    tensors, metadata = read_header(checkpoint / "model-00001-of-00001.safetensors")
+    assert np.array_equal(tensors["a"].open(), VALUES) and tensors["b"].open().tolist() == [[1, 2]]
+    assert json.loads(metadata["parts"]) == {"b": [[4, 2], 0, [[2, 3]], None]}
+
+
+def test_rank_zero_waits_for_all_and_any_rank_may_come_first(tmp_path):
+    first, second = (PartialCheckpoint(tmp_path, 5, rank, ranks=2) for rank in (0, 1))
+    first.prepare()
+    first.write([json_file("rank-00000.json", {})])
+    finish = threading.Thread(target=first.finish, args=(manifest(5),))
+    finish.start()
+    finish.join(0.1)
+    assert finish.is_alive() and names(tmp_path) == ["partial-checkpoint-5"]
+    second.write([json_file("rank-00001.json", {})])
+    finish.join(10)
+    assert sorted(read_manifest(first.final).files) == ["rank-00000.json", "rank-00001.json"]
+
+
+def test_a_rank_that_cannot_write_leaves_the_checkpoint_before(tmp_path):
+    write(tmp_path, 5)
+    first, second = (PartialCheckpoint(tmp_path, 6, rank, ranks=2) for rank in (0, 1))
+    first.prepare()
+    first.write(files())
+
+    def full():
+        yield b"some"
+        raise OSError(28, "No space left on device")
+
+    second.write([NewFile("rank-00001.json", full)])
+    with pytest.raises(UserError, match="checkpoint-6 could not be written: rank 1: .*No space left on device"):
+        first.finish(manifest(6))
+    assert names(tmp_path) == ["checkpoint-5"] and first_fault(tmp_path / "checkpoint-5") is None
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_stage_of_a_save(tmp_path, point):
+    code = f"from tests.checkpoint.state.test_write import *; [write(Path({str(tmp_path)!r}), step) for step in (5, 6)]"
+    environment = os.environ | {"LAUNCH_FAULT": f"{point}@6"}
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    newest = 6 if point == "after-rename" else 5
+    assert checkpoints(tmp_path)[0].name == f"checkpoint-{newest}"
+    assert all(first_fault(checkpoint) is None for checkpoint in checkpoints(tmp_path))
+    remove_partial(tmp_path)
+    assert all(name.startswith("checkpoint-") for name in names(tmp_path))
+
+
+def damage_size(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [(damage_size, "bytes, the manifest says"), (damage_a_bit, "SHA-256 differs"), (Path.unlink, "is missing")],
+    ids=["truncated", "flipped bit", "missing"],
+)
+@pytest.mark.parametrize("name", ["model-00001-of-00001.safetensors", "rank-00000.json"])
+def test_damage_is_found_and_named(tmp_path, damage, told, name):
+    checkpoint = write(tmp_path, 5)
+    damage(checkpoint / name)
+    fault = first_fault(checkpoint)
+    assert str(checkpoint / name) in fault and told in fault
+    shares = [first_fault(checkpoint, share=(rank, 2)) for rank in (0, 1)]
+    assert sorted(map(bool, shares)) == [False, True]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 1}', '{"format": 7}'])
+def test_a_manifest_that_is_none(tmp_path, text):
+    checkpoint = write(tmp_path, 5)
+    (checkpoint / MANIFEST).unlink()
+    if text:
+        (checkpoint / MANIFEST).write_text(text)
+    assert str(checkpoint) in first_fault(checkpoint)
+
+
+def test_what_is_moved_aside_is_kept(tmp_path):
+    moved = [move_aside(write(tmp_path, 5), "damaged-").name for _ in range(3)]
+    assert moved == ["damaged-checkpoint-5", "damaged-checkpoint-5.2", "damaged-checkpoint-5.3"]
+    assert names(tmp_path) == moved
+
+
+def test_newest_first_by_number(tmp_path):
+    for step in (5, 10, 9):
+        write(tmp_path, step)
+    (tmp_path / "checkpoint-x").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-5"]
