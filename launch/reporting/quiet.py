@@ -20,6 +20,8 @@ def import_paddle_quietly() -> None:
     """Import Paddle without its advice on OMP_NUM_THREADS, its warnings at import and paddlenlp's INFO log."""
     warnings.filterwarnings("ignore")
     os.environ.setdefault("GLOG_minloglevel", "2")
+    # scikit-learn, which paddlenlp imports, sets it to FALSE: a process forked after an operator has run would hang.
+    os.environ.setdefault("KMP_INIT_AT_FORK", "TRUE")
     logging.disable(logging.INFO)
     for name in LOGGERS:
         logger = logging.getLogger(name)

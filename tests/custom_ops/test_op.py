@@ -1,0 +1,108 @@
+"""The module fused_ln as Paddle's operator: numbers, gradients, views, refusals, forks, static graphs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS = "tests.custom_ops.op_ranks"
+pytestmark = pytest.mark.long  # it is built first
+
+ROUNDING = {"float32": 4e-7, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+PAIRS = [("float32",) * 2, ("bfloat16",) * 2, ("float16",) * 2, ("bfloat16", "float32"), ("float16", "float32")]
+
+
+@pytest.mark.parametrize("dtypes", PAIRS, ids="-".join)
+def test_numbers_of_float64(fused_ranks, dtypes):
+    for rows, hidden in ((37, 64), (33, 1023), (9, 65536)):
+        (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, *dtypes)
+        for error, dtype in zip(errors["ours"], (dtypes[1], dtypes[0], dtypes[1]), strict=True):
+            assert error <= ROUNDING[dtype], (rows, hidden)
+
+
+@pytest.mark.parametrize(("rows", "hidden"), [(512, 512), (64, 4096)])
+def test_no_further_from_float64_than_paddles_own(fused_ranks, rows, hidden):
+    """One unit of float32's last place is left to luck."""
+    (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, "float32", "float32")
+    (own,) = fused_ranks(1, f"{RANKS}:own_kernel_error", rows, hidden)
+    print(rows, hidden, errors, "incubate", own)
+    for ours, composed in zip(errors["ours"], errors["composed"], strict=True):
+        assert ours <= composed + 2.0**-24
+    assert errors["ours"][0] <= own + 2.0**-24
+
+
+def test_gradient_is_that_of_finite_differences(fused_ranks):
+    assert fused_ranks(1, f"{RANKS}:gradient_of_differences")[0] < 1e-5
+
+
+def test_views_give_what_their_copies_give(fused_ranks):
+    (found,) = fused_ranks(1, f"{RANKS}:layouts")
+    assert found == dict.fromkeys(["strided", "transposed", "middle", "one row"], 0.0)
+
+
+def test_no_rows_and_what_is_frozen(fused_ranks):
+    (found,) = fused_ranks(1, f"{RANKS}:corner_cases")
+    assert found == {
+        "empty": [[0, 64], [0, 64], 0.0],
+        "frozen weight": 0.0,
+        "frozen x": 0.0,
+        "inverse_rms": [[3], True],
+    }
+
+
+def test_wrong_shapes_and_dtypes_are_named(fused_ranks):
+    (found,) = fused_ranks(1, f"{RANKS}:refused")
+    assert [message.split("; ")[0] for message in found] == [
+        "fused_rms_norm: x has shape [4, 63], weight [64]",
+        "fused_rms_norm: x has shape [4, 64], weight [1, 64]",
+        "fused_rms_norm: x is paddle.float64, weight paddle.float32",
+        "fused_rms_norm: x is paddle.float32, weight paddle.bfloat16",
+        "fused_rms_norm: x is paddle.float16, weight paddle.bfloat16",
+    ]
+
+
+def test_recomputation_changes_nothing(fused_ranks):
+    assert fused_ranks(1, f"{RANKS}:recomputed")[0] == 0.0
+
+
+def test_made_static_and_saved(fused_ranks, tmp_path):
+    assert fused_ranks(1, f"{RANKS}:static", str(tmp_path))[0] == [0.0, 0.0]
+
+
+FORK = """
+import faulthandler, os
+from launch.reporting.quiet import import_paddle_quietly
+import_paddle_quietly()
+import paddle, paddlenlp.trainer, fused_ln
+x, weight = paddle.randn([512, 512]), paddle.ones([512])
+expected = fused_ln.fused_rms_norm(x, weight)[0].numpy()
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(20, exit=True)
+    os._exit(0 if (fused_ln.fused_rms_norm(x, weight)[0].numpy() == expected).all() else 1)
+print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_can_use_it_after_its_parent_has(site):
+    """With two threads. Without what launch sets, Paddle's own operators hang here, too (launch/reporting/quiet.py)."""
+    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["child: 0"], done.stderr
+
+
+def test_the_only_openmp_is_paddles(fused_ranks):
+    assert fused_ranks(1, f"{RANKS}:linked_openmp")[0] == ["libiomp5.so"]
+
+
+def test_llama_asks_for_it(fused_ranks):
+    assert 5 < fused_ranks(1, f"{RANKS}:llama_loss", True)[0] < 7
+
+
+def test_upstreams_llama_fails(fused_ranks):
+    with pytest.raises(AssertionError, match="use_fast_layer_norm"):
+        fused_ranks(1, f"{RANKS}:llama_loss", False)

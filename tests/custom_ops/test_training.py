@@ -1,0 +1,45 @@
+"""A training with the fused RMSNorm gives the numbers of one without, in every kind of layout."""
+
+import numpy as np
+import pytest
+
+from tests.distributed import parity
+from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, Layout
+from tests.distributed.parity import Runs
+
+pytestmark = pytest.mark.long  # the operator is built first
+
+FUSED = ("--use_fused_rms_norm", "required")
+LAYOUTS = [SINGLE, TP2, TP2_SP, PP2, Layout(stage=1, sharding=2), STAGE2, STAGE3]
+
+
+@pytest.fixture(scope="module")
+def runs(fused_ranks, tmp_path_factory) -> Runs:
+    return Runs(fused_ranks, tmp_path_factory.mktemp("fused"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_numbers_of_one_process_without_it(runs, layout):
+    plain, fused = runs.adamw(SINGLE, "--use_fused_rms_norm", "off"), runs.adamw(layout, *FUSED)
+    assert np.abs(fused.column("loss") - plain.column("loss")).max() <= parity.LOSS_TOLERANCE
+    assert np.abs(fused.column("grad_norm") / plain.column("grad_norm") - 1).max() <= parity.GRAD_NORM_TOLERANCE
+
+
+@pytest.mark.parametrize("layout", [TP2, TP2_SP], ids=lambda layout: layout.name)
+def test_the_norms_own_weights_are_updated_alike(runs, layout):
+    """After one step of plain SGD. Under sequence parallel each rank sees part of the rows: gradients are summed."""
+    initial, expected = runs.initial_weights, runs.sgd_step(SINGLE, "--use_fused_rms_norm", "off").weights
+    found = runs.sgd_step(layout, *FUSED).weights
+    norms = [name for name in initial if "norm" in name]
+    assert len(norms) == 9
+    for name in norms:
+        change = np.abs(expected[name] - initial[name]).max()
+        assert np.abs(found[name] - expected[name]).max() <= parity.UPDATE_TOLERANCE * change, name
+
+
+def test_beside_the_fast_operators_of_cpu_fast(fused_ranks):
+    (found,) = fused_ranks(1, "tests.custom_ops.op_ranks:beside_cpu_fast")
+    assert found["line"] == (
+        "cpu_fast: LlamaForCausalLM: replaced 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU"
+    )
+    assert found["loss"] <= parity.LOSS_TOLERANCE and found["gradient"] <= 2e-5
