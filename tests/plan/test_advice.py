@@ -112,7 +112,7 @@ HALF = "--bf16 1 --fp16_opt_level O2 --use_flash_attention on"
 def test_changes_fit_and_are_sorted_by_slowdown(monkeypatch):
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.recompute else 30))
     found = advise(f"{PRETRAIN} {HALF}", 8)
-    assert found and all(change.fits and change.peak_bytes <= CARD.memory_bytes for change in found)
+    assert found and all(0 < change.peak_bytes <= CARD.memory_bytes for change in found)
     assert [round(change.slowdown, 2) for change in found] == sorted(round(change.slowdown, 2) for change in found)
     assert [change.title for change in found] == ["micro batch 4"]  # no pair that contains it
     assert found[0].arguments == "--per_device_train_batch_size 4 --gradient_accumulation_steps 8"

@@ -1,8 +1,8 @@
-"""Which changes make a run fit, each planned again: fewest first, then by how much slower they make it."""
+"""Which changes make a run fit, each planned again, by how much slower they make it."""
 
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from launch.errors import UserError
@@ -24,15 +24,20 @@ class Change:
     order:    place of the edits in the literature's list
     flags:    all flags of the changed run; arguments: those that differ, as ARGS takes them
     slowdown: time a token, compared with the run that was asked for as if it fitted
+    peak_bytes: of the fullest card
     """
 
     edits: tuple[Edit, ...]
     order: tuple[int, ...]
     flags: Flags
+    job: Job
     arguments: str
-    peak_bytes: int
-    fits: bool
     slowdown: float
+    peak_bytes: int = 0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(edit.kind for edit in self.edits)
 
     @property
     def title(self) -> str:
@@ -49,53 +54,56 @@ def cheapest_changes(
 ) -> list[Change]:
     """Changes that make the run fit on such cards, by slowdown, ties in the literature's order.
 
-    legal: whether flags go together (launch.preflight). None of the changes contains another that suffices. Empty where
-    nothing of the list, up to three at a time, is enough. Raises UserError where there is no such model or layout.
+    legal: whether flags go together (launch.preflight). Of changes of the same kinds (micro batches 1 and 2, stages 2
+    and 3) the fastest is given, and none contains another that suffices. Empty where nothing of the list, up to three
+    at a time, is enough. Raises UserError where there is no such model or layout.
     """
     planner = _Planner(Asked(script, flags, processes, Job.from_flags(script, flags, processes, card)), card, legal)
-    single = planner.plan_all((one,) for one in planner.numbers)
-    found = [change for change in single if change.fits]
-    enough = {change.order for change in found}
-    pairs = planner.plan_all(pair for pair in combinations(planner.numbers, 2) if not _contains(pair, enough))
-    found += [change for change in pairs if change.fits]
-    if len(found) < ENOUGH:
-        enough = {change.order for change in found}
-        closest = sorted((change for change in pairs if not change.fits), key=lambda change: change.peak_bytes)
-        triples = {
-            tuple(sorted({*change.order, number})) for change in closest[:CLOSEST] for number in planner.numbers
-        }
-        triples = {triple for triple in triples if len(triple) == 3 and not _contains(triple, enough)}
-        found += [change for change in planner.plan_all(sorted(triples)) if change.fits]
-    return _fastest_of_each_kind(found)[:count]
+    planner.plan((number,) for number in planner.numbers)
+    planner.plan(combinations(planner.numbers, 2))
+    if len(planner.found) < ENOUGH:
+        closest = sorted(planner.missed, key=lambda change: change.peak_bytes)[:CLOSEST]
+        triples = {tuple(sorted({*change.order, number})) for change in closest for number in planner.numbers}
+        planner.plan(triple for triple in sorted(triples) if len(triple) == 3)
+    return sorted(planner.found, key=_slowdown_then_order)[:count]
 
 
-def _fastest_of_each_kind(changes: list[Change]) -> list[Change]:
-    """Sorted by slowdown; of micro batches 1 and 2, both of which fit, or of stages 2 and 3, the faster one."""
-    kept = {}
-    for change in sorted(changes, key=lambda change: (round(change.slowdown, 2), change.order)):
-        kept.setdefault(tuple(edit.kind for edit in change.edits), change)
-    return list(kept.values())
-
-
-def _contains(numbers: tuple[int, ...], enough: set[tuple[int, ...]]) -> bool:
-    """Whether some of these edits suffice without the others."""
-    return any(set(order) <= set(numbers) for order in enough)
+def _slowdown_then_order(change: Change) -> tuple:
+    return round(change.slowdown, 2), change.order
 
 
 class _Planner:
-    """Plans combinations of edits by their numbers."""
+    """Plans combinations of edits by their numbers. found: the fastest of their kinds that fit; enough: the numbers of
+    all that fit; missed: those that do not."""
 
     def __init__(self, asked: Asked, card: Card, legal: Callable[[Flags], bool]):
         self.asked, self.card, self.legal = asked, card, legal
         self.edits = edits(asked)
         self.numbers = range(len(self.edits))
         self.seconds_a_token = _seconds_a_token(asked.job, card)
+        self.enough: list[set[int]] = []
+        self.found: list[Change] = []
+        self.missed: list[Change] = []
 
-    def plan_all(self, combinations: Iterable[tuple[int, ...]]) -> list[Change]:
-        """Those that are legal."""
-        return [change for numbers in combinations if (change := self._plan(numbers))]
+    def plan(self, combinations: Iterable[tuple[int, ...]]) -> None:
+        """The fastest first. A pair is left out where one of it is enough, or a faster pair of its kinds is; a third
+        edit where it joins kinds that are enough without it."""
+        changes = [change for numbers in combinations if (change := self._change(numbers))]
+        for change in sorted(changes, key=_slowdown_then_order):
+            if any(enough <= set(change.order) for enough in self.enough):
+                continue
+            of_its_kinds = any(other.kinds == change.kinds for other in self.found)
+            beyond = any(set(other.kinds) < set(change.kinds) for other in self.found)
+            if (of_its_kinds and len(change.order) == 2) or (beyond and len(change.order) == 3):
+                continue
+            plan = plan_memory(change.job, self.card)
+            if plan.fits:
+                self.enough.append(set(change.order))
+            if not of_its_kinds:
+                (self.found if plan.fits else self.missed).append(replace(change, peak_bytes=plan.peak_bytes))
 
-    def _plan(self, numbers: tuple[int, ...]) -> Change | None:
+    def _change(self, numbers: tuple[int, ...]) -> Change | None:
+        """Without its memory; None where the edits exclude each other or are not legal."""
         chosen = tuple(self.edits[number] for number in numbers)
         flags = with_edits(self.asked, chosen)
         if flags is None or not self.legal(flags):
@@ -104,14 +112,12 @@ class _Planner:
             job = Job.from_flags(self.asked.script, flags, self.asked.processes, self.card)
         except UserError:
             return None
-        plan = plan_memory(job, self.card)
         return Change(
             edits=chosen,
             order=numbers,
             flags=flags,
+            job=job,
             arguments=changed_arguments(self.asked.flags, flags),
-            peak_bytes=plan.peak_bytes,
-            fits=bool(plan.fits),
             slowdown=_seconds_a_token(job, self.card) / self.seconds_a_token,
         )
 

@@ -65,15 +65,52 @@ def fastest_layouts(
     enough fit.
     """
     found: list[Candidate] = []
+    missed = _Missed(card)
     for time, changed in sorted(_timed(script, flags, processes, card, legal, global_batch), key=_seconds):
-        if any(time.job.layout == candidate.job.layout for candidate in found):
+        if any(time.job.layout == candidate.job.layout for candidate in found) or missed.rules_out(time.job):
             continue
         candidate = _candidate(time, changed)
         if candidate.fits:
             found.append(candidate)
+        else:
+            missed.add(time.job)
         if len(found) == count:
             break
     return found
+
+
+class _Missed:
+    """What did not fit, so that what needs more is not planned at all."""
+
+    def __init__(self, card: Card):
+        self.card = card
+        self.smallest: dict[tuple, list[tuple[int, int]]] = {}  # division -> (micro batch, place in RECOMPUTE)
+
+    def add(self, job: Job) -> None:
+        self.smallest.setdefault(_division(job), []).append(_size(job))
+
+    def rules_out(self, job: Job) -> bool:
+        """Whether a job divided in the same way did not fit, with no larger a micro batch and no less recompute.
+
+        The first time that a division comes up, what needs least in it is tried.
+        """
+        if _division(job) not in self.smallest:
+            least = job.changed(
+                micro_batch=1,
+                accumulation=job.accumulation * job.micro_batch,
+                recompute="" if "recompute" in job.family.lacking else "full",
+            )
+            self.smallest[_division(job)] = [] if plan_memory(least, self.card).fits else [_size(least)]
+        micro_batch, recompute = _size(job)
+        return any(micro_batch >= one and recompute <= other for one, other in self.smallest[_division(job)])
+
+
+def _division(job: Job) -> tuple:
+    return job.layout, job.sequence_parallel, job.offload
+
+
+def _size(job: Job) -> tuple[int, int]:
+    return job.micro_batch, RECOMPUTE.index(job.recompute)
 
 
 def smallest_layout(
