@@ -24,7 +24,7 @@ from launch.weights.whole import written_whole
 
 PIECE_BYTES = 4 << 20
 # What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
-NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", TRAIN_LOG, RUN_SUMMARY)
+NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", TRAIN_LOG, RUN_SUMMARY)
 
 
 def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:

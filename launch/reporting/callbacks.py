@@ -39,8 +39,11 @@ def format_step(record: dict, max_steps: int) -> str:
 
 
 def format_evaluation(metrics: dict) -> str:
-    """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted."""
+    """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted, and
+    scores of answers where the model was asked."""
     accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
+    if "eval_bleu" in metrics:
+        accuracy += f"  BLEU {metrics['eval_bleu']:.1f}  ROUGE-L {metrics['eval_rougel']:.1f}"
     return (
         f"eval at step {metrics['global_step']}  loss {metrics['eval_loss']:.4f}"
         f"  perplexity {metrics['eval_perplexity']:,.2f}{accuracy}  on {metrics['eval_tokens']:,} tokens"

@@ -107,6 +107,10 @@ class FinetuningDataArguments:
     max_broken_rows: int = field(
         default=0, metadata={"help": "Rows that cannot be read and are left out, at most; more stop the run."}
     )
+    eval_with_do_generation: bool = field(
+        default=False,
+        metadata={"help": "Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."},
+    )
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from pathlib import Path
 
 import numpy as np
 from paddlenlp.peft import LoRAModel
@@ -11,6 +12,8 @@ from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
+from launch.training.answers import Answers
+from launch.training.best import BestKeeper
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
 from launch.training.pipeline_loss import IGNORED
@@ -22,11 +25,16 @@ from launch.training.watches import watches
 
 
 class FinetuneTrainer(RunTrainer):
-    """epochs_asked: how often --num_train_epochs wants to read each sample; 1 where --max_steps decides."""
+    """epochs_asked: how often --num_train_epochs wants to read each sample; 1 where --max_steps decides.
 
-    def __init__(self, epochs_asked: float, **kwargs):
+    answers: has the model answer at each evaluation; None where the loss is enough.
+    """
+
+    def __init__(self, epochs_asked: float, answers: Answers | None, **kwargs):
         super().__init__(**kwargs)
         self.epochs_asked = epochs_asked
+        self.answers, self.answer_scores = answers, {}
+        self.best = BestKeeper(self.args.output_dir, self.save_result)
         self.padding = {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)}
         self._tokens_until = [0]
         self.token_loss = TokenLoss(self.model.config.vocab_size)
@@ -79,19 +87,38 @@ class FinetuneTrainer(RunTrainer):
             ]
         return [float(loss), counted, self.token_loss.correct]
 
+    def _evaluation_sums(self, dataset) -> list[float]:
+        sums = super()._evaluation_sums(dataset)
+        if self.answers:
+            self.model.eval()
+            self.answer_scores = self.answers.evaluate(self.model, dataset, self.args, self.state.global_step)
+            self.model.train()
+        return sums
+
     def metrics_of(self, sums: list[float]) -> dict:
-        return super().metrics_of(sums) | {"accuracy": sums[2] / sums[1]}
+        return super().metrics_of(sums) | {"accuracy": sums[2] / sums[1]} | self.answer_scores
+
+    def evaluate(self, *args, **kwargs) -> dict:
+        metrics = super().evaluate(*args, **kwargs)
+        if self.args.do_train:
+            with self.clock.paused():
+                self.best.consider(self.state.global_step, metrics["eval_loss"], self.continuation is not None)
+        return metrics
 
     # ---- result
 
-    def save_result(self) -> None:
-        """Write what was trained, for use, and its tokenizer: the adapter alone or the whole model."""
+    def save_result(self, directory: Path | None = None) -> None:
+        """Write what was trained, for use, and its tokenizer: the adapter alone or the whole model.
+
+        directory: default the run's own.
+        """
+        directory = directory or Path(self.args.output_dir)
         if not isinstance(self.model, ADAPTERS):
-            self.save_model()
+            self.save_model(str(directory))
             return
-        save_adapter(self.model, self.args.output_dir, self.args)
+        save_adapter(self.model, directory, self.args)
         if rank() == 0:
-            self.tokenizer.save_pretrained(self.args.output_dir)
+            self.tokenizer.save_pretrained(str(directory))
 
 
 def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneTrainer:
@@ -112,8 +139,12 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         peak_flops=total(device_peak_flops(compute_dtype(args))),
         frozen=isinstance(model, ADAPTERS),
     )
+    answers = None
+    if data_args.eval_with_do_generation:
+        answers = Answers(tokenizer, model.config.to_dict(), data_args.max_length - data_args.src_length)
     return FinetuneTrainer(
         epochs_asked=epochs_asked,
+        answers=answers,
         throughput=throughput,
         stream=stream,
         reports=[*(report() for report in REPORTS), *watches(args)],
