@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from data_tools.formats.chat_template import ChatTemplate
+from data_tools.formats.chat_template import ChatTemplate, load_template
 from data_tools.formats.dialogue import Dialogue, Turn
 from data_tools.formats.encoding import IGNORED, Encoding, encode_dialogue
 from data_tools.formats.sft_samples import DialogueDataset
+from launch.models.chat import TEMPLATES
 
 SPECIAL = ("<s>", "</s>")
 LLAMA = ChatTemplate("", "<s>[INST] {{user}} [/INST]", " {{bot}} </s>")
@@ -54,6 +55,24 @@ def test_template_of_llama():
         "<s>[INST] What is 2+2? [/INST] 4 </s><s>[INST] And 3+3? [/INST] six </s>",
         " 4 </s> six </s>",
     )
+
+
+@pytest.mark.parametrize(
+    "name, counted",
+    [
+        ("baichuan", "4</s>six</s>"),
+        ("chatglm", "4\nsix\n</s>"),
+        ("chatglm_v2", "4\n\nsix\n\n</s>"),
+        ("llama", " 4 </s> six </s>"),
+        ("plain", " 4\n\n six\n\n</s>"),
+        ("qwen2", "4<|im_end|>\nsix<|im_end|>\n</s>"),
+    ],
+)
+def test_every_answer_counts_with_its_end_in_the_template_of_each_family(name, counted):
+    assert sorted(path.stem for path in TEMPLATES.glob("*.json")) == sorted(
+        ["baichuan", "chatglm", "chatglm_v2", "llama", "plain", "qwen2"]
+    )
+    assert texts(TWO, encoding(load_template(TEMPLATES / f"{name}.json")))[1] == counted
 
 
 def test_sample_ends_with_eos_where_the_template_has_none():

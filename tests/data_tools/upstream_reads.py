@@ -30,6 +30,7 @@ def main(prefix: str, folder: str, tokenizer_dir: str, texts_file: str) -> None:
     ids = [tokenizer(text)["input_ids"] for text in texts]
     found = {
         "documents": [dataset[i].tolist() for i in range(len(dataset))],
+        "int32": [ids.tolist() for ids in make_dataset(f"{prefix}-int32", "mmap", skip_warmup=True)],
         "boundaries": dataset.doc_idx.tolist(),
         "rewritten": [sha256(f"{folder}/theirs{suffix}") for suffix in (".bin", ".idx")],
         "splits": {
