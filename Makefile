@@ -5,7 +5,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit import export merge predict clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit import export merge predict ledger clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -47,6 +47,9 @@ merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
 	@$(RUN) launch/predict.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter_path "$(ADAPTER)") \
 	    $(if $(DATA),--data_file "$(DATA)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
+
+ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
+	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@for tool in $(DATA_TOOLS); do sed -n "1s/^\"\"\"/  data-$$tool: /p" data_tools/$$tool.py; done

@@ -31,10 +31,16 @@ def main(argv: list[str]) -> None:
     from launch.training.device import set_device
     from launch.training.finetuning import build_trainer
     from launch.training.finish import finish
-    from launch.training.model import build_config, build_model, load_tokenizer, speed_up
+    from launch.training.model import (
+        build_config,
+        build_model,
+        load_tokenizer,
+        speed_up,
+    )
     from launch.training.network import measure_network
     from launch.training.output import open_output
     from launch.training.ranks import check_world
+    from launch.training.saving.position import open_ledger
     from launch.training.sft_data import open_dialogues, require_tokenizer
     from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
@@ -48,11 +54,12 @@ def main(argv: list[str]) -> None:
     decisions = decide(model_args, training_args, mask="dense")
     config = build_config(model_args, data_args.max_length, training_args, decisions)
     data = open_dialogues(data_args, training_args, tokenizer, config)
+    ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
         model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
-    trainer = build_trainer(model, tokenizer, data, data_args, training_args)
+    trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)
     announce([*process_lines, *adapter_lines, *data.lines], decisions, trainer)
 
     # Train

@@ -29,11 +29,17 @@ def main(argv: list[str]) -> None:
     from launch.training.decisions import decide
     from launch.training.device import set_device
     from launch.training.finish import finish
-    from launch.training.model import build_config, build_model, load_tokenizer, speed_up
+    from launch.training.model import (
+        build_config,
+        build_model,
+        load_tokenizer,
+        speed_up,
+    )
     from launch.training.network import measure_network
     from launch.training.output import open_output
     from launch.training.pretraining import build_trainer
     from launch.training.ranks import check_world
+    from launch.training.saving.position import open_ledger
     from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build
@@ -46,10 +52,11 @@ def main(argv: list[str]) -> None:
     config = build_config(model_args, data_args.max_seq_length, training_args, decisions)
     tokenizer = load_tokenizer(model_args)
     data = open_data(data_args, training_args, config.vocab_size)
+    ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
         model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
-    trainer = build_trainer(model, tokenizer, data, model_args, data_args, training_args)
+    trainer = build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args)
     announce(process_lines, decisions, trainer)
 
     # Train

@@ -24,6 +24,7 @@ class BlendedDataset:
         weights = whole_numbers(lengths if weights is None else weights)
         component, sample = _dealt(weights, lengths)
         self.datasets = datasets
+        self.weights = weights
         self.samples_used = np.bincount(component, minlength=len(datasets))
         self._length = component.size
         left = [np.arange(used, length) for used, length in zip(self.samples_used, lengths, strict=True)]
@@ -36,6 +37,11 @@ class BlendedDataset:
 
     def __getitem__(self, i: int):
         return self.datasets[self.component[i]][int(self.sample[i])]
+
+    def identity(self) -> dict:
+        """What the samples and their order depend on."""
+        parts = [dataset.identity() for dataset in self.datasets]
+        return {"weights": self.weights, "parts": parts, "samples": len(self)}
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
         """int64[len]: what an epoch of training reads, in this order. Depends on nothing but its arguments.

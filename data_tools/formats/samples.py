@@ -160,10 +160,20 @@ class SampleDataset:
                 "shorter max_seq_length."
             )
         self.corpus = split.corpus
+        self._identity = {
+            "corpus": split.corpus.content_key(),
+            "documents": [split.first, split.last],
+            "sequence_length": sequence_length,
+            "shuffle_seed": seed,
+        }
         self.index = SampleIndex(split, sequence_length, seed, cache_dir)
 
     def __len__(self) -> int:
         return len(self.index.starts) - 1
+
+    def identity(self) -> dict:
+        """What the samples and their numbers depend on."""
+        return self._identity | {"samples": len(self)}
 
     def __getitem__(self, i: int) -> Sample:
         if not 0 <= i < len(self):

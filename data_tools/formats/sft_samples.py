@@ -1,5 +1,6 @@
 """Encoded dialogues as samples of training, held in a few flat arrays."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -47,6 +48,13 @@ class DialogueDataset:
             sum(one.dropped_turns for one in dialogues),
         )
 
+    def identity(self) -> dict:
+        """What the samples and their numbers depend on: every token and label."""
+        digest = hashlib.sha256()
+        for array in (self._starts, self._ids, self._labels):
+            digest.update(np.ascontiguousarray(array))
+        return {"dialogues": digest.hexdigest(), "samples": len(self)}
+
     @property
     def largest_id(self) -> int:
         return int(self._ids.max(initial=0))
@@ -71,10 +79,15 @@ class PackedDialogues:
 
     def __init__(self, dialogues: DialogueDataset, room: int):
         self._dialogues = dialogues
+        self._room = room
         self._rows = pack(dialogues.tokens.tolist(), room)
         self.tokens = np.array([dialogues.tokens[row].sum() for row in self._rows])
         self.counted = np.array([dialogues.counted[row].sum() for row in self._rows])
         self.cuts, self.largest_id = dialogues.cuts, dialogues.largest_id
+
+    def identity(self) -> dict:
+        """What the rows and their numbers depend on."""
+        return self._dialogues.identity() | {"room": self._room, "samples": len(self)}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -106,6 +119,9 @@ class BlendedDialogues:
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         return self._blend[i]
+
+    def identity(self) -> dict:
+        return self._blend.identity()
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
         return self._blend.epoch_order(seed, epoch)

@@ -90,8 +90,11 @@ def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, ch
     before = manifest.data.get("global_batch", samples)
     if samples == before:
         return [Finding(True, "resume", f"{checkpoint}, after step {step:,} and {consumed:,} samples")]
-    found = f"{samples} samples a step, the {step:,} steps before took {before} each: data would be skipped or repeated"
-    return [Finding(False, "resume", found, f"micro batch and accumulation for {before} samples a step")]
+    found = f"{samples} samples a step, the {step:,} steps before took {before} each"
+    if "batch" in flags.words("resume_changed"):
+        return [Finding(True, "resume", f"{checkpoint}, after step {step:,}; from here on {found}")]
+    fix = f"micro batch and accumulation for {before} a step; --resume_changed batch, if steps may mean something else now"
+    return [Finding(False, "resume", found, fix)]
 
 
 def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:

@@ -163,6 +163,13 @@ class RunArguments(TrainingArguments):
             "step 0; a path: continue from that checkpoint."
         },
     )
+    resume_changed: List[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "What may differ from the run that is continued, which is an error else: batch (samples a step), data.",
+            "choices": ["batch", "data"],
+        },
+    )
     max_run_minutes: float = field(
         default=0, metadata={"help": "Save and end after the step in which this time is over; 0: no limit."}
     )

@@ -36,7 +36,7 @@ class FinetuneTrainer(RunTrainer):
         self.answers, self.answer_scores = answers, {}
         self.best = BestKeeper(self.args.output_dir, self.save_result)
         self.padding = {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)}
-        self._tokens_until = [0]
+        self._tokens_until = [self.ledger.tokens if self.ledger else 0]
         self.token_loss = TokenLoss(self.model.config.vocab_size)
         if self.args.pipeline_parallel_degree > 1:
             layers = self.model.model if isinstance(self.model, LoRAModel) else self.model
@@ -49,11 +49,11 @@ class FinetuneTrainer(RunTrainer):
         return f"{self.args.global_batch} samples (about {mean:,.0f} tokens)"
 
     def tokens_until(self, step: int) -> int:
-        known = self._tokens_until
-        while len(known) <= step:
-            samples = self.stream.samples_of_step(len(known) - 1)
+        known, first_step = self._tokens_until, self.stream.first_step
+        while first_step + len(known) <= step:
+            samples = self.stream.samples_of_step(first_step + len(known) - 1)
             known.append(known[-1] + int(self.train_dataset.tokens[samples].sum()))
-        return known[step]
+        return known[step - first_step]
 
     # ---- loss
 
@@ -121,7 +121,7 @@ class FinetuneTrainer(RunTrainer):
             self.tokenizer.save_pretrained(str(directory))
 
 
-def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneTrainer:
+def build_trainer(model, tokenizer, data, ledger, data_args, training_args) -> FinetuneTrainer:
     """The Trainer of a fine-tuning run with its reports and watches."""
     args = copy.copy(training_args)  # with the steps that the data make of --num_train_epochs
     stream, epochs_asked, lengths = None, 1.0, data.dev.tokens if data.dev else None
@@ -131,8 +131,8 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         if args.max_steps <= 0:
             epochs_asked = args.num_train_epochs
             end = math.ceil(epochs_asked * len(data.train))
-            args.max_steps = math.ceil(end / args.global_batch)
-        stream = sample_stream(args, data.train, args.max_steps, end)
+            args.max_steps = ledger.last.last_step + math.ceil((end - ledger.last.stop) / args.global_batch)
+        stream = sample_stream(args, data.train, ledger, args.max_steps, end)
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=float(np.mean(lengths)),
@@ -146,6 +146,7 @@ def build_trainer(model, tokenizer, data, data_args, training_args) -> FinetuneT
         epochs_asked=epochs_asked,
         answers=answers,
         throughput=throughput,
+        ledger=ledger,
         stream=stream,
         reports=[*(report() for report in REPORTS), *watches(args)],
         data_collator=Collator(

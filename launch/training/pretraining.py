@@ -51,7 +51,7 @@ class PretrainTrainer(RunTrainer):
         return f"{global_batch * self.sequence_length:,} tokens ({global_batch} samples of {self.sequence_length})"
 
     def tokens_until(self, step: int) -> int:
-        return step * self.args.global_batch * self.sequence_length
+        return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.sequence_length
 
     def batch_sums(self, model, inputs: dict) -> list[float]:
         counted = int((inputs["labels"] != IGNORED).sum())
@@ -63,7 +63,7 @@ class PretrainTrainer(RunTrainer):
         return [float(loss) * counted if counted else 0.0, counted]
 
 
-def build_trainer(model, tokenizer, data, model_args, data_args, training_args) -> PretrainTrainer:
+def build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args) -> PretrainTrainer:
     """The Trainer of a pretraining run with its reports and watches."""
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
@@ -74,7 +74,8 @@ def build_trainer(model, tokenizer, data, model_args, data_args, training_args) 
     return PretrainTrainer(
         sequence_length=data_args.max_seq_length,
         throughput=throughput,
-        stream=sample_stream(training_args, data.train, training_args.max_steps) if data.train else None,
+        ledger=ledger,
+        stream=sample_stream(training_args, data.train, ledger, training_args.max_steps) if data.train else None,
         reports=[*(report() for report in REPORTS), *watches(training_args, random_weights_loss)],
         model=model,
         args=training_args,

@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+
+from launch.checkpoint.state.ledger import shuffled
 
 
 class SampleStream:
@@ -15,13 +18,15 @@ class SampleStream:
     offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
     same step, and each sample is seen exactly once an epoch.
 
-    steps: of the run. start: where iterating begins; nothing before it is made. end: positions that are used; those of
-    the last step beyond it are padding, None. Default: all.
+    steps: of the run. first_step, start: a run that is resumed made so many steps and consumed so many positions, of
+    which none is looked at. end: positions that are used; those of the last step beyond it are padding, None. Default:
+    all.
     epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
     """
 
     def __init__(self, samples: int, seed: int, micro_batch: int, accumulation: int, data_rank: int, data_ranks: int,
-                 steps: int, end: int | None = None, epoch_order: Callable[[int, int], np.ndarray] | None = None):
+                 steps: int, end: int | None = None, epoch_order: Callable[[int, int], np.ndarray] | None = None,
+                 first_step: int = 0, start: int = 0):
         self.samples = samples
         self.seed = seed
         self.batch_size = micro_batch  # the name paddle.io.DataLoader reads
@@ -29,17 +34,18 @@ class SampleStream:
         self.data_rank = data_rank
         self.data_ranks = data_ranks
         self.steps = steps
-        self.start = 0
-        self.end = steps * self.global_batch if end is None else end
-        self.epoch_order = epoch_order or self._shuffled
+        self.first_step = first_step
+        self.start = start
+        self.end = start + (steps - first_step) * self.global_batch if end is None else end
+        self.epoch_order = epoch_order or partial(shuffled, samples)
         self._permutation = (-1, np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return self.steps * self.accumulation
 
     def __iter__(self):
-        for batch in range(self.start // (self.batch_size * self.data_ranks), len(self)):
-            start = (batch * self.data_ranks + self.data_rank) * self.batch_size
+        for batch in range((self.steps - self.first_step) * self.accumulation):
+            start = self.start + (batch * self.data_ranks + self.data_rank) * self.batch_size
             yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
 
     @property
@@ -47,10 +53,13 @@ class SampleStream:
         """Positions of a step, over all data ranks."""
         return self.batch_size * self.accumulation * self.data_ranks
 
+    def position(self, step: int) -> int:
+        """Where the stream is before a step, 0 the first; first_step or later."""
+        return min(self.start + (step - self.first_step) * self.global_batch, self.end)
+
     def samples_of_step(self, step: int) -> list[int]:
         """What all data ranks together see in a step, 0 the first, without padding."""
-        positions = range(step * self.global_batch, min((step + 1) * self.global_batch, self.end))
-        return [self.sample_at(position) for position in positions]
+        return [self.sample_at(position) for position in range(self.position(step), self.position(step + 1))]
 
     def sample_at(self, position: int) -> int | None:
         """The sample at a position of the stream, None for padding."""
@@ -60,10 +69,6 @@ class SampleStream:
         if self._permutation[0] != epoch:
             self._permutation = (epoch, self.epoch_order(self.seed, epoch))
         return int(self._permutation[1][index])
-
-    def _shuffled(self, seed: int, epoch: int) -> np.ndarray:
-        # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
-        return np.random.RandomState([seed, epoch]).permutation(self.samples)
 
 
 class PaddedShard:

@@ -7,6 +7,7 @@ import paddle
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
+from launch.checkpoint.state.ledger import Ledger
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.saving.trainer import CheckpointTrainer
 from launch.training.device import peak_memory_bytes
@@ -37,7 +38,8 @@ class PaddedDataset:
 class RunTrainer(CheckpointTrainer):
     """What pretraining and fine-tuning share.
 
-    throughput: what the devices could do, for the log. stream: the order of training, None where there is none.
+    throughput: what the devices could do, for the log. stream: the order of training, ledger: what of it was consumed
+    before, both None where there is none.
     reports: callbacks that receive each record in `on_log`. Subclasses know their samples: `padding`, `tokens_until`,
     and the sums of an evaluated batch.
     """
@@ -45,7 +47,9 @@ class RunTrainer(CheckpointTrainer):
     padding: dict  # a sample whose labels count for nothing
     epochs_asked: float = 1  # how often the user wants to read each sample, at most
 
-    def __init__(self, throughput: Throughput, stream: SampleStream | None, reports: list, **kwargs):
+    def __init__(
+        self, throughput: Throughput, stream: SampleStream | None, ledger: Ledger | None, reports: list, **kwargs
+    ):
         self.grad_norm = GradNorm()
         self.grad_norm.record()
         self.hang_timer = HangTimer(kwargs["args"].hang_factor, kwargs["args"].hang_seconds)
@@ -53,6 +57,7 @@ class RunTrainer(CheckpointTrainer):
         super().__init__(callbacks=[*reports, HangReport(self.hang_timer), PhaseReport(self.phase)], **kwargs)
         self.throughput = throughput
         self.stream = stream
+        self.ledger = ledger
         self.clock = TrainingClock()
         self.first_record, self.last_record, self.last_evaluation = {}, {}, None
         for upstream_printer in (PrinterCallback, ProgressCallback):
@@ -158,7 +163,7 @@ class RunTrainer(CheckpointTrainer):
         return {
             "global_step": step,
             "progress": step / args.max_steps,
-            "epoch": consumed_samples / len(self.train_dataset),
+            "epoch": self.stream.position(step) / len(self.train_dataset),
             "loss": self._interval_loss / steps,
             "learning_rate": self._step_learning_rate,
             "grad_norm": self.grad_norm.value,
@@ -240,8 +245,9 @@ class RunTrainer(CheckpointTrainer):
         raise NotImplementedError
 
 
-def sample_stream(args, dataset, steps: int, end: int | None = None) -> SampleStream:
-    """The order of training for this rank's place in the layout; a blend has an order of its own. end: see SampleStream."""
+def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = None) -> SampleStream:
+    """The order of training from where the ledger ends, for this rank's place in the layout; a blend has an order of
+    its own. end: see SampleStream."""
     return SampleStream(
         samples=len(dataset),
         epoch_order=getattr(dataset, "epoch_order", None),
@@ -252,4 +258,6 @@ def sample_stream(args, dataset, steps: int, end: int | None = None) -> SampleSt
         data_ranks=args.dataset_world_size,
         steps=steps,
         end=end,
+        first_step=ledger.last.last_step,
+        start=ledger.last.stop,
     )

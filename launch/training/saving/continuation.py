@@ -7,10 +7,13 @@ import numpy as np
 from paddlenlp.trainer import TrainerCallback
 
 from launch.checkpoint.state import random_state
-from launch.checkpoint.state.manifest import RUN, rank_file
+from launch.checkpoint.state.manifest import RUN, rank_file, read_manifest
 from launch.checkpoint.state.restore import restore_tensors
 from launch.checkpoint.state.tensors import held_tensors
+from launch.reporting.summary import topology
 from launch.training.ranks import rank
+
+RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"
 
 
 class Continuation(TrainerCallback):
@@ -25,13 +28,14 @@ class Continuation(TrainerCallback):
         self.checkpoint = checkpoint
         self.weights_alone = weights_alone
         self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
-        own = checkpoint / rank_file(rank())
         self._random_state = None
         if not weights_alone:
-            trainer.stream.start = self.run["consumed_samples"]
             trainer.best_checkpoint = self.run["best_checkpoint"]
-            if own.is_file():
+            if read_manifest(checkpoint).topology == layout_of(trainer.args):
+                own = checkpoint / rank_file(rank())
                 self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]
+            elif rank() == 0:
+                print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
 
     def restore(self) -> None:
         """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
@@ -57,6 +61,11 @@ class Continuation(TrainerCallback):
         if self._random_state is not None:
             random_state.restore(self._random_state)
             self._random_state = None
+
+
+def layout_of(training_args) -> dict:
+    """What decides which rank has what, and draws which random numbers."""
+    return topology(training_args) | {"sharding": " ".join(map(str, training_args.sharding))}
 
 
 def scaler_state(scaler) -> dict:

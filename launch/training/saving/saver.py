@@ -12,8 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launch.checkpoint.state import random_state
-from launch.checkpoint.state.manifest import RUN, Manifest, checkpoints, rank_file, tensor_file
-from launch.checkpoint.state.tensors import MODEL, OPTIMIZER, Held, held_tensors, trains_all
+from launch.checkpoint.state.manifest import (
+    RUN,
+    Manifest,
+    checkpoints,
+    rank_file,
+    tensor_file,
+)
+from launch.checkpoint.state.tensors import (
+    MODEL,
+    OPTIMIZER,
+    Held,
+    held_tensors,
+    trains_all,
+)
 from launch.checkpoint.state.write import (
     NewFile,
     NewTensor,
@@ -23,8 +35,9 @@ from launch.checkpoint.state.write import (
     safetensors_file,
 )
 from launch.errors import UserError
-from launch.reporting.summary import git_revision, package_versions, plain, topology
+from launch.reporting.summary import git_revision, package_versions, plain
 from launch.training.ranks import broadcast, first_on_rank_zero, rank, world_size
+from launch.training.saving.continuation import layout_of
 from launch.training.saving.plan import Plan, agree_on_writers
 
 WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
@@ -132,7 +145,7 @@ class Saver:
             global_step=state["global_step"],
             consumed_samples=state["consumed_samples"],
             consumed_tokens=state["consumed_tokens"],
-            topology=topology(self._args) | {"sharding": " ".join(map(str, self._args.sharding))},
+            topology=layout_of(self._args),
             trained_only=not trains_all(trainer.model),
             data=trainer.data_identity(),
             arguments=plain(vars(self._args)),

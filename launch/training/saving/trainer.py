@@ -81,6 +81,7 @@ class CheckpointTrainer(Trainer):
             "global_step": step,
             "consumed_samples": self.consumed_samples(step),
             "consumed_tokens": self.tokens_until(step),
+            "ledger": self.ledger.at(step, self.stream.position(step), self.tokens_until(step)).to_json(),
             "scheduler": self.lr_scheduler.state_dict(),
             "scaler": scaler_state(self.scaler) if self.do_grad_scaling else None,
             "best_metric": self.state.best_metric,
@@ -88,12 +89,12 @@ class CheckpointTrainer(Trainer):
         }
 
     def data_identity(self) -> dict:
-        """What the order of samples depends on."""
-        return {"samples": len(self.train_dataset), "seed": self.args.seed, "global_batch": self.args.global_batch}
+        """What the order of samples depends on, and how many of them a step takes."""
+        return self.ledger.data[self.ledger.last.data] | {"global_batch": self.args.global_batch}
 
     def consumed_samples(self, step: int) -> int:
-        """Of the stream, before a step, 0 the first."""
-        return min(step * self.args.global_batch, self.stream.end)
+        """In all, before a step, 0 the first."""
+        return self.ledger.samples + self.stream.position(step) - self.stream.start
 
     def whole_config(self):
         return whole_config(self.model)

@@ -1,0 +1,176 @@
+"""Which samples a run has consumed, and so where its data go on: a property of the run, not of its flags. No Paddle.
+
+The order of training is an endless stream of epochs that depends on the data and the seed alone. A ledger holds the
+ranges of positions of that stream whose samples are in the weights. It is saved with them: steps that a kill undid
+are not in it, and their samples come again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from data_tools.formats.blended import BlendedDataset
+from launch.errors import UserError
+
+BATCH, DATA = "batch", "data"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions [start, stop) of the stream of data number `data`, consumed in steps first_step + 1 to last_step.
+
+    global_batch: positions a step, over so many data ranks. tokens: in the samples of these positions.
+    """
+
+    data: int
+    first_step: int
+    last_step: int
+    start: int
+    stop: int
+    tokens: int
+    global_batch: int
+    data_ranks: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """data: what identifies each dataset that was read, oldest first. ranges: in the order of training; the last one
+    goes on."""
+
+    data: tuple[dict, ...]
+    ranges: tuple[Range, ...]
+
+    @classmethod
+    def begin(cls, data: dict, global_batch: int, data_ranks: int) -> "Ledger":
+        return cls((data,), (Range(0, 0, 0, 0, 0, 0, global_batch, data_ranks),))
+
+    @property
+    def last(self) -> Range:
+        return self.ranges[-1]
+
+    @property
+    def samples(self) -> int:
+        """Consumed in all, of all data."""
+        return sum(one.stop - one.start for one in self.ranges)
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.ranges)
+
+    def at(self, step: int, stop: int, tokens: int) -> "Ledger":
+        """With the last range ended after a step. tokens: consumed in all until then."""
+        last = replace(self.last, last_step=step, stop=stop, tokens=self.last.tokens + tokens - self.tokens)
+        return replace(self, ranges=(*self.ranges[:-1], last))
+
+    def resumed(self, data: dict, global_batch: int, data_ranks: int, allowed: tuple[str, ...] = ()) -> "Ledger":
+        """With a range for what follows. allowed: what may differ from before, BATCH, DATA or both.
+
+        Raises UserError where something else differs.
+        """
+        last, number = self.last, self.last.data
+        if global_batch != last.global_batch and BATCH not in allowed:
+            raise UserError(batch_changed(last.global_batch, global_batch, data_ranks))
+        start, datasets = last.stop, self.data
+        if data != self.data[number]:
+            if DATA not in allowed:
+                raise UserError(_data_changed(self.data[number], data))
+            number, start, datasets = len(self.data), 0, (*self.data, data)
+        if (number, global_batch, data_ranks) == (last.data, last.global_batch, last.data_ranks):
+            return self
+        following = Range(number, last.last_step, last.last_step, start, start, 0, global_batch, data_ranks)
+        return Ledger(datasets, (*self.ranges, following))
+
+    def to_json(self) -> dict:
+        return {"data": self.data, "ranges": [asdict(one) for one in self.ranges]}
+
+    @classmethod
+    def from_json(cls, value: dict) -> "Ledger":
+        return cls(tuple(value["data"]), tuple(Range(**one) for one in value["ranges"]))
+
+
+def batch_changed(before: int, now: int, data_ranks: int) -> str:
+    """What it means, and what to do."""
+    return (
+        f"{now} samples a step, the run so far took {before}. Every sample would still be read once an epoch, but "
+        "steps, warm-up and learning rate would mean something else from here on, and the losses would be of no "
+        f"uninterrupted run. With {data_ranks} data ranks, --per_device_train_batch_size x "
+        f"--gradient_accumulation_steps must be {before / data_ranks:g}; to go on all the same: --resume_changed batch."
+    )
+
+
+def _data_changed(before: dict, now: dict) -> str:
+    return (
+        f"the data are not those of the run so far: {', '.join(_differences(before, now))}. They would be read from "
+        "their beginning, samples that were seen before among them. Give the former data and --seed; to go on with "
+        "these: --resume_changed data."
+    )
+
+
+def _differences(before: dict, now: dict) -> Iterator[str]:
+    for key in sorted({*before, *now}):
+        if before.get(key) != now.get(key):
+            was, found = (str(one.get(key, "nothing"))[:60] for one in (before, now))
+            yield f"{key} {found}, was {was}"
+
+
+# ---- the proof
+
+
+def shuffled(samples: int, seed: int, epoch: int) -> np.ndarray:
+    """int64[samples]. RandomState: NumPy promises the same stream in all versions, for default_rng it does not."""
+    return np.random.RandomState([seed, epoch]).permutation(samples)
+
+
+def epoch_order(data: dict, epoch: int) -> np.ndarray:
+    """int64[samples]: what an epoch of a dataset reads, in this order, from its identity alone."""
+    if "weights" in data:
+        blend = BlendedDataset([range(part["samples"]) for part in data["parts"]], data["weights"])
+        return blend.epoch_order(data["order_seed"], epoch)
+    return shuffled(data["samples"], data["order_seed"], epoch)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Of data number `data`: how many of its samples were read, and the most often that one was."""
+
+    data: int
+    epoch: int
+    read: int
+    samples: int
+    most: int
+
+    @property
+    def ok(self) -> bool:
+        return self.most <= 1 and self.read <= self.samples
+
+
+def epochs(ledger: Ledger) -> Iterator[Epoch]:
+    """How often each sample was read in each epoch: counted, one range after the other."""
+    for number, data in enumerate(ledger.data):
+        ranges = [one for one in ledger.ranges if one.data == number and one.start < one.stop]
+        samples = data["samples"]
+        for epoch in range(-(-max((one.stop for one in ranges), default=0) // samples)):
+            order, first = epoch_order(data, epoch), epoch * samples
+            counts = np.zeros(int(order.max()) + 1, dtype=np.int64)
+            for one in ranges:
+                read = order[max(one.start - first, 0) : max(one.stop - first, 0)]
+                counts += np.bincount(read, minlength=counts.size)
+            yield Epoch(number, epoch, int((counts > 0).sum()), samples, int(counts.max()))
+
+
+def faults(ledger: Ledger) -> list[str]:
+    """What is wrong with the ranges: none begins but where the one before it, of the same data, ended."""
+    found = []
+    ends: dict[int, int] = {}
+    step = 0
+    for one in ledger.ranges:
+        expected = ends.get(one.data, 0)
+        if one.start != expected:
+            what = "read again" if one.start < expected else "left out"
+            low, high = sorted((one.start, expected))
+            found.append(f"data {one.data + 1}, positions {low:,} to {high:,}: {what} after step {one.first_step:,}")
+        if one.first_step != step:
+            found.append(f"steps {step:,} to {one.first_step:,} are in no range")
+        ends[one.data], step = one.stop, one.last_step
+    return found

@@ -1,0 +1,80 @@
+"""A run continues in another layout: with the losses of one process that went on, and the data where they stopped."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.reporting.records import read_train_log
+from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+from tests.distributed.parity import CASES, LOSS_TOLERANCE, STEPS, Runs
+
+STAGE1 = Layout(stage=1, sharding=2)
+TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
+ALL_FOUR = Layout(tensor=2, pipeline=2, stage=1, sharding=2, sequence_parallel=True, accumulation=4)
+SAVED = STEPS // 2
+
+long = pytest.mark.long
+
+
+class Interrupted:
+    """Trainings that are saved in one layout, and continued in others."""
+
+    def __init__(self, ranks, root: Path):
+        self.ranks, self.root = ranks, root
+        self.runs = Runs(ranks, root)
+        self._saved: dict[Layout, Path] = {}
+
+    def saved(self, layout: Layout) -> Path:
+        """The output of a run that ended after the first half."""
+        if layout not in self._saved:
+            output = self.root / f"saved-{layout.name}"
+            self._train(layout, output, "--max_steps", str(SAVED), "--save_steps", str(SAVED))
+            self._saved[layout] = output
+        return self._saved[layout]
+
+    def continued(self, before: Layout, after: Layout) -> Path:
+        output = self.root / f"{before.name}-to-{after.name}"
+        checkpoint = self.saved(before) / f"checkpoint-{SAVED}"
+        shutil.copytree(checkpoint, output / checkpoint.name)
+        self._train(after, output)
+        return output
+
+    def _train(self, layout: Layout, output: Path, *argv: str) -> None:
+        self.ranks(layout.processes, f"{CASES}:pretrain", str(self.root), str(output), [*layout.argv, *argv])
+
+
+@pytest.fixture(scope="module")
+def interrupted(ranks, tmp_path_factory) -> Interrupted:
+    return Interrupted(ranks, tmp_path_factory.mktemp("layouts"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(before, after, id=f"{before.name} to {after.name}", marks=marks)
+        for before, after, marks in [
+            (TP2, SINGLE, []),
+            (PP2, TP2, []),
+            (SINGLE, TP2, long),
+            (PP2, SINGLE, long),
+            (DP2, Layout(data=4), long),
+            (STAGE1, STAGE2, long),
+            (STAGE2, STAGE3, long),
+            (STAGE3, SINGLE, long),
+            (SINGLE, STAGE3, long),
+            (TP2, STAGE3, long),
+            (STAGE3, TP2_PP2, long),
+            (ALL_FOUR, TP2, long),
+        ]
+    ],
+)
+def test_losses_are_those_of_one_process_that_went_on(interrupted, before, after):
+    expected = interrupted.runs.adamw(SINGLE)
+    records = read_train_log(interrupted.continued(before, after))
+    assert [record["global_step"] for record in records] == list(range(SAVED + 1, STEPS + 1))
+    assert records[0]["consumed_samples"] == (SAVED + 1) * 8
+    for key, tolerance in (("loss", LOSS_TOLERANCE), ("grad_norm", 2e-5)):
+        found = np.array([record[key] for record in records])
+        assert np.abs(found - expected.column(key)[SAVED:]).max() <= tolerance, key
