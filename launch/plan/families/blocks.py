@@ -54,6 +54,10 @@ class Model:
     def logits(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def for_loss(self, logits: Tensor) -> Tensor:
+        """What the model's own criterion makes of them before the entropy."""
+        return logits
+
     # ---- recomputation
 
     def layer_block(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -159,7 +163,8 @@ class Model:
                 x = self.identity(x)
             return self.ops.matmul(x, weight, transpose_y=transposed)
 
-    def rms_norm(self, name: str, x: Tensor) -> Tensor:
+    def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
+        """cast_first: back to the weight's dtype before it is multiplied, not after."""
         ops, weight = self.ops, self.weights[f"{name}.weight"]
         with self.memory.of("norms"):
             if self.job.fused_rms_norm:
@@ -167,8 +172,9 @@ class Model:
             variance = ops.mean(ops.power(ops.cast(x, FLOAT32)))
             x = ops.multiply(ops.rsqrt(ops.scale(variance)), x)
             del variance
-            x = ops.cast(x, weight.item)
-            return ops.multiply(x, weight)
+            if cast_first:
+                return ops.multiply(ops.cast(x, weight.item), weight)
+            return ops.cast(ops.multiply(x, weight), weight.item)
 
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
         with self.memory.of("residuals"):

@@ -10,6 +10,7 @@ class Decoder(Model):
         super().__init__(job, memory, weights)
         config = job.config
         self.name = config["model_type"]
+        self.has_alibi = bool(config.get("alibi"))
         self.heads = attention_heads(config) // self.tensor_parallel
         whole = key_value_heads(config)
         self.key_value_heads = whole if whole % self.tensor_parallel else whole // self.tensor_parallel
@@ -22,7 +23,9 @@ class Decoder(Model):
             return self.ops.new((self.batch, 1, self.length, self.length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Cosines and sines of each layer, in float32."""
+        """Cosines and sines of each layer, in float32; ALiBi needs none."""
+        if self.has_alibi:
+            return {}
         positions = max(self.job.config.get("max_position_embeddings", 0), self.length)
         return {"attention": layers * (2 * positions + 2) * self.head_size * FLOAT32}
 
@@ -49,7 +52,8 @@ class Decoder(Model):
         query = ops.reshape(query, (self.batch, self.length, self.heads, self.head_size))
         key = ops.reshape(key, (self.batch, self.length, self.key_value_heads, self.head_size))
         value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))
-        query, key = self.rotate(query, key)
+        if not self.has_alibi:
+            query, key = self.rotate(query, key)
         if self.key_value_heads != self.heads and not self.job.flash_attention:
             key, value = (ops.tile(one, query.shape) for one in (key, value))
         out = self.core_block(query, key, value, mask)
@@ -74,6 +78,8 @@ class Decoder(Model):
             return self.merge_heads(ops.flash_attention(query, key, value))
         query, key, value = (ops.transpose(one, (0, 2, 1, 3)) for one in (query, key, value))
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
+        if self.has_alibi:
+            weights = ops.add(weights, Tensor((self.batch, self.heads, 1, self.length), self.item, None))
         weights = ops.add(weights, mask)
         weights = ops.cast(ops.softmax(ops.scale(ops.cast(weights, FLOAT32))), self.item)
         out = ops.matmul(weights, value)

@@ -96,7 +96,8 @@ class Step:
             return x, received
         x = model.norm(x)
         del mask
-        return self.loss(model.logits(x)), received
+        logits = model.logits(x)  # alive until the loss is there
+        return self.loss(logits), received
 
     def _received(self) -> Tensor:
         x = self.model.ops.new(self.model.shape, self.model.item)
@@ -113,6 +114,7 @@ class Step:
         """The mean over tokens; of parallel logits a sum over ranks."""
         ops = self.model.ops
         with self.memory.of("logits and loss"):
+            logits = logits if self.job.finetunes else self.model.for_loss(logits)
             labels = Tensor((*logits.shape[:-1], 1), 8, None)
             if logits.shape[-1] < self.job.config["vocab_size"]:
                 losses = ops.parallel_cross_entropy(ops.cast(logits, FLOAT32), labels, self.job.on_gpu)

@@ -160,8 +160,12 @@ class Operators:
 
     def split(self, x: Tensor, parts: int) -> list[Tensor]:
         """Equal parts of the last axis, copies."""
+        return self.split_at(x, [x.shape[-1] // parts] * parts)
+
+    def split_at(self, x: Tensor, widths: list[int]) -> list[Tensor]:
+        """Parts of the last axis, copies."""
         copies = self._read(x)
-        outs = [self.new((*x.shape[:-1], x.shape[-1] // parts), x.item) for _ in range(parts)]
+        outs = [self.new((*x.shape[:-1], width), x.item) for width in widths]
         del copies
         self.record(outs[0], [x])
         for slot, out in enumerate(outs):
@@ -210,8 +214,10 @@ class Operators:
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Of each row; keeps the softmax, in whose place the gradient is written."""
+        copies = self._read(logits)
         softmax = self.new(logits.shape, logits.item)
         out = self.new((*logits.shape[:-1], 1), logits.item)
+        del copies
         self.record(out, [logits], [softmax, labels])
         if out.node:
             out.node.reused = softmax.storage

@@ -1,0 +1,69 @@
+"""Bloom: paddlenlp/transformers/bloom/modeling.py."""
+
+from launch.models.parameters import attention_heads
+from launch.plan.families.blocks import FLOAT32, Model
+from launch.plan.tape.autograd import Tensor
+
+
+class Bloom(Model):
+    def __init__(self, job, memory, weights):
+        super().__init__(job, memory, weights)
+        self.heads = attention_heads(job.config) // self.tensor_parallel
+        self.head_size = self.hidden // attention_heads(job.config)
+
+    def prepare(self) -> Tensor | None:
+        """One mask for each head, in float32."""
+        with self.memory.of("attention"):
+            return self.ops.new((self.batch * self.heads, self.length, self.length), FLOAT32)
+
+    def embed(self) -> Tensor:
+        with self.memory.of("embedding"):
+            x = self.word_embedding("bloom.word_embeddings")
+            return self.layer_norm("bloom.word_embeddings_layernorm", x)
+
+    def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        name = f"bloom.h.{index}"
+        normed = self.layer_norm(f"{name}.input_layernorm", x)
+        with self.memory.of("attention"):
+            attention = self.attention(f"{name}.self_attention", normed, mask)
+        attention = self.residual(x, attention)
+        normed = self.layer_norm(f"{name}.post_attention_layernorm", attention)
+        with self.memory.of("MLP"):
+            inner = self.gelu(self.column(f"{name}.mlp.dense_h_to_4h", normed))
+            mlp = self.row(f"{name}.mlp.dense_4h_to_h", inner)
+        return self.residual(attention, mlp)
+
+    def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        ops = self.ops
+        fused = self.column(f"{name}.query_key_value", x)
+        fused = ops.reshape(fused, (self.batch, self.length, self.heads, 3, self.head_size))
+        each = (self.batch, self.length, self.heads, self.head_size)
+        query, key, value = (ops.slice(fused, each) for _ in range(3))
+        flat = (self.batch * self.heads, self.length, self.head_size)
+        query = ops.reshape(ops.transpose(query, (0, 2, 1, 3)), flat)
+        key = ops.reshape(ops.transpose(key, (0, 2, 3, 1)), (flat[0], flat[2], flat[1]))
+        value = ops.reshape(ops.transpose(value, (0, 2, 1, 3)), flat)
+        alibi = ops.new((flat[0], 1, self.length), self.item)
+        scores = ops.add(alibi, ops.scale(ops.matmul(query, key)))
+        scores = ops.cast(scores, FLOAT32)
+        weights = ops.add(scores, mask)
+        weights = ops.cast(ops.softmax(weights), self.item)
+        weights = ops.dropout(weights, self.job.config.get("attention_dropout", 0.0))
+        context = ops.matmul(weights, value)
+        context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
+        context = ops.transpose(context, (0, 2, 1, 3))
+        context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
+        out = self.row(f"{name}.dense", context)
+        return ops.dropout(out, self.job.config.get("hidden_dropout", 0.0))
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """0.5 x (1 + tanh(0.798 x (1 + 0.0447 x x))), operator by operator: each keeps what it multiplies."""
+        ops = self.ops
+        inner = ops.multiply(ops.scale(x), ops.scale(ops.multiply(ops.scale(x), x)))
+        return ops.multiply(ops.scale(x), ops.scale(ops.tanh(inner)))
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self.layer_norm("bloom.ln_f", x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.head(x, self.weights["bloom.word_embeddings.weight"], True)
