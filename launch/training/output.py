@@ -55,7 +55,8 @@ def _keep_earlier(output: Path, checkpoint: Path | None) -> None:
     if checkpoint is None:
         earlier = checkpoints(output)
         if earlier:
-            folder = _next_free_name(output / "earlier")
+            folder = output / "earlier"
+            folder = _next_free_name(folder) if folder.exists() else folder
             folder.mkdir()
             for one in earlier:
                 os.rename(one, folder / one.name)

@@ -37,6 +37,11 @@ class Continuation(TrainerCallback):
             elif rank() == 0:
                 print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
 
+    @property
+    def global_step(self) -> int:
+        """Where the run goes on."""
+        return 0 if self.weights_alone else self.run["global_step"]
+
     def restore(self) -> None:
         """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
         trainer = self.trainer
@@ -52,8 +57,8 @@ class Continuation(TrainerCallback):
     # ---- as training begins, in this order
 
     def on_train_begin(self, args, state, control, **kwargs):
+        state.global_step = self.global_step
         if not self.weights_alone:
-            state.global_step = self.run["global_step"]
             state.best_metric = self.run["best_metric"]
 
     def on_step_begin(self, args, state, control, **kwargs):

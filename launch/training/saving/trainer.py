@@ -42,6 +42,8 @@ class CheckpointTrainer(Trainer):
             self.saver.last = checkpoint
             self.continuation = Continuation(self, checkpoint, weights_alone=self.args.ignore_load_lr_and_optim)
             self.add_callback(self.continuation)
+            if self.continuation.global_step >= self.args.max_steps:
+                return self._restore_alone()
         with recorded_signals() as self.requests.received:
             result = super().train()
             self.saver.settle()
@@ -49,6 +51,15 @@ class CheckpointTrainer(Trainer):
             held = held_tensors(self.model, None, self.args)
             restore_tensors(Path(self.args.output_dir) / self.best_checkpoint, held)
         return result
+
+    def _restore_alone(self) -> None:
+        """The model of a run that has made all of its steps; upstream's loop fails without one."""
+        self.create_optimizer_and_scheduler(self.args.max_steps)
+        self.model_wrapped = self._wrap_model(self.model_wrapped)
+        self.continuation.restore()
+        self.state.global_step = self.continuation.global_step
+        if rank() == 0:
+            print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
 
     def tell_how_to_continue(self) -> None:
         """Where a run that was stopped can go on."""

@@ -1,0 +1,96 @@
+"""What the ranks of the tests of saving do. Imported in ranks only."""
+
+import contextlib
+import io
+import os
+import signal
+from pathlib import Path
+
+
+def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) -> dict:
+    """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
+
+    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on.
+    Returns the exit code, what was said, and the step that was reached.
+    """
+    from launch.guard import guarded
+    from launch.reporting.callbacks import LogLastStep
+    from launch.run_pretrain import main
+
+    reached = []
+    upstream = LogLastStep.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        reached.append(state.global_step)
+        if state.global_step == at_step and args.process_index == rank:
+            _happen(event, Path(args.output_dir))
+        upstream(self, args, state, control, **kwargs)
+
+    LogLastStep.on_step_end = on_step_end
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv)
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue(), "steps": reached}
+
+
+def _happen(event: str, output: Path) -> None:
+    if event.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, event))
+    elif event == "save-now":
+        (output / "save-now").touch()
+    elif event == "disk full":
+        from launch.checkpoint.state import write
+
+        def fsync(descriptor):
+            raise OSError(28, "No space left on device")
+
+        write.os.fsync = fsync
+
+
+def make_larger_material(directory: str) -> None:
+    """As tests.distributed.training_ranks makes it, with a model of 2.6 M parameters, none above 131,072."""
+    import json
+
+    from launch.models.named_configs import load_config
+    from launch.training.model import save_random_model
+    from tests.distributed.training_ranks import make_material
+
+    make_material(directory, 4)
+    sizes = {"vocab_size": 256, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}
+    config = Path(directory, "config.json")
+    config.write_text(json.dumps(load_config("llama-rehearsal") | sizes))
+    save_random_model(str(config), Path(directory, "model"))
+
+
+def peak_of_save(directory: str, layout: list[str]) -> dict:
+    """Bytes of host memory that Paddle and NumPy take beyond what training has, while a checkpoint and the final model
+    are written; and the bytes of the whole model."""
+    import tracemalloc
+
+    from paddle.base import core
+
+    from launch.run_pretrain import main
+    from launch.training.saving.trainer import CheckpointTrainer
+    from tests.training.saving.test_saving import argv
+
+    peaks = {}
+
+    def measured(name):
+        upstream = getattr(CheckpointTrainer, name)
+
+        def method(trainer, *args, **kwargs):
+            core.host_memory_stat_reset_peak_value("Allocated", 0)
+            before = core.host_memory_stat_current_value("Allocated", 0)
+            tracemalloc.start()
+            upstream(trainer, *args, **kwargs)
+            peaks[name] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            peaks[name] += core.host_memory_stat_peak_value("Allocated", 0) - before
+
+        setattr(CheckpointTrainer, name, method)
+
+    measured("_save_checkpoint")
+    measured("save_model")
+    root = Path(directory)
+    main(argv(root, root / "out", "--max_steps", "1", "--save_steps", "1", *layout))
+    return peaks
