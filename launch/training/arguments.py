@@ -170,6 +170,7 @@ class RunArguments(TrainingArguments):
             "choices": ["batch", "data"],
         },
     )
+    force: bool = field(default=False, metadata={"help": "Start though the plan says that memory will not suffice."})
     max_run_minutes: float = field(
         default=0, metadata={"help": "Save and end after the step in which this time is over; 0: no limit."}
     )
