@@ -58,10 +58,12 @@ class RankServer:
         directory: Path,
         environment: dict[str, str] | None = None,
         time_limit: float = 120,
+        grace: float = 5.0,
     ) -> Outcome:
-        """How a run of n ranks ended that need not end well; their logs are in directory."""
+        """How a run of n ranks ended that need not end well; their logs are in directory. grace: see run_ranks."""
         Path(directory).mkdir(parents=True, exist_ok=True)
-        return Outcome(**self._ask(_job(n, function, args, environment, time_limit, str(directory))))
+        job = _job(n, function, args, environment, time_limit, str(directory)) | {"grace": grace}
+        return Outcome(**self._ask(job))
 
     def close(self) -> None:
         if self.process:
@@ -95,6 +97,7 @@ def _job(n: int, function: str, args: tuple, environment, time_limit: float, dir
         "environment": environment or {},
         "time_limit": time_limit,
         "directory": directory,
+        "grace": 5.0,
     }
 
 
@@ -128,6 +131,7 @@ def serve() -> None:
             job["directory"],
             environment=job["environment"],
             time_limit=job["time_limit"],
+            grace=job["grace"],
         )
         print(json.dumps(vars(outcome)), file=answers, flush=True)
 

@@ -1,0 +1,53 @@
+"""What the ranks of the kill harness do: train, and perhaps die on the way."""
+
+import os
+import random
+import resource
+import signal
+import threading
+import time
+
+
+def train(kind: str, args: list, moment: list | None) -> None:
+    """moment: [step, rank, seconds]: that rank kills itself so long after the beginning of that step."""
+    import paddle
+
+    from launch.training.trainer import RunTrainer
+    from tests.distributed.training_ranks import pretrain
+    from tests.training.finetune_ranks import train as finetune
+
+    if moment is not None:
+        step, rank, seconds = moment
+        upstream = RunTrainer.training_step
+
+        def training_step(trainer, *given):
+            if trainer.state.global_step + 1 == step and paddle.distributed.get_rank() == rank:
+                threading.Thread(target=_die, args=(seconds,), daemon=True).start()
+            return upstream(trainer, *given)
+
+        RunTrainer.training_step = training_step
+    {"pretrain": pretrain, "finetune": finetune}[kind](*args)
+
+
+def _die(seconds: float) -> None:
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_with_small_disk(args: list, largest_file: int) -> dict:
+    """run_pretrain where no file may have more bytes than that: its exit code and what it said."""
+    from tests.training.run_ranks import pretrain
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # write() then fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+    try:
+        return pretrain(args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def random_moments(seed: str, count: int, steps: int, ranks: int) -> list[list]:
+    """[step, rank, seconds], steps ascending; the last step is left out, so that there is something to kill."""
+    numbers = random.Random(seed)
+    chosen = sorted(numbers.sample(range(1, steps - 1), count))
+    return [[step, numbers.randrange(ranks), numbers.uniform(0, 0.1)] for step in chosen]
