@@ -1,0 +1,178 @@
+"""RMSNorm on a CPU: fused_ln, torch's rms_norm, Paddle's own two, the kernel alone and memcpy.
+
+    python benchmarks/rms_norm_cpu.py [--rounds 5] [--output benchmarks/results/rms_norm_cpu.json]
+
+float32, forward and forward + backward. Every row is a process of its own; they take turns, a fraction of a second
+each, so that a change in the machine's speed meets all of them. Shown: the shortest time of all rounds, and as "torch /
+fused_ln" the median over the rounds of their ratio. Measured with malloc as cpu_fast sets it (freed memory is kept)
+and as it comes. Takes about ten minutes. fused_ln: make custom-ops. torch: requirements/compare.txt.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not benchmarks/
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cpu_training import default_torch_python, machine_facts
+from launch.errors import UserError
+
+WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"
+SHAPES = ((4096, 4096), (2048, 512))
+SECONDS = 0.15  # a turn of one row
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way to compute RMSNorm. kept_only: too slow, or no business of malloc's, to be measured with both settings."""
+
+    case: str
+    framework: str
+    has_backward: bool = True
+    kept_only: bool = True
+
+
+OURS = Row("fused_ln", "paddle", kept_only=False)
+TORCH = Row("torch", "torch", kept_only=False)
+ROWS = (
+    OURS,
+    TORCH,
+    Row("LlamaRMSNorm", "paddle"),
+    Row("incubate", "paddle", has_backward=False),
+    Row("kernel", "none"),
+    Row("copy", "none", has_backward=False),
+)
+
+
+class Worker:
+    """A framework's process, waiting for its turns."""
+
+    def __init__(self, framework: str, python: str, threads: int, keep_freed_memory: bool):
+        job = {"framework": framework, "threads": threads, "keep_freed_memory": keep_freed_memory}
+        cores = set(sorted(os.sched_getaffinity(0))[:threads])
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", str(WORKER), json.dumps(job)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )  # fmt: skip
+        self.versions = self._answer()
+
+    def shortest(self, **question) -> float:
+        """Seconds of the fastest call in one turn."""
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise UserError(f"{self._process.args[0]} failed:\n{self._log.read()[-2000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, console: Console) -> tuple[dict, dict]:
+    """{"4096x4096 forward": {case: [seconds of each round]}}, and versions."""
+    rows = [row for row in ROWS if kept or not row.kept_only]
+    workers: dict[str, Worker] = {}
+    try:
+        for framework in dict.fromkeys(row.framework for row in rows):
+            workers[framework] = Worker(framework, pythons[framework], threads, kept)
+        found: dict[str, dict[str, list[float]]] = {}
+        for number in range(rounds):
+            console.print(f"{threads} threads, freed memory kept: {kept}, round {number + 1} of {rounds}")
+            for (tokens, hidden), backward in ((shape, way) for shape in SHAPES for way in (False, True)):
+                cell = found.setdefault(cell_name(tokens, hidden, backward), {})
+                for row in rows:
+                    if row.has_backward or not backward:
+                        question = {"rows": tokens, "hidden": hidden, "backward": backward, "seconds": SECONDS}
+                        seconds = workers[row.framework].shortest(case=row.case, **question)
+                        cell.setdefault(row.case, []).append(seconds)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return found, {name: version for worker in workers.values() for name, version in worker.versions.items()}
+
+
+def cell_name(rows: int, hidden: int, backward: bool) -> str:
+    return f"[{rows}, {hidden}] forward{' + backward' if backward else ''}"
+
+
+def ratio(cell: dict[str, list[float]], case: str) -> float:
+    """How many times as long as fused_ln it takes: the median over the rounds."""
+    return median(theirs / ours for theirs, ours in zip(cell[case], cell[OURS.case], strict=True))
+
+
+def table(title: str, found: dict) -> Table:
+    cases = list(dict.fromkeys(case for cell in found.values() for case in cell))
+    shown = Table(title=title)
+    shown.add_column("")
+    for case in cases:
+        shown.add_column(case, justify="right")
+    shown.add_column("torch / fused_ln", justify="right")
+    for name, cell in found.items():
+        times = [f"{1e3 * min(cell[case]):.3g}" if case in cell else "-" for case in cases]
+        shown.add_row(name, *times, f"{ratio(cell, TORCH.case):.2f}")
+    return shown
+
+
+def notes(found: dict) -> list[str]:
+    """The other two things that this benchmark is asked: how far from Paddle's own, how near to a copy."""
+    lines = []
+    for name, cell in found.items():
+        line = f"{name}: LlamaRMSNorm takes {ratio(cell, 'LlamaRMSNorm'):.0f} x as long as fused_ln"
+        if "copy" in cell:
+            copies = median(copy / kernel for copy, kernel in zip(cell["copy"], cell["kernel"], strict=True))
+            line += f"; the kernel moves its bytes at {copies:.0%} of memcpy's rate"
+        lines.append(line)
+    return lines
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--torch-python", default=default_torch_python(), help="interpreter with torch")
+    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    args = parser.parse_args(argv)
+    progress, console = Console(stderr=True), Console(soft_wrap=True)
+    pythons = {"paddle": sys.executable, "torch": args.torch_python, "none": sys.executable}
+    report = {"machine": machine_facts(max(args.threads)), "versions": {}, "results": {}}
+    for kept in (True, False):
+        for threads in args.threads:
+            found, versions = measure(pythons, threads, kept, args.rounds, progress)
+            malloc = "malloc keeps freed memory" if kept else "default malloc"
+            title = f"{malloc}, {threads} thread{'s' * (threads > 1)}"
+            report["results"][title] = found
+            report["versions"] |= versions
+            console.print(table(f"milliseconds, float32, {title}", found))
+            for line in notes(found) if kept else []:
+                console.print(line, highlight=False)
+    if args.output:
+        args.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
