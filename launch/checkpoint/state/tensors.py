@@ -42,7 +42,9 @@ class Held:
 
     def values(self) -> np.ndarray:
         """A copy in host memory, bfloat16 as uint16."""
-        values = self.tensor.numpy()
+        tensor = self.tensor.detach()
+        # On a CPU numpy() copies the whole buffer that a tensor lies in: under stage 2 that of many parameters.
+        values = (tensor.clone() if tensor.place.is_cpu_place() else tensor).numpy()
         if self.part.flat is not None:
             values = values.reshape(-1)[: self.part.shape_here[0]]
         return values.reshape(self.part.shape_here)

@@ -162,13 +162,13 @@ def test_nothing_in_a_checkpoint_is_a_pickle(whole):
     assert kinds == {".json", ".safetensors"}
 
 
-@pytest.mark.parametrize("layout", [["--sharding", "stage3"], ["--tensor_parallel_degree", "2"]], ids=["stage3", "tp2"])
+@pytest.mark.parametrize("layout", ["--sharding stage2", "--sharding stage3", "--tensor_parallel_degree 2"])
 def test_no_rank_needs_room_for_a_whole_model_to_save(ranks, tmp_path, layout):
-    """A checkpoint takes the largest tensor twice beside half a megabyte, the final model the largest a few times."""
+    """A checkpoint takes the largest tensor a few times beside half a megabyte, and so does the final model."""
     ranks(1, "tests.training.saving.saving_ranks:make_larger_material", str(tmp_path))
     model = {name: stored.nbytes for name, stored in find_weights(tmp_path / "model").items()}
     largest = max(model.values())
     assert sum(model.values()) > 20 * largest
-    for peaks in ranks(2, "tests.training.saving.saving_ranks:peak_of_save", str(tmp_path), layout):
-        assert peaks["_save_checkpoint"] < 2 * largest + 500_000, peaks
-        assert peaks["save_model"] < 5 * largest + 500_000, peaks
+    for peaks in ranks(2, "tests.training.saving.saving_ranks:peak_of_save", str(tmp_path), layout.split()):
+        assert peaks["_save_checkpoint"] < 4 * largest + 500_000, peaks
+        assert peaks["save_model"] < 4 * largest + 500_000, peaks
