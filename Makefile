@@ -1,11 +1,12 @@
-# The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is three targets: X runs it,
-# rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command.
+# The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is four targets: X runs it,
+# rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command, plan-X the memory and
+# time that it needs.
 #
 # MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER ARGS, given as `make X GPUS=4`, reach the
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit import export merge predict ledger clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit verify-gpu import export merge predict ledger clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -33,6 +34,9 @@ fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
+
+verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
+	@$(RUN) launch/verify_gpu.py $(RECIPE)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
@@ -81,14 +85,16 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 	rm -rf build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache
 	find launch data_tools tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The three forms of a recipe. $(1): its target, $(2): its file.
+# The four forms of a recipe. $(1): its target, $(2): its file.
 define recipe_forms
-.PHONY: $(1) rehearse-$(1) print-$(1)
+.PHONY: $(1) rehearse-$(1) print-$(1) plan-$(1)
 $(1): setup
 	@ACTION=run bash $(2)
 rehearse-$(1): setup
 	@ACTION=rehearse bash $(2)
 print-$(1): setup
 	@ACTION=print bash $(2)
+plan-$(1): setup
+	@ACTION=plan bash $(2)
 endef
 $(foreach pair,$(TARGETS),$(eval $(call recipe_forms,$(firstword $(subst :, ,$(pair))),$(lastword $(subst :, ,$(pair))))))

@@ -1,7 +1,8 @@
-"""What a recipe file does: run, print or rehearse its command. Started by launch/recipe.sh, not by hand.
+"""What a recipe file does: run, print, plan or rehearse its command. Started by launch/recipe.sh, not by hand.
 
     ACTION=run       (default) check all that can be checked beforehand, then start the ranks and watch them
     ACTION=print     print the whole command, to read or to paste into a shell
+    ACTION=plan      print the memory and time that it needs, without starting anything
     ACTION=rehearse  the same on as many processes, on this machine's CPU, with a tiny model of the family
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, PROCESSES, ARGS, and for several
@@ -248,7 +249,29 @@ def rehearse(recipe: Recipe, run: Run) -> int:
     return rehearse(recipe.target, command, Path(output).absolute() if output else None)
 
 
-ACTIONS = {"run": run, "print": show, "rehearse": rehearse}
+def plan(recipe: Recipe, run: Run) -> int:
+    """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
+    from launch import preflight
+    from launch.plan.hardware import card_of_memory
+    from launch.plan.job import Job
+    from launch.plan.report import FORMATS, TEXT, report
+    from launch.preflight.report import print_findings
+
+    form = os.environ.get("FORMAT") or TEXT
+    if form not in FORMATS:
+        raise UserError(f"FORMAT: found {form!r}, allowed: {', '.join(FORMATS)}.")
+    faults = [finding for finding in preflight.run_on_flags(situation(recipe, run)) if not finding.ok]
+    if faults:
+        print_findings(faults, sys.stderr)
+        raise UserError(f"{recipe.target} cannot be planned with these flags.")
+    print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
+    card = card_of_memory(run.gpu_memory_gb) if run.command.devices else None
+    job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
+    print(report(job, card, form))
+    return 0
+
+
+ACTIONS = {"run": run, "print": show, "rehearse": rehearse, "plan": plan}
 
 
 if __name__ == "__main__":

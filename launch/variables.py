@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from launch.errors import UserError
 
-RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "ARGS")
+RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "ARGS", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 

@@ -145,6 +145,7 @@ class Job:
             offload=_offload(values, flags),
             eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
             data_workers=values.dataloader_num_workers or 0,
+            checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
             finetunes=finetunes,
         )
@@ -182,3 +183,16 @@ def _offload(values: FlagValues, flags: Flags) -> Offload:
         gradients=sharded and "stage1" not in words,
         parameters=sharded and "stage3" in words,
     )
+
+
+def checkpoints_at_once(values: FlagValues) -> int:
+    """A checkpoint beyond --save_total_limit is removed only after the next one is written."""
+    strategy = values.save_strategy
+    if strategy == "no":
+        return 0
+    if strategy == "epoch":
+        saves = max(1, int(values.num_train_epochs))
+    else:
+        saves = values.max_steps // max(1, values.save_steps) if values.max_steps > 0 else 1
+    limit = values.save_total_limit
+    return min(saves, limit + 1) if limit else saves

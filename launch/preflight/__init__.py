@@ -40,6 +40,7 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.machine.cards import check_cards
     from launch.preflight.machine.disk import check_disk
     from launch.preflight.machine.gates import check_gates
+    from launch.preflight.machine.memory import check_memory
     from launch.preflight.machine.output import check_output
     from launch.preflight.machine.port import check_meeting_point
     from launch.preflight.model.directory import check_model
@@ -47,15 +48,17 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.model.weights import check_weights
 
     flags = situation.flags
+    on_flags = run_on_flags(situation)
     return [
         *installed,
         *(check_cards(situation.devices, situation.gpu_memory_gb) if situation.devices else []),
-        *run_on_flags(situation),
+        *on_flags,
         *check_gates(situation),
         *check_model(flags),
         *check_weights(situation),
         *check_tokenizer(situation),
         *(check_sft_data(situation) if situation.finetunes else [*check_data(flags), *check_data_fit(situation)]),
+        *(check_memory(situation) if all(finding.ok for finding in on_flags) else []),
         *check_output(flags),
         *check_disk(situation),
         *check_continuation(situation),

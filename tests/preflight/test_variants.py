@@ -103,6 +103,7 @@ VARIANTS = [
     wrong(
         PRETRAIN,
         "",
+        ("memory", "DOES NOT FIT: 105"),
         wishes={"GPUS": "1"},
         told=[("--sharding", "stage2 does nothing on 1 process")],
     ),

@@ -55,7 +55,7 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
-        ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse."),
+        ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse, plan."),
     ],
 )
 def test_wish_that_cannot_be_met(machine, variables, message):

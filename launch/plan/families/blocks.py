@@ -1,6 +1,6 @@
 """What the families share: weights by name, linear layers in one piece or divided, norms, exact attention."""
 
-from launch.plan.job import Job
+from launch.plan.job import Job, Prefix
 from launch.plan.tape.autograd import Tensor
 from launch.plan.tape.memory import Memory
 from launch.plan.tape.operators import Operators
@@ -23,6 +23,7 @@ class Model:
         self.item = job.item
         self.tensor_parallel = job.layout.tensor_parallel_degree
         self.hidden = job.config["hidden_size"]
+        self.past: Tensor | None = None
 
     # ---- for the families
 
@@ -57,6 +58,30 @@ class Model:
     def for_loss(self, logits: Tensor) -> Tensor:
         """What the model's own criterion makes of them before the entropy."""
         return logits
+
+    # ---- prefix
+
+    @property
+    def keys_length(self) -> int:
+        """Positions of keys and values: those of a prefix come before the sample's own."""
+        return self.length + (self.job.adapter.tokens if isinstance(self.job.adapter, Prefix) else 0)
+
+    def read_prefix(self) -> None:
+        """Keys and values of all layers, for each sample of the batch; kept until the last layer is done."""
+        self.past = None
+        table = self.weight("prefix_encoder.0.weight")
+        if table is not None:
+            with self.memory.of("attention"):
+                tokens, width = table.shape
+                rows = self.ops.embedding(Tensor((tokens,), 8, None), table)
+                self.past = self.ops.tile(rows, (self.batch, tokens, width // self.tensor_parallel))
+
+    def with_prefix(self, x: Tensor, axis: int) -> Tensor:
+        """Keys or values with those of the prefix before them. axis: of positions."""
+        if self.past is None:
+            return x
+        shape = tuple(self.job.adapter.tokens if place == axis else size for place, size in enumerate(x.shape))
+        return self.ops.concat([self.ops.slice(self.past, shape), x], axis=axis)
 
     # ---- recomputation
 

@@ -14,7 +14,7 @@ class Bloom(Model):
     def prepare(self) -> Tensor | None:
         """One mask for each head, in float32."""
         with self.memory.of("attention"):
-            return self.ops.new((self.batch * self.heads, self.length, self.length), FLOAT32)
+            return self.ops.new((self.batch * self.heads, self.length, self.keys_length), FLOAT32)
 
     def embed(self) -> Tensor:
         with self.memory.of("embedding"):
@@ -39,11 +39,12 @@ class Bloom(Model):
         fused = ops.reshape(fused, (self.batch, self.length, self.heads, 3, self.head_size))
         each = (self.batch, self.length, self.heads, self.head_size)
         query, key, value = (ops.slice(fused, each) for _ in range(3))
+        key, value = self.with_prefix(key, 1), self.with_prefix(value, 1)
         flat = (self.batch * self.heads, self.length, self.head_size)
         query = ops.reshape(ops.transpose(query, (0, 2, 1, 3)), flat)
-        key = ops.reshape(ops.transpose(key, (0, 2, 3, 1)), (flat[0], flat[2], flat[1]))
-        value = ops.reshape(ops.transpose(value, (0, 2, 1, 3)), flat)
-        alibi = ops.new((flat[0], 1, self.length), self.item)
+        key = ops.reshape(ops.transpose(key, (0, 2, 3, 1)), (flat[0], flat[2], self.keys_length))
+        value = ops.reshape(ops.transpose(value, (0, 2, 1, 3)), (flat[0], self.keys_length, flat[2]))
+        alibi = ops.new((flat[0], 1, self.keys_length), self.item)
         scores = ops.add(alibi, ops.scale(ops.matmul(query, key)))
         scores = ops.cast(scores, FLOAT32)
         weights = ops.add(scores, mask)

@@ -20,7 +20,7 @@ class Decoder(Model):
         if self.job.flash_attention:
             return None
         with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.length), self.item)
+            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
         """Cosines and sines of each layer, in float32; ALiBi needs none."""
@@ -54,8 +54,9 @@ class Decoder(Model):
         value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))
         if not self.has_alibi:
             query, key = self.rotate(query, key)
+        key, value = self.with_prefix(key, 1), self.with_prefix(value, 1)
         if self.key_value_heads != self.heads and not self.job.flash_attention:
-            key, value = (ops.tile(one, query.shape) for one in (key, value))
+            key, value = (ops.tile(one, (*one.shape[:2], self.heads, self.head_size)) for one in (key, value))
         out = self.core_block(query, key, value, mask)
         return self.row(f"{name}.o_proj", out)
 
@@ -79,7 +80,7 @@ class Decoder(Model):
         query, key, value = (ops.transpose(one, (0, 2, 1, 3)) for one in (query, key, value))
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
         if self.has_alibi:
-            weights = ops.add(weights, Tensor((self.batch, self.heads, 1, self.length), self.item, None))
+            weights = ops.add(weights, Tensor((self.batch, self.heads, 1, self.keys_length), self.item, None))
         weights = ops.add(weights, mask)
         weights = ops.cast(ops.softmax(ops.scale(ops.cast(weights, FLOAT32))), self.item)
         out = ops.matmul(weights, value)

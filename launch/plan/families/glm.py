@@ -19,7 +19,7 @@ class GLM(Model):
     def prepare(self) -> Tensor | None:
         self.outputs = []
         with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.length), self.item)
+            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def embed(self) -> Tensor:
         ops = self.ops
@@ -116,17 +116,18 @@ class ChatGLM(GLM):
         mixed = ops.reshape(mixed, (self.length, self.batch, self.heads, 3 * self.head_size))
         query, key, value = ops.split(mixed, 3)
         query, key = self.rotate(query, key)
+        key, value = self.with_prefix(key, 0), self.with_prefix(value, 0)
         query = ops.scale(query)
-        flat = (self.length, self.batch * self.heads, self.head_size)
-        query, key = ops.reshape(query, flat), ops.reshape(key, flat)
+        flat = (self.batch * self.heads, self.head_size)
+        query, key = ops.reshape(query, (self.length, *flat)), ops.reshape(key, (self.keys_length, *flat))
         scores = ops.matmul(ops.transpose(query, (1, 0, 2)), ops.transpose(key, (1, 2, 0)))
-        scores = ops.reshape(scores, (self.batch, self.heads, self.length, self.length))
+        scores = ops.reshape(scores, (self.batch, self.heads, self.length, self.keys_length))
         scores = ops.cast(scores, FLOAT32)
         scores = ops.scale(scores)
         scores = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(scores), self.item)
-        value = ops.reshape(value, flat)
-        weights = ops.reshape(weights, (self.batch * self.heads, self.length, self.length))
+        value = ops.reshape(value, (self.keys_length, *flat))
+        weights = ops.reshape(weights, (self.batch * self.heads, self.length, self.keys_length))
         context = ops.matmul(weights, ops.transpose(value, (1, 0, 2)))
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (2, 0, 1, 3))

@@ -25,7 +25,7 @@ class ChatGLM2(Model):
 
     def prepare(self) -> Tensor | None:
         with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.length), self.item)
+            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def embed(self) -> Tensor:
         with self.memory.of("embedding"):
@@ -53,7 +53,8 @@ class ChatGLM2(Model):
         key = ops.reshape(key, (*rows, self.key_value_heads, self.head_size))
         value = ops.reshape(value, (*rows, self.key_value_heads, self.head_size))
         query, key = self.rotate(query), self.rotate(key)
-        key, value = (ops.tile(one, query.shape) for one in (key, value))
+        key, value = self.with_prefix(key, 0), self.with_prefix(value, 0)
+        key, value = (ops.tile(one, (*one.shape[:2], self.heads, self.head_size)) for one in (key, value))
         if self.job.flash_attention:
             query, key, value = (ops.transpose(one, (1, 0, 2, 3)) for one in (query, key, value))
             context = ops.flash_attention(query, key, value)
@@ -87,17 +88,17 @@ class ChatGLM2(Model):
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
-        flat = (self.length, self.batch * self.heads, self.head_size)
-        query, key = ops.reshape(query, flat), ops.reshape(key, flat)
+        flat = (self.batch * self.heads, self.head_size)
+        query, key = ops.reshape(query, (self.length, *flat)), ops.reshape(key, (self.keys_length, *flat))
         result = ops.scale(ops.matmul(ops.transpose(query, (1, 0, 2)), ops.transpose(key, (1, 2, 0))))
-        scores = ops.reshape(result, (self.batch, self.heads, self.length, self.length))
+        scores = ops.reshape(result, (self.batch, self.heads, self.length, self.keys_length))
         scores = ops.cast(scores, FLOAT32)
         if self.scales_by_layer:
             scores = ops.scale(scores)
         scores = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(ops.cast(scores, FLOAT32)), self.item)
-        value = ops.reshape(value, flat)
-        weights = ops.reshape(weights, (self.batch * self.heads, self.length, self.length))
+        value = ops.reshape(value, (self.keys_length, *flat))
+        weights = ops.reshape(weights, (self.batch * self.heads, self.length, self.keys_length))
         context = ops.matmul(weights, ops.transpose(value, (1, 0, 2)))
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (2, 0, 1, 3))

@@ -84,6 +84,7 @@ class Step:
         model = self.model
         self.gradients.begin()
         mask = model.prepare()
+        model.read_prefix()
         received = None
         if self.is_first:
             x = model.embed()

@@ -7,6 +7,7 @@ from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
+from launch.plan.job import checkpoints_at_once
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
@@ -38,19 +39,6 @@ def check_disk(situation: Situation) -> list[Finding]:
         return [Finding(True, "disk", found)]
     each = f"a checkpoint is {parameters / GB:,.2f} billion parameters x {bytes_each(values, half)} bytes"
     return [Finding(False, "disk", f"{found}; {each} ({_parts(values, half)})", _fix(kept))]
-
-
-def checkpoints_at_once(values: FlagValues) -> int:
-    """A checkpoint beyond --save_total_limit is removed only after the next one is written."""
-    strategy = values.save_strategy
-    if strategy == "no":
-        return 0
-    if strategy == "epoch":
-        saves = max(1, int(values.num_train_epochs))
-    else:
-        saves = values.max_steps // max(1, values.save_steps) if values.max_steps > 0 else 1
-    limit = values.save_total_limit
-    return min(saves, limit + 1) if limit else saves
 
 
 def bytes_each(values: FlagValues, half: bool) -> int:

@@ -1,0 +1,71 @@
+"""The memory and time that a run needs, before it is started: no Paddle, no card, in under a second.
+
+    make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] [FORMAT=json]
+    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 launch/run_pretrain.py --model_name_or_path facebook/llama-7b ...
+    python launch/plan_run.py --gpus 2 --gpu_memory_gb 24 path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
+
+What comes after the shared module, or after the model, are the shared module's flags. What is counted, and how good
+the estimates are: docs/plan.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.models.aliases import todays_flags
+from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
+from launch.plan.job import Job
+from launch.plan.report import FORMATS, TEXT, report
+from launch.preflight.flags import check_flags
+from launch.processes.flags import Flags, parse_flags
+
+PRETRAIN, FINETUNE = "run_pretrain", "finetune_generation"
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    script, flags = _run_of(args.what, args.flags)
+    faults = [finding for finding in check_flags(script, flags) if not finding.ok]
+    if faults:
+        raise UserError("\n".join(f"{one.subject}: {one.found}; {one.fix}" for one in faults))
+    on_cpu = str(flags.get("device", ["gpu"])[0]).startswith("cpu")
+    card = None if on_cpu else _card(args)
+    print(report(Job.from_flags(script, flags, args.gpus, card), card, args.format))
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="ranks, one a card; on a CPU processes")
+    parser.add_argument("--gpu_memory_gb", type=int, default=80, help="memory of a card, as in its name")
+    parser.add_argument("--card", help=f"the kind of card: {', '.join(CARDS)}")
+    parser.add_argument("--format", choices=FORMATS, default=TEXT, help="how the plan is printed")
+    parser.add_argument("what", help="a shared module, or a model: name, directory, config.json")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
+    args = parser.parse_args(argv)
+    if args.gpus < 1:
+        raise UserError(f"--gpus: found {args.gpus}, expected a whole number above 0.")
+    return args
+
+
+def _card(args: argparse.Namespace) -> Card:
+    return card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
+
+
+def _run_of(what: str, words: list[str]) -> tuple[str, Flags]:
+    """(shared module, its flags). Of a model alone: pretraining, or fine-tuning where a flag is one of its adapters."""
+    flags, _ = todays_flags(parse_flags(words))
+    if Path(what).stem in (PRETRAIN, FINETUNE):
+        return what, flags
+    finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & flags.keys()
+    return FINETUNE if finetunes else PRETRAIN, flags | {"model_name_or_path": [what]}
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Does the run fit into the memory of the cards, by the plan? Nothing starts that cannot fit, unless --force says so."""
+
+import psutil
+
+from launch.devices.cards import list_cards
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.plan.hardware import GIB, Card, card_named, card_of_memory
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
+from launch.plan.memory.show import verdict
+from launch.preflight.report import Finding
+from launch.preflight.situation import Situation
+
+
+def check_memory(situation: Situation) -> list[Finding]:
+    """Nothing where it is not known which cards will be used, or another check tells what is wrong with the model."""
+    values = FlagValues(situation.script, situation.flags)
+    if not values.do_train:
+        return []
+    on_cpu = str(values.device).startswith("cpu")
+    card = None if on_cpu else card_of(situation)
+    if not on_cpu and card is None:
+        return []
+    try:
+        plan = plan_memory(Job.from_flags(situation.script, situation.flags, situation.processes, card), card)
+    except UserError:
+        return []
+    if on_cpu:
+        return [_on_cpu(plan.peak_bytes, situation.processes // situation.nodes.count)]
+    if plan.fits or values.force:
+        return [Finding(True, "memory", verdict(plan))]
+    fix = "less memory a card, as `make plan-RECIPE` and docs/plan.md show it; --force 1 starts it all the same"
+    return [Finding(False, "memory", verdict(plan), fix)]
+
+
+def card_of(situation: Situation) -> Card | None:
+    """The kind of the chosen cards: by name, else by the memory that the recipe needs; None where neither is known."""
+    chosen = [one for one in list_cards() if str(one.index) in situation.devices or one.uuid in situation.devices]
+    try:
+        if chosen:
+            return card_named(chosen[0].name)
+    except UserError:
+        pass  # a kind that is not in the catalogue
+    try:
+        return card_of_memory(situation.gpu_memory_gb) if situation.gpu_memory_gb else None
+    except UserError:
+        return None
+
+
+def _on_cpu(tensors: int, ranks: int) -> Finding:
+    """Of all ranks of this machine together; what Python and the libraries take is not counted."""
+    available = psutil.virtual_memory().available
+    found = f"{tensors / GIB:.1f} GiB of tensors in each of {ranks} ranks, {available / GIB:.1f} GiB available here"
+    if tensors * ranks <= available:
+        return Finding(True, "memory", found)
+    return Finding(False, "memory", found, "a smaller --per_device_train_batch_size or --recompute 1; --force 1")
