@@ -3,7 +3,8 @@
 import time
 
 from launch.reporting.summary import command_line, git_revision, package_versions, plain, topology, write_summary
-from launch.training.ranks import barrier, rank
+from launch.training.device import peak_memory_bytes
+from launch.training.ranks import barrier, gather, rank
 from launch.training.trainer import RunTrainer
 
 
@@ -12,13 +13,16 @@ def finish(arguments: list, trainer: RunTrainer, evaluation: dict | None, starte
 
     arguments: the parsed argument objects. started: time.time() at the start of the process.
     """
+    peaks = gather(peak_memory_bytes())
     if rank() == 0:
-        write_summary(trainer.args.output_dir, _summary(arguments, trainer, evaluation, started))
+        summary = _summary(arguments, trainer, evaluation, started) | {"peak_memory_bytes_by_rank": peaks}
+        write_summary(trainer.args.output_dir, summary)
     barrier()
 
 
 def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, started: float) -> dict:
-    """The dictionary of run_summary.json; seconds are wall-clock, the peak memory is rank 0's."""
+    """The dictionary of run_summary.json without the ranks' peaks; seconds are wall-clock, the peak memory is rank 0's
+    at the last logged step."""
     first, last = trainer.first_record, trainer.last_record
     return {
         "command": command_line(),

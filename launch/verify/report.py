@@ -1,0 +1,144 @@
+"""Planned against measured: memory of every rank, speed, first loss, TP1 against TP2."""
+
+from pathlib import Path
+from statistics import median
+
+from launch.errors import UserError
+from launch.models.arithmetic import ModelShape
+from launch.models.flag_values import Flags, load_schema
+from launch.models.layout import Layout
+from launch.plan.hardware import Card
+from launch.plan.job import FLOAT32, Job
+from launch.plan.memory import plan_memory
+from launch.plan.time import plan_time
+from launch.reporting.records import read_summary, read_train_log
+from launch.watch.loss import Window, parse_window
+
+# Steps that are left out of the measured speed: kernels are chosen and memory is taken in them.
+WARM_UP = 5
+# Between tensor parallel 1 and 2 nothing but the order of sums differs.
+TOLERANCE = {FLOAT32: 1e-5}
+HALF_TOLERANCE = 2e-2
+
+
+def run_report(output: Path, script: str, card: Card | None) -> dict:
+    """What a finished run measured beside what the plan says of it. card: None for a CPU.
+
+    Sizes are bytes of tensors on each rank, as Paddle's allocator counts them.
+    """
+    summary, log = read_summary(output), read_train_log(output)
+    processes = summary["topology"]["processes"]
+    flags = flags_of(summary, script)
+    job = Job.from_flags(script, flags, processes, card)
+    return {
+        "command": summary["command"],
+        "topology": summary["topology"],
+        "steps": summary["global_step"],
+        "memory": _memory(job, card, summary["peak_memory_bytes_by_rank"]),
+        "speed": _speed(job, card, log),
+        "first_loss": _first_loss(flags, job, log[0]["loss"]),
+        "losses": [record["loss"] for record in log if "loss" in record],
+    }
+
+
+def flags_of(summary: dict, script: str) -> Flags:
+    """The flags of a run from what its summary has of every argument; those at their defaults left out."""
+    known = load_schema(script)
+    return {
+        name: [str(value)]
+        for name, value in arguments_of(summary).items()
+        if name in known and value not in (None, "", "None", "[]") and str(value) != str(known[name].get("default"))
+    }
+
+
+def arguments_of(summary: dict) -> dict:
+    """All arguments of a run by name."""
+    return {name: value for group in summary["arguments"].values() for name, value in group.items()}
+
+
+def stage_of_rank(layout: Layout, rank: int) -> int:
+    """The pipeline stage of a rank: upstream's order is data, pipeline, sharding, tensor parallel."""
+    inner = layout.sharding_parallel_degree * layout.tensor_parallel_degree
+    return rank // inner % layout.pipeline_parallel_degree
+
+
+def _memory(job: Job, card: Card | None, measured: list[int]) -> list[dict]:
+    plan = plan_memory(job, card)
+    rows = []
+    for rank, size in enumerate(measured):
+        peak = max(phase.allocated_bytes for phase in plan.stages[stage_of_rank(job.layout, rank)].phases)
+        rows.append({"rank": rank, "planned_bytes": peak, "measured_bytes": size, "error": peak / size - 1})
+    return rows
+
+
+def _speed(job: Job, card: Card | None, log: list[dict]) -> dict:
+    steps = [record for record in log if "step_seconds" in record]
+    steps = steps[WARM_UP:] or steps
+    plan = plan_time(job, card)
+    seconds = median(record["step_seconds"] for record in steps)
+    return {
+        "planned_step_seconds": plan.step_seconds,
+        "measured_step_seconds": seconds,
+        "error": plan.step_seconds / seconds - 1,
+        "planned_parts": plan.parts,
+        "planned_tokens_per_second": plan.tokens_per_second,
+        "measured_tokens_per_second": median(record["tokens_per_second"] for record in steps),
+        "measured_mfu": median(record["mfu"] for record in steps),
+        "calibrated": bool(card and card.calibrated),
+    }
+
+
+def _first_loss(flags: Flags, job: Job, loss: float) -> dict:
+    random = flags.get("continue_training") == ["False"]
+    expected = ModelShape.from_config(job.config).first_loss if random else None
+    window = parse_window((flags.get("loss_first") or ["auto"])[0], expected)
+    return {"measured": loss} | _within(window, loss)
+
+
+def _within(window: Window | None, loss: float) -> dict:
+    if window is None:
+        return {"window": None, "ok": None}
+    return {"window": [window.low, window.high], "reason": window.reason, "ok": window.low <= loss <= window.high}
+
+
+def compare_losses(one: Path, two: Path, dtype: str) -> dict:
+    """The losses of the same run with tensor parallel 1 and 2, step by step."""
+    losses = [[record["loss"] for record in read_train_log(output) if "loss" in record] for output in (one, two)]
+    if len(losses[0]) != len(losses[1]):
+        raise UserError(f"tensor parallel 1 made {len(losses[0])} steps, 2 made {len(losses[1])}.")
+    difference = max(abs(left - right) for left, right in zip(*losses, strict=True))
+    tolerance = TOLERANCE.get(dtype, HALF_TOLERANCE)
+    return {
+        "losses_of_1": losses[0],
+        "losses_of_2": losses[1],
+        "largest_difference": difference,
+        "tolerance": tolerance,
+        "ok": difference <= tolerance,
+    }
+
+
+def report_lines(report: dict) -> list[str]:
+    """The report in a few lines to read."""
+    run = report["run"]
+    lines = [
+        f"rank {row['rank']}: planned {row['planned_bytes'] / 2**20:,.1f} MiB of tensors, measured "
+        f"{row['measured_bytes'] / 2**20:,.1f} ({row['error']:+.1%})"
+        for row in run["memory"]
+    ]
+    speed, first, parallel = run["speed"], run["first_loss"], report["tensor_parallel"]
+    lines.append(
+        f"step: planned {speed['planned_step_seconds']:.3f} s, measured {speed['measured_step_seconds']:.3f} s "
+        f"({speed['error']:+.1%}); {speed['measured_tokens_per_second']:,.0f} tokens/s, MFU {speed['measured_mfu']:.1%}"
+    )
+    within = {True: "inside its window", False: "OUTSIDE its window", None: "nothing known of its window"}[first["ok"]]
+    window = f" {first['window'][0]:.3f} to {first['window'][1]:.3f} ({first['reason']})" if first["window"] else ""
+    lines.append(f"first loss: {first['measured']:.4f}, {within}{window}")
+    if parallel is None:
+        lines.append("tensor parallel 1 against 2: not compared, it needs 2 cards")
+    else:
+        verdict = "equal" if parallel["ok"] else "DIFFERENT"
+        lines.append(
+            f"tensor parallel 1 against 2: {verdict}, losses at most {parallel['largest_difference']:.1e} apart "
+            f"(allowed {parallel['tolerance']:.0e})"
+        )
+    return lines
