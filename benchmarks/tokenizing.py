@@ -64,10 +64,11 @@ def write_text(path: Path, megabytes: float) -> None:
             whole = source.choice(sources)
             start = source.randrange(max(1, len(whole) - length))
             chinese = "".join(source.choices(words, weights, k=length // 2))
-            for text in (whole[start : start + length].strip(), chinese):
+            for text in (whole[start : start + length].strip(), chinese.strip()):
                 if text:
-                    size += file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-                    size += 2 * len(text) if text is chinese else 0  # three bytes a character
+                    line = json.dumps({"text": text}, ensure_ascii=False) + "\n"
+                    file.write(line)
+                    size += len(line.encode())
 
 
 def chinese_words() -> tuple[list[str], list[int]]:
@@ -138,22 +139,40 @@ def of_bare(turns: dict[str, list[dict]], row: str, key: str = "cpu_seconds") ->
     return median(bare[key] / one[key] for bare, one in zip(turns["bare"], turns[row]))
 
 
-def table(report: dict) -> Table:
-    documents = f"{report['documents']:,} documents"
-    shown = Table(title=f"{report['bytes'] / 1e6:.0f} MB, {documents}, {report['workers']} processes")
-    for heading in ("tokenizer", "", "MB/s", "documents/s", "MB/s per core", "of bare", "ours is"):
-        shown.add_column(heading, justify="left" if heading in ("tokenizer", "") else "right")
+HEADINGS = ("tokenizer", "", "MB/s", "documents/s", "MB/s per core", "of bare", "ours is")
+
+
+def lines(report: dict) -> list[tuple[str, ...]]:
+    """The table, without its headings."""
+    found = []
     for kind, turns in report["turns"].items():
         for row, times in turns.items():
             wall = median(one["seconds"] for one in times)
             cpu = median(one["cpu_seconds"] for one in times)
             ratio = of_bare(turns, "ours") / of_bare(turns, row)
-            shown.add_row(
+            found.append((
                 kind, ROWS[row], f"{report['bytes'] / 1e6 / wall:.2f}", f"{report['documents'] / wall:,.0f}",
                 f"{report['bytes'] / 1e6 / cpu:.2f}", f"{of_bare(turns, row):.0%}",
                 "" if row == "ours" else f"{ratio:.2f} x",
-            )  # fmt: skip
+            ))  # fmt: skip
+    return found
+
+
+def table(report: dict) -> Table:
+    documents = f"{report['documents']:,} documents"
+    shown = Table(title=f"{report['bytes'] / 1e6:.0f} MB, {documents}, {report['workers']} processes")
+    for heading in HEADINGS:
+        shown.add_column(heading, justify="left" if heading in ("tokenizer", "") else "right")
+    for line in lines(report):
+        shown.add_row(*line)
     return shown
+
+
+def where(report: dict) -> str:
+    """The machine and the versions."""
+    machine = report["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {versions}"
 
 
 def check(report: dict) -> list[str]:
@@ -196,12 +215,7 @@ def main(argv: list[str]) -> None:
         args.output.write_text(json.dumps(report, indent=1) + "\n")
     console = Console(soft_wrap=True)
     console.print(table(report))
-    machine = report["machine"]
-    console.print(
-        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, "
-        + ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
-        highlight=False,
-    )
+    console.print(where(report), highlight=False)
     console.print(report["command"], highlight=False)
     if short := check(report):
         raise UserError("; ".join(short))

@@ -60,9 +60,9 @@ class BlendedDataset:
 def deal(weights: Sequence[int]) -> Iterator[int]:
     """Endlessly the number of the dataset that gives the next sample.
 
-    With W the sum of the weights, dataset i has given w_i n / W samples after n, rounded up or down, for every n. So its
-    sample number j (from 0) is due in one of the turns from floor(j W / w_i) to ceil((j + 1) W / w_i) - 1, counted from
-    0; of those due the one whose last turn comes first is taken. That this always succeeds: Tijdeman, The chairman
+    With W the sum of the weights, dataset i has given w_i n / W samples after n, rounded up or down, for every n. So
+    its sample number j (from 0) is due in one of the turns from floor(j W / w_i) to ceil((j + 1) W / w_i) - 1, counted
+    from 0; of those due the one whose last turn comes first is taken. That this always succeeds: Tijdeman, The chairman
     assignment problem, Discrete Mathematics 32 (1980); Steiner and Yeomans, Management Science 39 (1993).
     """
     total = sum(weights)

@@ -145,8 +145,9 @@ class Sample:
 class SampleDataset:
     """Samples cut from the concatenation of the documents of one split.
 
-    `dataset[i]` is a Sample, with {"input_ids", "labels"}, labels one token ahead. Over one pass every token of the split is a label once, except the very first and the remainder behind the last
-    whole sample. The order of samples, and epochs, are the sampler's business.
+    `dataset[i]` is a Sample, with {"input_ids", "labels"}, labels one token ahead. Over one pass every token of the
+    split is a label once, except the very first and the remainder behind the last whole sample. The order of samples,
+    and epochs, are the sampler's business.
 
     Raises DataError when the documents do not fill one sample.
     """

@@ -1,4 +1,4 @@
-"""paddlenlp and Megatron-LM read our files as we do; paddlenlp writes the same bytes, splits alike, gives the same ids."""
+"""paddlenlp and Megatron-LM read our files as we do; paddlenlp writes the same bytes, has the same ids and splits."""
 
 import hashlib
 import json

@@ -1,7 +1,6 @@
 """Every command of docs/data.md, in its order, in a folder that looks like the repository."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from data_tools.formats.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
@@ -35,9 +35,9 @@ def folder(tmp_path_factory):
 
 
 def run(block: str, folder: Path) -> str:
-    environment = {**os.environ, "MAKEFLAGS": "-o setup"}  # .venv is ours
+    block = re.sub("^make ", "make -o setup ", block, flags=re.M)  # .venv is ours
     command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
@@ -46,8 +46,9 @@ def run(block: str, folder: Path) -> str:
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
     told = [run(block, folder) for block in BLOCKS]
-    assert len(told) == len(BLOCKS) == 10
+    assert len(told) == len(BLOCKS) == 11
     assert "✓ every document decodes to its source" in told[4]
+    assert 100_000 < IndexedDataset(folder / "piped" / "corpus").tokens.size < 1_000_000
     corpus = IndexedDataset(folder / "data" / "corpus")
     assert 100_000 < corpus.tokens.size < 1_000_000
     records = [json.loads(line) for line in (folder / "run" / "train_log.jsonl").read_text().splitlines()]
@@ -57,6 +58,33 @@ def test_the_page_from_top_to_bottom(folder):
     assert IndexedDataset(folder / "data" / "whole" / "corpus").tokens.size == corpus.tokens.size
     assert (folder / "lora" / "lora_config.json").is_file()
     assert "--dataset_name_or_path data/advertise" in told[-1]
+
+
+@pytest.mark.long
+def test_rows_of_the_benchmark_have_the_same_ids():
+    """At a size that says nothing of speed."""
+    from benchmarks import tokenizing
+
+    report = tokenizing.measure(megabytes=1, workers=1, rounds=1, console=Console(stderr=True))
+    assert not [short for short in tokenizing.check(report) if "ids differ" in short]
+    assert {len(line) for line in tokenizing.lines(report)} == {len(tokenizing.HEADINGS)}
+
+
+@pytest.mark.long
+def test_the_benchmark_of_the_loader():
+    command = [sys.executable, "benchmarks/loader.py", "--millions", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "a batch, on average" in done.stdout, done.stderr
+
+
+def test_the_table_is_that_of_the_results():
+    from benchmarks import tokenizing
+
+    report = json.loads((ROOT / "benchmarks" / "results" / "tokenizing.json").read_text())
+    for line in tokenizing.lines(report):
+        assert f"| {' | '.join(line)} |".replace("|  |", "| |") in PAGE
+    assert tokenizing.where(report) in PAGE
+    assert not tokenizing.check(report)  # the bars hold in what is stored
 
 
 def test_commands_named_in_sentences_are_there():

@@ -17,8 +17,8 @@ def packed_all(names: list[str]) -> dict[str, dict]:
 
 def _packed(name: str) -> dict:
     """{"apart": the largest difference of a token's loss in a packed row to that of its dialogue alone, "leaked": the
-    largest difference that another token in one dialogue makes to the others of its row, "changed": to itself, "tokens":
-    counted ones}"""
+    largest difference that another token in one dialogue makes to the others of its row, "changed": to itself,
+    "tokens": counted ones}"""
     model = build(name, tiny(name, seq_length=ROOM))
     model.eval()
     dialogues = _dialogues()

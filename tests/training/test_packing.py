@@ -55,7 +55,8 @@ def test_mask_and_positions_of_a_batch():
 def refusals(config: str, *flags: str) -> list[str]:
     argv = ["--model_name_or_path", config, "--zero_padding", "1", *flags]
     findings = run_on_flags(Situation("launch/finetune_generation.py", parse_flags(argv)))
-    return [f"{finding.found} {finding.fix}" for finding in findings if finding.subject == "--zero_padding" and not finding.ok]
+    faults = [finding for finding in findings if finding.subject == "--zero_padding" and not finding.ok]
+    return [f"{fault.found} {fault.fix}" for fault in faults]
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - set(PACKING)))
