@@ -1,0 +1,155 @@
+"""Each sample once an epoch, on every number of cards and across kills: noted where training is fed, for token files,
+dialogues and packed dialogues; and `python launch/ledger.py` proves it of the run."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from launch.checkpoint.state.faults import VARIABLE
+from launch.checkpoint.state.manifest import MANIFEST, RUN
+from launch.ledger import main as ledger
+from tests.distributed.layouts import DP2, SINGLE, Layout
+from tests.kills.reading_ranks import read_notes
+from tests.recipes.machine import ROOT
+from tests.training.finetune_material import argv as finetune_argv
+from tests.training.finetune_material import write_first
+from tests.training.run_ranks import make_corpus
+from tests.training.test_run_pretrain import argv as pretrain_argv
+
+TRAIN = "tests.kills.reading_ranks:train"
+# A run that is killed after step 5 on two ranks and after step 9 on one, and goes on to the end on four.
+PARTS = [(DP2, 5), (Layout(accumulation=2), 9), (Layout(data=4), None)]
+
+
+class Reading:
+    """Runs of a kind of data that note what they are fed."""
+
+    def __init__(self, ranks, root: Path, kind: str):
+        self.ranks, self.root, self.kind = ranks, root, kind
+        if kind == "tokens":
+            make_corpus(str(root / "corpus"), vocab_size=1024, largest_id=1023)
+        else:
+            ranks(1, "tests.training.finetune_material:make_material", str(root))
+            write_first(root / "pairs", root / "data", 37)
+
+    @property
+    def steps(self) -> int:
+        return 26 if self.kind == "tokens" else 14
+
+    def argv(self, output: Path) -> tuple[str, list[str]]:
+        usual = {"max_steps": self.steps, "save_steps": 1, "do_eval": 0, "report_to": "none"}
+        if self.kind == "tokens":
+            return "run_pretrain", pretrain_argv(self.root / "corpus", output, **usual)
+        packed = {"zero_padding": 1, "max_length": 192} if self.kind == "packed" else {}
+        return "finetune_generation", finetune_argv(
+            self.root, output, dataset_name_or_path=self.root / "data", **usual, **packed
+        )
+
+    def train(self, output: Path, layout: Layout, kill_after: int | None) -> dict[int, Counter]:
+        """The steps that this part of the run has left in the weights."""
+        notes = f"{output}-notes-{layout.name}-{layout.accumulation}"
+        script, argv = self.argv(output)
+        outcome = self.ranks.outcome(
+            layout.processes, TRAIN, script, [*argv, *layout.argv], notes, directory=Path(f"{notes}-log"), grace=0.2,
+            environment={VARIABLE: f"after-rename@{kill_after}"} if kill_after else None,
+        )  # fmt: skip
+        assert outcome.exit_code == (137 if kill_after else 0)
+        return {step: fed for step, fed in read_notes(notes).items() if step <= (kill_after or self.steps)}
+
+
+@pytest.fixture(
+    scope="module",
+    params=["tokens", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("dialogues", "packed"))],
+)
+def reading(ranks, tmp_path_factory, request) -> Reading:
+    return Reading(ranks, tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def killed(reading) -> tuple[Path, dict[int, Counter]]:
+    """The output of a run in parts, and what each step was fed."""
+    output, fed = reading.root / "killed", {}
+    for layout, kill_after in PARTS:
+        fed |= reading.train(output, layout, kill_after)
+    return output, fed
+
+
+def test_each_step_is_fed_what_it_would_have_been_without_the_kills(reading, killed):
+    whole = reading.train(reading.root / "whole", SINGLE, None)
+    assert list(range(1, reading.steps + 1)) == sorted(whole) == sorted(killed[1])
+    assert killed[1] == whole
+
+
+def test_each_sample_was_fed_once_an_epoch(reading, killed):
+    """The epochs end within steps, so the first few whole ones are counted together."""
+    output, fed = killed
+    ledgers = json.loads((output / f"checkpoint-{reading.steps}" / RUN).read_text())["ledger"]
+    samples, total = ledgers["data"][0]["samples"], sum(sum(one.values()) for one in fed.values())
+    assert total == 8 * reading.steps and total > 2 * samples
+    counts = Counter()
+    for one in fed.values():
+        counts += one
+    assert len(counts) == samples and set(counts.values()) <= {total // samples, total // samples + 1}
+
+
+def test_the_ledger_proves_it(reading, killed, capsys):
+    assert ledger([str(killed[0])]) == 0
+    told = capsys.readouterr().out
+    assert f"/checkpoint-{reading.steps}: step {reading.steps}, {8 * reading.steps} samples, " in told
+    assert "steps 1 to 5: positions 0 to 40, " in told and "8 samples a step on 2 data ranks" in told
+    assert "steps 6 to 9: positions 40 to 72, " in told and "8 samples a step on 1 data rank\n" in told
+    assert f"steps 10 to {reading.steps}: positions 72 to {8 * reading.steps}, " in told
+    assert "✓ data 1, epoch 1: " in told and "✗" not in told
+
+
+def test_a_ledger_that_reads_samples_twice_is_found(killed, tmp_path, capsys):
+    newest = max(killed[0].glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    checkpoint = tmp_path / newest.name
+    checkpoint.mkdir()
+    run = json.loads((newest / RUN).read_text())
+    run["ledger"]["ranges"][1]["start"] -= 8
+    (checkpoint / RUN).write_text(json.dumps(run))
+    manifest = json.loads((newest / MANIFEST).read_text())
+    manifest["files"] = {RUN: {"bytes": (checkpoint / RUN).stat().st_size, "sha256": ""}}
+    (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+    assert ledger([str(tmp_path)]) == 1
+    assert "✗ data 1, positions 32 to 40: read again after step 5" in capsys.readouterr().out
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    command = [sys.executable, ROOT / "launch" / "ledger.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}: no checkpoint")
+
+
+def refused(ranks, tmp_path, *changes: str) -> str:
+    """What a run says that is to continue after step 2 with other flags."""
+    make_corpus(str(tmp_path / "corpus"), vocab_size=1024, largest_id=1023)
+    usual = {"max_steps": 2, "save_steps": 2, "do_eval": 0, "report_to": "none"}
+    flags = pretrain_argv(tmp_path / "corpus", tmp_path / "out", **usual)
+    [said] = ranks(1, "tests.training.run_ranks:pretrain", flags)
+    assert said["exit_code"] == 0, said["stderr"]
+    (tmp_path / "out" / "run_summary.json").unlink()
+    flags += ["--max_steps", "4", *changes]
+    [said] = ranks(1, "tests.training.run_ranks:pretrain", flags)
+    assert said["exit_code"] == 2, said["stderr"]
+    [allowed] = ranks(1, "tests.training.run_ranks:pretrain", [*flags, "--resume_changed", "batch", "data"])
+    assert allowed["exit_code"] == 0, allowed["stderr"]
+    assert ledger([str(tmp_path / "out")]) == 0
+    return said["stderr"]
+
+
+def test_another_global_batch_is_refused_unless_asked_for(ranks, tmp_path, capsys):
+    said = refused(ranks, tmp_path, "--gradient_accumulation_steps", "2")
+    assert "8 samples a step, the 2 steps before took 4 each" in said and "--resume_changed batch" in said
+    assert "steps 3 to 4: positions 8 to 24, " in capsys.readouterr().out
+
+
+def test_other_data_are_refused_unless_asked_for(ranks, tmp_path, capsys):
+    said = refused(ranks, tmp_path, "--seed", "7")
+    assert "the data are not those of the run so far: order_seed 7, was 42" in said and "--resume_changed data" in said
+    assert "data 2: " in capsys.readouterr().out
