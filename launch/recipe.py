@@ -181,6 +181,7 @@ def _number(name: str, value: str | None) -> int | None:
 
 def situation(recipe: Recipe, run: Run) -> Situation:
     """The run as the checks see it."""
+    stated = recipe.layout
     return Situation(
         script=recipe.script,
         flags=run.command.flags,
@@ -188,6 +189,7 @@ def situation(recipe: Recipe, run: Run) -> Situation:
         gpu_memory_gb=run.gpu_memory_gb,
         processes=run.command.world_size,
         nodes=run.command.nodes,
+        stated=stated if stated and stated.processes != run.command.world_size else None,
     )
 
 
@@ -252,9 +254,12 @@ def rehearse(recipe: Recipe, run: Run) -> int:
 def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
+    from launch.plan.advice import advice_lines
     from launch.plan.hardware import card_of_memory
     from launch.plan.job import Job
+    from launch.plan.memory import plan_memory
     from launch.plan.report import FORMATS, TEXT, report
+    from launch.preflight.machine.advice import changes_that_fit
     from launch.preflight.report import print_findings
 
     form = os.environ.get("FORMAT") or TEXT
@@ -268,6 +273,8 @@ def plan(recipe: Recipe, run: Run) -> int:
     card = card_of_memory(run.gpu_memory_gb) if run.command.devices else None
     job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
     print(report(job, card, form))
+    if form == TEXT and card and not plan_memory(job, card).fits:
+        print("\n".join(advice_lines(changes_that_fit(situation(recipe, run), card, count=8))))
     return 0
 
 

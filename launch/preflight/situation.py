@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.models.layout import Layout
 from launch.nodes.place import ONE_NODE, Nodes
 from launch.processes.flags import Flags
 
@@ -17,6 +18,8 @@ class Situation:
     gpu_memory_gb: memory it needs on each card, 0 where unknown
     processes:     ranks of all nodes together
     nodes:         the machines it runs on, and which of them this is
+    stated:        the recipe's own layout where the user has asked for another number of processes: a stated
+                   accumulation then counts for that layout (launch/models/global_batch.py)
     """
 
     script: str
@@ -25,6 +28,7 @@ class Situation:
     gpu_memory_gb: int = 0
     processes: int = 1
     nodes: Nodes = ONE_NODE
+    stated: Layout | None = None
 
     @property
     def finetunes(self) -> bool:

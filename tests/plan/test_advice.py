@@ -58,10 +58,10 @@ def test_the_list_is_in_the_literatures_order():
     assert [title for title in listed if title.startswith("sharding")] == [
         "sharding stage1",
         "sharding stage2",
-        "sharding stage2, optimizer in host memory",
+        "sharding stage2, optimizer in host memory between steps",
         "sharding stage2 with offload",
         "sharding stage3",
-        "sharding stage3, optimizer in host memory",
+        "sharding stage3, optimizer in host memory between steps",
         "sharding stage3 with offload",
     ]
 

@@ -4,8 +4,16 @@
         print(change.title, change.peak_bytes, change.slowdown, change.arguments)
 """
 
-from launch.plan.advice.changes import Change, cheapest_changes
+from launch.plan.advice.changes import Change, changed_arguments, cheapest_changes
 from launch.plan.advice.search import Candidate, fastest_layouts, smallest_layout
 from launch.plan.advice.show import advice_lines
 
-__all__ = ["Candidate", "Change", "advice_lines", "cheapest_changes", "fastest_layouts", "smallest_layout"]
+__all__ = [
+    "Candidate",
+    "Change",
+    "advice_lines",
+    "changed_arguments",
+    "cheapest_changes",
+    "fastest_layouts",
+    "smallest_layout",
+]

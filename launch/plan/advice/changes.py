@@ -58,7 +58,8 @@ def cheapest_changes(
     and 3) the fastest is given, and none contains another that suffices. Empty where nothing of the list, up to three
     at a time, is enough. Raises UserError where there is no such model or layout.
     """
-    planner = _Planner(Asked(script, flags, processes, Job.from_flags(script, flags, processes, card)), card, legal)
+    asked = Asked(script, flags, processes, Job.from_flags(script, flags, processes, card))
+    planner = _Planner(asked, card, legal, count)
     planner.plan((number,) for number in planner.numbers)
     planner.plan(combinations(planner.numbers, 2))
     if len(planner.found) < ENOUGH:
@@ -76,8 +77,8 @@ class _Planner:
     """Plans combinations of edits by their numbers. found: the fastest of their kinds that fit; enough: the numbers of
     all that fit; missed: those that do not."""
 
-    def __init__(self, asked: Asked, card: Card, legal: Callable[[Flags], bool]):
-        self.asked, self.card, self.legal = asked, card, legal
+    def __init__(self, asked: Asked, card: Card, legal: Callable[[Flags], bool], count: int):
+        self.asked, self.card, self.legal, self.count = asked, card, legal, count
         self.edits = edits(asked)
         self.numbers = range(len(self.edits))
         self.seconds_a_token = _seconds_a_token(asked.job, card)
@@ -90,6 +91,8 @@ class _Planner:
         edit where it joins kinds that are enough without it."""
         changes = [change for numbers in combinations if (change := self._change(numbers))]
         for change in sorted(changes, key=_slowdown_then_order):
+            if sum(_slowdown_then_order(other) < _slowdown_then_order(change) for other in self.found) >= self.count:
+                return  # nor would what follows be among the first
             if any(enough <= set(change.order) for enough in self.enough):
                 continue
             of_its_kinds = any(other.kinds == change.kinds for other in self.found)

@@ -11,11 +11,12 @@ from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.families import family_of_config
 from launch.models.flag_values import Flags, FlagValues
+from launch.models.global_batch import ACCUMULATION
 from launch.models.layout import Layout
 from launch.models.named_configs import config_names, load_config
 from launch.plan.job import FLOAT32, Job
 
-MICRO_BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+MICRO_BATCH = "per_device_train_batch_size"
 EVALUATION_BATCH = "per_device_eval_batch_size"
 QUANTISED = "weight_only_int4"
 
@@ -91,7 +92,7 @@ def _sharding(asked: Asked) -> Iterator[Edit]:
     layout = asked.job.layout
     if layout.data_ranks == 1:
         if asked.job.trains_all and not asked.job.offload.optimizer:
-            yield Edit("optimizer in host memory", "sharding", {"offload_optim": "1"})
+            yield Edit("optimizer in host memory between steps", "sharding", {"offload_optim": "1"})
         return
     stages = ["stage1", "stage2", "stage3"]
     for stage in stages[stages.index(layout.sharding) if layout.sharding else 0 :]:
@@ -99,7 +100,7 @@ def _sharding(asked: Asked) -> Iterator[Edit]:
             yield Edit(f"sharding {stage}", "sharding", {"sharding": stage})
         if stage != "stage1" and asked.job.trains_all:
             flags = {"sharding": stage, "offload_optim": "1"}
-            yield Edit(f"sharding {stage}, optimizer in host memory", "sharding", flags)
+            yield Edit(f"sharding {stage}, optimizer in host memory between steps", "sharding", flags)
             yield Edit(f"sharding {stage} with offload", "sharding", {"sharding": f"{stage} offload"})
 
 

@@ -6,7 +6,8 @@ from itertools import product
 
 from launch.errors import UserError
 from launch.models.flag_values import Flags
-from launch.plan.advice.edits import ACCUMULATION, MICRO_BATCH, factors
+from launch.models.global_batch import ACCUMULATION
+from launch.plan.advice.edits import MICRO_BATCH, factors
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -1,4 +1,4 @@
-"""Does the run fit into the memory of the cards, by the plan? Nothing starts that cannot fit, unless --force says so."""
+"""Does the run fit into the cards, by the plan? Nothing that cannot fit starts, unless --force 1 says so."""
 
 import psutil
 
@@ -9,8 +9,11 @@ from launch.plan.hardware import GIB, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.memory.show import verdict
+from launch.preflight.machine.advice import changes_that_fit, in_one_line
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
+
+SHOWN = 3  # changes in the fix; `make plan-RECIPE` has more
 
 
 def check_memory(situation: Situation) -> list[Finding]:
@@ -30,8 +33,8 @@ def check_memory(situation: Situation) -> list[Finding]:
         return [_on_cpu(plan.peak_bytes, situation.processes // situation.nodes.count)]
     if plan.fits or values.force:
         return [Finding(True, "memory", verdict(plan))]
-    fix = "less memory a card, as `make plan-RECIPE` and docs/plan.md show it; --force 1 starts it all the same"
-    return [Finding(False, "memory", verdict(plan), fix)]
+    changes = in_one_line(changes_that_fit(situation, card, SHOWN))
+    return [Finding(False, "memory", verdict(plan), f"{changes}. --force 1 starts it all the same")]
 
 
 def card_of(situation: Situation) -> Card | None:

@@ -1,0 +1,48 @@
+"""What would make a run fit, where it does not: changes that pass the checks of the flags."""
+
+from dataclasses import replace
+
+from launch import preflight
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.models.global_batch import ACCUMULATION
+from launch.plan.advice import Change, changed_arguments, cheapest_changes
+from launch.plan.hardware import GIB, Card
+from launch.preflight.situation import Situation
+
+
+def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Change]:
+    """By slowdown; empty where no change of the list is enough."""
+
+    def legal(flags: dict) -> bool:
+        return all(finding.ok for finding in preflight.run_on_flags(replace(situation, flags=flags)))
+
+    try:
+        changes = cheapest_changes(situation.script, situation.flags, situation.processes, card, legal, count)
+    except UserError:
+        return []
+    if situation.stated is None:
+        return changes
+    return [restated for change in changes if (restated := _restated(change, situation))]
+
+
+def _restated(change: Change, situation: Situation) -> Change | None:
+    """With the accumulation that leads to the change's own once the recipe has kept the samples of a step; None where
+    no whole number does."""
+    values, ranks = FlagValues(situation.script, situation.flags), situation.stated.data_ranks
+    steps, rest = divmod(change.job.global_batch, change.job.micro_batch * ranks)
+    if rest:
+        return None
+    before = change.job.global_batch // (values.per_device_train_batch_size * ranks)
+    flags = situation.flags | {ACCUMULATION: [str(before)]}
+    return replace(change, arguments=changed_arguments(flags, change.flags | {ACCUMULATION: [str(steps)]}))
+
+
+def in_one_line(changes: list[Change]) -> str:
+    """The changes as the fix of a finding: flags, memory, time."""
+    told = [
+        f'({number}) ARGS="{one.arguments}": {one.title}, {one.peak_bytes / GIB:.1f} GiB, time a token '
+        f"x {one.slowdown:.2f}{f', {one.result}' if one.result else ''}"
+        for number, one in enumerate(changes, start=1)
+    ]
+    return "; ".join(told) or "more or larger cards, or a smaller model"

@@ -1,0 +1,51 @@
+"""Advice where a run does not fit: in preflight's refusal and in plan-X; what it says holds when it is done."""
+
+import re
+import shlex
+
+import pytest
+
+from tests.recipes.machine import Machine
+
+SIZES = {"GPU_MEMORY_GB": "24"}
+
+
+def advised(lines: str) -> list[tuple[float, str]]:
+    """(GiB, ARGS) of each change in a plan."""
+    sizes = [float(size) for size in re.findall(r"^ *\d+\. +([\d.]+) GiB  x", lines, re.M)]
+    return list(zip(sizes, re.findall(r'^ +ARGS="(.*)"$', lines, re.M), strict=True))
+
+
+@pytest.mark.parametrize("wishes", [{}, {"GPUS": "4"}], ids=["8 cards", "4 cards"])
+def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
+    machine = Machine(tmp_path)
+    plan = machine.run("llama-7b/pretrain", ACTION="plan", ARGS="--recompute 0", **SIZES, **wishes)
+    changes = [change for change in advised(plan.stdout) if "model_name_or_path" not in change[1]]
+    assert not re.search("^fits: ", plan.stdout, re.M) and changes
+    size, arguments = changes[0]
+    again = machine.run("llama-7b/pretrain", ACTION="plan", ARGS=f"--recompute 0 {arguments}", **SIZES, **wishes)
+    assert re.search(rf"^fits: {size:.1f} GiB", again.stdout, re.M), again.stdout
+
+
+def test_advised_arguments_keep_the_samples_of_a_step_on_another_number_of_cards(tmp_path):
+    machine = Machine(tmp_path)
+    wishes = {"GPUS": "2", "GPU_MEMORY_GB": "40"}
+    before = "--per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    plan = machine.run("llama-7b/pretrain", ACTION="plan", ARGS=before, **wishes)
+    for _, arguments in advised(plan.stdout):
+        words = machine.print("llama-7b/pretrain", ARGS=f"{before} {arguments}", **wishes)
+        flags = dict(zip(words, words[1:], strict=False))
+        ranks = 2 // int(flags.get("--tensor_parallel_degree", 1)) // int(flags.get("--pipeline_parallel_degree", 1))
+        sizes = int(flags["--per_device_train_batch_size"]) * int(flags["--gradient_accumulation_steps"])
+        assert ranks * sizes == 8 * 4 * 2, arguments
+
+
+def test_preflight_refuses_with_the_changes_that_help(tmp_path):
+    machine = Machine(tmp_path, cards=1, kind="A100-40G")
+    done = machine.run("llama-7b/finetune", GPUS="1", GPU_MEMORY_GB="40", ARGS="--tensor_parallel_degree 1")
+    text = " ".join(done.stderr.split())
+    assert done.returncode == 2 and "✗ memory" in text
+    assert re.search(r'fix: \(1\) ARGS="[^"]+": .* GiB, time a token x \d\.\d\d', text)
+    assert 'ARGS="--lora 1": LoRA, ' in text and "adapters are trained, the model is frozen" in text
+    assert "--force 1 starts it all the same" in text
+    assert shlex.split(re.search(r'ARGS="([^"]*)"', text)[1])
