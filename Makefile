@@ -6,7 +6,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo dashboard custom-ops fit verify-gpu import export merge predict ledger clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit verify-gpu import export merge predict ledger clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -29,6 +29,9 @@ doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
+
+demo-finetune: setup ## then LoRA, prefix and full on it, compared (8 min)
+	@$(RUN) launch/demo_finetune.py $(ARGS)
 
 fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \

@@ -5,7 +5,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 echo "Usage: make TARGET [VARIABLE=VALUE ...]"
 echo
-awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $1, $2 }' "$root/Makefile"
+awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $1, $2 }' "$root/Makefile"
 if [ $# -gt 0 ]; then
     echo
     echo "Recipes X (rehearse-X: on a CPU with a tiny model; print-X: the command)"

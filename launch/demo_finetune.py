@@ -1,0 +1,163 @@
+"""Fine-tune the demo's model in every way and compare: LoRA of several ranks, prefix, all parameters.
+
+    python launch/demo_finetune.py [--methods "lora r8 all" full] [flags of finetune_generation.py]
+
+Takes the model that `make demo` leaves, asks it about functions of the standard library and prints one table: what is
+trained, what is kept, the loss on questions about modules it has never seen, and ROUGE-L of its answers. Flags that
+are not the demo's go to each run: --max_steps 20 makes a short one.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not launch/
+
+from rich.console import Console
+from rich.table import Table
+
+from data_tools.formats.atomic import written_aside
+from launch.checkpoint.safetensors_reader import read_header
+from launch.demo import heading, run
+from launch.demo_questions import write_questions
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.reporting.records import read_summary
+
+TRAIN_ROWS, DEV_ROWS = 4000, 128
+QUERY_VALUE = "q_proj v_proj"
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class Method:
+    """name: in the table. flags: of the run that make it this method. Learning rates were tried out, each by itself."""
+
+    name: str
+    flags: dict
+
+
+METHODS = [
+    *(
+        Method(f"lora r{rank} {layers}", {"lora": 1, "lora_rank": rank, "learning_rate": rate} | targets)
+        for layers, targets in (("q,v", {"lora_target_modules": QUERY_VALUE}), ("all", {}))
+        for rank, rate in ((1, 1e-2), (4, 5e-3), (8, 5e-3), (64, 2e-3))
+    ),
+    Method("prefix 16", {"prefix_tuning": 1, "num_prefix_tokens": 16, "learning_rate": 3e-2}),
+    Method("full", {"learning_rate": 1e-3}),
+]
+COMMON = {
+    "src_length": 64,
+    "max_length": 112,
+    "per_device_train_batch_size": 16,
+    "per_device_eval_batch_size": 32,
+    "max_steps": 200,
+    "warmup_steps": 10,
+    "lr_scheduler_type": "linear",
+    "logging_steps": 50,
+    "eval_steps": 1_000_000,  # once, at the end
+    "save_steps": 1_000_000,
+    "resume_from_checkpoint": "none",
+    "overwrite_output_dir": 1,
+    "do_eval": 1,
+    "eval_with_do_generation": 1,
+    "device": "cpu",
+    "report_to": "none",
+}
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="demo_finetune.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    names = [method.name for method in METHODS]
+    add = parser.add_argument
+    add("--model", type=Path, default=ROOT / "build" / "demo" / "model", help="the model to begin with; %(default)s")
+    add("--directory", type=Path, default=ROOT / "build" / "demo-finetune", help="where everything is kept")
+    add("--methods", nargs="+", choices=names, default=names, metavar="METHOD", help=f"of {', '.join(names)}")
+    args, flags = parser.parse_known_args(argv)
+    if not (args.model / "config.json").is_file():
+        raise UserError(f"{args.model}: no model. Make one first: make demo")
+    demo = FinetuneDemo(args.directory.resolve(), args.model.resolve(), flags)
+    demo.make_data()
+    before = demo.evaluate_base()
+    rows = [demo.finetune(method) for method in METHODS if method.name in args.methods]
+    with written_aside(demo.directory / RESULTS) as file:
+        file.write((json.dumps({"before": before, "methods": rows}, indent=2) + "\n").encode())
+    print_table(before, rows)
+
+
+class FinetuneDemo:
+    """Runs of finetune_generation.py, each in a directory of its own. flags: for all of them."""
+
+    def __init__(self, directory: Path, model: Path, flags: list[str]):
+        self.directory, self.model, self.flags = directory, model, flags
+        self.data = directory / "data"
+
+    def make_data(self) -> None:
+        heading("questions about functions of the standard library, those to evaluate on about modules never seen")
+        write_questions(self.data, TRAIN_ROWS, DEV_ROWS)
+        for name in ("train.json", "dev.json"):
+            lines = (self.data / name).read_text(encoding="utf-8").splitlines()
+            print(f"{self.data / name}: {len(lines)} rows, the first {lines[0]}")
+
+    def evaluate_base(self) -> dict:
+        """The evaluation of the model as it is."""
+        heading("before: the model as it is")
+        return self._run(self.directory / "base", {"do_train": 0})["evaluation"]
+
+    def finetune(self, method: Method) -> dict:
+        """The row of a method in the table."""
+        heading(method.name)
+        output = self.directory / method.name.replace(" ", "-").replace(",", "")
+        summary = self._run(output, {"do_train": 1} | method.flags)
+        files = list(output.glob("*.safetensors"))
+        return {
+            "method": method.name,
+            "trained": sum(one.nbytes // 4 for file in files for one in read_header(file)[0].values()),
+            "bytes": sum(file.stat().st_size for file in files),
+            "loss": summary["evaluation"]["eval_loss"],
+            "rougel": summary["evaluation"]["eval_rougel"],
+            "seconds": summary["seconds"],
+        }
+
+    def _run(self, output: Path, flags: dict) -> dict:
+        """The summary of a run."""
+        places = {"model_name_or_path": self.model, "dataset_name_or_path": self.data, "output_dir": output}
+        words = [word for name, value in (places | COMMON | flags).items() for word in (f"--{name}", *_words(value))]
+        run([sys.executable, ROOT / "launch" / "finetune_generation.py", *words, *self.flags])
+        return read_summary(output)
+
+
+def _words(value: object) -> list[str]:
+    """Those of a flag's value: several of a list of layers; a path may hold spaces."""
+    return [str(value)] if isinstance(value, Path) else str(value).split()
+
+
+def print_table(before: dict, rows: list[dict]) -> None:
+    table = Table(title="Fine-tuning compared: loss and ROUGE-L on modules never seen")
+    for column in ("method", "trained", "kept", "loss before", "loss after", "ROUGE-L", "seconds"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    table.add_row("as it is", "0", "", f"{before['eval_loss']:.3f}", "", f"{before['eval_rougel']:.1f}", "")
+    for row in rows:
+        table.add_row(
+            row["method"],
+            f"{row['trained']:,}",
+            f"{row['bytes'] / 1e6:.2f} MB",
+            f"{before['eval_loss']:.3f}",
+            f"{row['loss']:.3f}",
+            f"{row['rougel']:.1f}",
+            f"{row['seconds']:.0f}",
+        )
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

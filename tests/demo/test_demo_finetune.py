@@ -1,0 +1,74 @@
+"""`make demo-finetune`, shortened: its questions, its runs and its table."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_tools.stdlib_corpus import is_heldout
+from launch.demo_finetune import METHODS, RESULTS
+from launch.demo_questions import questions, write_questions
+from launch.models.arithmetic import lora_parameters
+from launch.models.named_configs import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_questions_are_about_functions_with_their_docstrings_first_line():
+    function = 'def f(a, *, b=1):\n    """Do it.\n\n    More."""\n'
+    source = function + 'class C:\n    def g(self):\n        "Go."\ndef h(): pass\n'
+    assert list(questions("m", source)) == [
+        {"src": "What does m.f do?", "tgt": "Do it."},
+        {"src": "How is m.f called?", "tgt": "def f(a, *, b=1)"},
+        {"src": "What does m.C.g do?", "tgt": "Go."},
+        {"src": "How is m.C.g called?", "tgt": "def g(self)"},
+    ]
+
+
+def test_no_module_is_asked_about_in_training_and_evaluation(tmp_path):
+    write_questions(tmp_path, 4000, 100)
+    rows = {name: [json.loads(line) for line in open(tmp_path / f"{name}.json")] for name in ("train", "dev")}
+    assert (len(rows["train"]), len(rows["dev"])) == (4000, 100)
+    for name, heldout in (("train", False), ("dev", True)):
+        for row in rows[name]:
+            place = re.search(r"(?:does|is) (\S+) (?:do|called)\?", row["src"])[1].split(".")
+            modules = {".".join(place[:end]) for end in range(1, len(place))}
+            modules |= {f"{one}.__init__" for one in modules}
+            assert any(is_heldout(one) == heldout for one in modules), row
+
+
+@pytest.mark.long
+def test_the_table_of_a_short_run(ranks, tmp_path):
+    """Three methods, a few steps, on a small model with random weights."""
+    ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
+    methods = ["lora r4 q,v", "prefix 16", "full"]
+    command = [sys.executable, str(ROOT / "launch" / "demo_finetune.py"), "--methods", *methods]
+    command += ["--model", str(tmp_path / "model"), "--directory", str(tmp_path / "out"), "--max_steps", "20"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    found = json.loads((tmp_path / "out" / RESULTS).read_text())
+    rows = {row["method"]: row for row in found["methods"]}
+    config = load_config(str(tmp_path / "model"))
+    assert rows["lora r4 q,v"]["trained"] == lora_parameters(config, ["q_proj", "v_proj"], 4)
+    assert rows["lora r4 q,v"]["bytes"] < 4 * rows["lora r4 q,v"]["trained"] + 4000
+    assert rows["full"]["trained"] > 50 * rows["lora r4 q,v"]["trained"]
+    for method in methods:
+        assert rows[method]["loss"] < found["before"]["eval_loss"], method
+        assert re.search(rf"│ {method} +│ +{rows[method]['trained']:,} │", result.stdout)
+    assert list(rows) == methods
+
+
+def test_without_the_demos_model_it_says_how_to_get_one(tmp_path):
+    command = [sys.executable, str(ROOT / "launch" / "demo_finetune.py"), "--model", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (2, f"error: {tmp_path}: no model. Make one first: make demo\n")
+
+
+def test_every_rank_is_compared_on_few_and_on_all_layers():
+    names = [method.name for method in METHODS]
+    assert [name for name in names if name.startswith("lora")] == [
+        f"lora r{rank} {layers}" for layers in ("q,v", "all") for rank in (1, 4, 8, 64)
+    ]
