@@ -21,7 +21,7 @@ help:
 setup: ## make .venv (every target that needs it does this by itself)
 	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
 
-setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards here)
+setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards)
 	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
 
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
@@ -44,7 +44,7 @@ verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
-export: setup ## MODEL=DIRECTORY of a run or an adapter [OUTPUT=...]: to Hugging Face
+export: setup ## MODEL=DIRECTORY of a run or adapter [OUTPUT=...]: to Hugging Face
 	@$(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
@@ -78,7 +78,7 @@ test-long: setup ## the rest; installs torch and transformers to compare with
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
 	@$(RUN) -m pytest -m long $(ARGS)
 
-lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer ones)
+lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --overrides overrides.txt \
 	    --output-file cpu.lock cpu.in dev.in $(ARGS)
