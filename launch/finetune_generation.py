@@ -39,6 +39,7 @@ def main(argv: list[str]) -> None:
     )
     from launch.training.network import measure_network
     from launch.training.output import open_output
+    from launch.training.planned_memory import PlannedMemory
     from launch.training.ranks import check_world
     from launch.training.saving.position import open_ledger
     from launch.training.sft_data import open_dialogues, require_tokenizer
@@ -60,6 +61,7 @@ def main(argv: list[str]) -> None:
     process_lines += speed_up(model, training_args)
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)
+    trainer.add_callback(PlannedMemory("finetune_generation", argv, training_args.world_size))
     announce([*process_lines, *adapter_lines, *data.lines], decisions, trainer)
 
     # Train

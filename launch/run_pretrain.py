@@ -37,6 +37,7 @@ def main(argv: list[str]) -> None:
     )
     from launch.training.network import measure_network
     from launch.training.output import open_output
+    from launch.training.planned_memory import PlannedMemory
     from launch.training.pretraining import build_trainer
     from launch.training.ranks import check_world
     from launch.training.saving.position import open_ledger
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> None:
         model = build_model(config, model_args, training_args)
     process_lines += speed_up(model, training_args)
     trainer = build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args)
+    trainer.add_callback(PlannedMemory("run_pretrain", argv, training_args.world_size))
     announce(process_lines, decisions, trainer)
 
     # Train

@@ -34,6 +34,11 @@ def on_gpu() -> bool:
     return paddle.get_device().startswith("gpu")
 
 
+def card_name() -> str:
+    """As the driver calls this process's card, "" on a CPU."""
+    return paddle.device.cuda.get_device_name() if on_gpu() else ""
+
+
 def peak_memory_bytes() -> int:
     """The most bytes Paddle's allocator has held for tensors at once in this process."""
     if on_gpu():

@@ -1,0 +1,75 @@
+"""How far the planned memory is from the memory of real training steps, on a CPU, in many layouts, methods, families.
+
+    python benchmarks/plan_accuracy.py [--output benchmarks/results/plan_accuracy.json] [--only TEXT] [--markdown]
+
+Each cell (tests/plan/cells.py) trains a tiny model for three steps by the shared modules themselves, on forked ranks
+and gloo, with the framework's own operators (--cpu_fast off). Measured is the peak of Paddle's allocation statistics
+after the first step, exact to the byte; planned is the replay of launch/plan. The worst rank of each cell counts.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from launch.reporting.summary import package_versions
+from tests.plan.accuracy import measure
+from tests.plan.cells import CELLS
+from tests.plan.material import make_material
+from tests.ranks import RankServer
+
+RESULTS = Path(__file__).resolve().parent / "results" / "plan_accuracy.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the results are written")
+    parser.add_argument("--only", default="", help="cells whose name contains this; nothing is written then")
+    parser.add_argument("--markdown", action="store_true", help="print the table of stored results, measure nothing")
+    args = parser.parse_args()
+    if args.markdown:
+        print(markdown(json.loads(args.output.read_text())["cells"]))
+        return
+    rows = run([cell for cell in CELLS if args.only in cell.name])
+    if not args.only:
+        args.output.write_text(json.dumps({"versions": package_versions(), "cells": rows}, indent=1) + "\n")
+
+
+def run(cells: list) -> list[dict]:
+    ranks, rows = RankServer(), []
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        make_material(root)
+        for cell in cells:
+            worst = max(measure(ranks, cell, root), key=lambda one: abs(one.error))
+            rows.append(
+                {
+                    "cell": cell.name,
+                    "processes": cell.layout.processes,
+                    "planned": worst.planned,
+                    "measured": worst.measured,
+                    "kept_planned": worst.kept_planned,
+                    "kept_measured": worst.kept_measured,
+                }
+            )
+            print(row(rows[-1]), flush=True)
+    ranks.close()
+    return rows
+
+
+def row(one: dict) -> str:
+    error = one["planned"] / one["measured"] - 1
+    return f"| {one['cell']} | {one['processes']} | {one['measured'] / 1e6:.2f} | {one['planned'] / 1e6:.2f} | {error:+.1%} |"
+
+
+def markdown(rows: list[dict]) -> str:
+    head = ["| family, method, layout | processes | measured MB | planned MB | error |", "| --- | ---: | ---: | ---: | ---: |"]
+    return "\n".join([*head, *map(row, rows)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The peak of a real training beside the planned one, on every rank."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.models.layout import Layout
+from launch.plan.job import Job
+from launch.plan.memory.step import Place, replay
+from launch.processes.flags import parse_flags
+from tests.plan.cells import Cell
+from tests.plan.material import flags, model
+
+TRAIN = "tests.plan.memory_ranks:train"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One rank of a cell. planned, measured: bytes at the peak of a step; kept: between two steps, the same two."""
+
+    cell: Cell
+    rank: int
+    planned: int
+    measured: int
+    kept_planned: int
+    kept_measured: int
+
+    @property
+    def error(self) -> float:
+        return self.planned / self.measured - 1
+
+
+def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
+    """Train the cell and plan it. ranks: tests.ranks; root: with tests.plan.material."""
+    output = root / cell.name.replace(" ", "-")
+    given = flags(root, model(root, cell.family), output, finetunes=cell.script != "run_pretrain") | cell.flags
+    argv = [word for name, value in given.items() for word in (f"--{name}", value)]
+    found = ranks(cell.layout.processes, TRAIN, cell.script, argv)
+    job = Job.from_flags(cell.script, parse_flags(argv), cell.layout.processes)
+    places = [place_of(rank, job.layout) for rank in range(cell.layout.processes)]
+    plans = {place: replay(job, place) for place in set(places)}
+    return [
+        Measured(
+            cell,
+            rank,
+            planned=max(sum(parts.values()) for parts in plans[place].values()),
+            measured=max(one["forward and backward"], one["optimizer"]),
+            kept_planned=sum(plans[place]["optimizer step"].values()),
+            kept_measured=one["between"],
+        )
+        for rank, (place, one) in enumerate(zip(places, found, strict=True))
+    ]
+
+
+def place_of(rank: int, layout: Layout) -> Place:
+    """Ranks are numbered by data parallel, pipeline, sharding, tensor parallel, the last the fastest
+    (paddlenlp/trainer/training_args.py, hybrid_parallel_topo_order pp_first)."""
+    rest = rank // layout.tensor_parallel_degree
+    shard, rest = rest % layout.sharding_parallel_degree, rest // layout.sharding_parallel_degree
+    return Place(stage=rest % layout.pipeline_parallel_degree, shard=shard)

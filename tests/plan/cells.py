@@ -1,0 +1,93 @@
+"""The cells whose peak memory is planned and measured: layout x method x family."""
+
+from dataclasses import dataclass
+
+from tests.distributed.layouts import Layout
+
+PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
+METHOD_FLAGS = {
+    PRETRAIN: {},
+    FINETUNE: {},
+    LORA: {"lora": "1", "lora_rank": "8"},
+    PREFIX: {"prefix_tuning": "1", "num_prefix_tokens": "16"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """recompute: granularity, "" for none."""
+
+    family: str = "llama"
+    method: str = PRETRAIN
+    layout: Layout = Layout()
+    recompute: str = ""
+
+    @property
+    def name(self) -> str:
+        parts = [self.family, self.method, self.layout.name]
+        parts += [f"x{self.layout.accumulation}"] if self.layout.accumulation > 1 else []
+        return " ".join(parts + ([f"recompute-{self.recompute}"] if self.recompute else []))
+
+    @property
+    def script(self) -> str:
+        return "run_pretrain" if self.method == PRETRAIN else "finetune_generation"
+
+    @property
+    def flags(self) -> dict[str, str]:
+        recompute = {"recompute": "1", "recompute_granularity": self.recompute} if self.recompute else {}
+        argv = self.layout.argv
+        return dict(zip((word[2:] for word in argv[::2]), argv[1::2], strict=True)) | METHOD_FLAGS[self.method] | recompute
+
+
+DP2, S1, S2, S3 = Layout(data=2), *(Layout(stage=stage, sharding=2) for stage in (1, 2, 3))
+TP2, SP2, PP2 = Layout(tensor=2), Layout(tensor=2, sequence_parallel=True), Layout(pipeline=2, accumulation=4)
+FULL, ATTENTION, CORE = "full", "full_attn", "core_attn"
+
+LAYOUTS = [
+    Layout(),
+    Layout(accumulation=2),
+    DP2,
+    Layout(data=2, accumulation=2),
+    S1,
+    S2,
+    Layout(stage=2, sharding=2, accumulation=2),
+    S3,
+    Layout(stage=3, sharding=2, accumulation=2),
+    TP2,
+    SP2,
+    PP2,
+    Layout(pipeline=2, accumulation=2),
+    Layout(pipeline=4, accumulation=8),
+    Layout(tensor=2, pipeline=2, accumulation=4),
+    Layout(tensor=2, pipeline=2, accumulation=4, sequence_parallel=True),
+    Layout(tensor=2, data=2),
+    Layout(tensor=2, stage=1, sharding=2),
+    Layout(tensor=2, stage=2, sharding=2),
+    Layout(pipeline=2, stage=1, sharding=2, accumulation=4),
+    Layout(stage=3, sharding=2, data=2),
+    Layout(stage=2, sharding=4),
+    Layout(stage=3, sharding=4),
+]
+
+CELLS = [
+    *[Cell(layout=layout) for layout in LAYOUTS],
+    *[Cell(recompute=granularity) for granularity in (FULL, ATTENTION, CORE)],
+    *[Cell(layout=layout, recompute=FULL) for layout in (DP2, S2, S3, TP2, SP2, PP2)],
+    Cell(layout=SP2, recompute=CORE),
+    Cell(layout=TP2, recompute=ATTENTION),
+    *[Cell("qwen2", layout=layout) for layout in (Layout(), DP2, S2, S3, TP2, SP2, PP2)],
+    Cell("qwen2", recompute=FULL),
+    *[Cell("baichuan", layout=layout) for layout in (Layout(), S2, TP2)],
+    Cell("baichuan", recompute=FULL),
+    *[Cell("chatglm2", layout=layout) for layout in (Layout(), S1, S2, S3, TP2, SP2, PP2)],
+    Cell("chatglm2", recompute=FULL),
+    *[Cell("bloom", layout=layout) for layout in (Layout(), S2, S3, TP2)],
+    Cell("bloom", recompute=FULL),
+    *[Cell("opt", layout=layout) for layout in (Layout(), S2, S3, TP2)],
+    *[Cell(method=FINETUNE, layout=layout) for layout in (Layout(), TP2, S2)],
+    *[Cell(method=LORA, layout=layout) for layout in (Layout(), DP2, S2, S3, TP2)],
+    Cell(method=LORA, recompute=FULL),
+    *[Cell(family, LORA) for family in ("qwen2", "baichuan", "chatglm2", "bloom", "opt")],
+    *[Cell(family, PREFIX) for family in ("llama", "qwen2", "chatglm2", "bloom")],
+    *[Cell(family, FINETUNE) for family in ("chatglm2", "bloom", "opt")],
+]
