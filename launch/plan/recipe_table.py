@@ -1,0 +1,80 @@
+"""README's table of recipes, made from the recipes' headers and the planner.
+
+    python -m launch.plan.recipe_table README.md
+
+replaces what stands between the two marks, a line each: <!-- recipes --> and <!-- end of recipes -->.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.plan.hardware import GIB
+
+ROOT = Path(__file__).resolve().parents[2]
+MARKED = re.compile(r"(<!-- recipes -->\n).*?(<!-- end of recipes -->)", re.DOTALL)
+HEAD = ["recipe", "what", "cards", "layout", "memory planned", "command"]
+# The table is the same wherever it is made: without the operator that `make custom-ops` builds.
+WISHES = {"ACTION": "plan", "FORMAT": "json", "ARGS": "--use_fused_rms_norm off"}
+KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
+
+
+def table() -> str:
+    """One row a recipe, those for the smallest hardware first."""
+    rows = sorted(_recipes(), key=lambda row: row["order"])
+    lines = [HEAD, ["---"] * len(HEAD), *(row["cells"] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _recipes() -> list[dict]:
+    files = sorted((ROOT / "recipes").glob("*/*.sh"))
+    listing = ["awk", "-f", ROOT / "launch" / "environment" / "list_recipes.awk", *files]
+    lines = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [_row(*line.split("\t")) for line in lines]
+
+
+def _row(target: str, file: str, gpus: str, summary: str) -> dict:
+    path, plan = Path(file), plan_of(Path(file))
+    peak = plan["peak_bytes"] / GIB
+    layout = plan["layout"].partition(": ")[2] or "one card"
+    if plan["card"]:
+        size = re.search(r"^GPUS=.*GPU_MEMORY_GB=(\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
+        cards = f"{gpus} x {size} GB"
+        memory = f"{peak:.1f} of {plan['card_memory_bytes'] / GIB:.1f} GiB"
+    else:
+        size, cards, memory = "0", "none", f"{peak:.1f} GiB a process"
+    name = path.relative_to(ROOT / "recipes")
+    cells = [f"[{name}](recipes/{name})", summary, cards, layout, memory, f"`make {target}`"]
+    return {"order": (int(gpus) * int(size), int(gpus), target), "cells": cells}
+
+
+def plan_of(recipe: Path) -> dict:
+    """What `make plan-X` says of a recipe as it is shipped. Raises UserError where it cannot be planned."""
+    environment = {name: value for name, value in os.environ.items() if name in KEPT} | WISHES
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"{recipe}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def with_table(text: str, name: str) -> str:
+    """A document with the table as it is now. Raises UserError where the marks are not there."""
+    if not MARKED.search(text):
+        raise UserError(f"{name}: no lines <!-- recipes --> and <!-- end of recipes -->.")
+    return MARKED.sub(lambda match: match[1] + "\n" + table() + "\n" + match[2], text)
+
+
+def main(argv: list[str]) -> None:
+    for name in argv:
+        path = Path(name)
+        path.write_text(with_table(path.read_text(encoding="utf-8"), name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))
