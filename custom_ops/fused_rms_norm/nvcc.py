@@ -25,7 +25,7 @@ class Nvcc:
         targets = [f"arch=compute_{name},code=sm_{name}" for name in self.architectures]
         targets.append(f"arch=compute_{newest},code=compute_{newest}")
         codes = [word for target in targets for word in ("-gencode", target)]
-        flags = ["-O3", "-std=c++17", "--expt-relaxed-constexpr", "-Xptxas", "-v", "-Xcompiler", "-fPIC"]
+        flags = ["-O3", "-std=c++17", "-Xptxas", "-v", "-Xcompiler", "-fPIC", "--threads", "0"]
         return [str(self.path), *flags, *codes, "-c", str(source), "-o", str(target)]
 
     def include_dirs(self) -> list[str]:
