@@ -46,14 +46,17 @@ class BlendedDataset:
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
         """int64[len]: what an epoch of training reads, in this order. Depends on nothing but its arguments.
 
-        The shares hold at every sample here, too. Each dataset is shuffled for itself, in epochs of its own: one that
-        gives an epoch of the blend a part of its samples goes on with the others in the next.
+        The shares hold at every sample here, too. Each dataset is shuffled for itself; one that gives an epoch a part
+        of its samples goes on with others in the next, and is shuffled again when too few are left for one more.
         """
         order = np.empty(len(self), dtype=np.int64)
-        for number, used in enumerate(self.samples_used):
+        for number, used in enumerate(self.samples_used.tolist()):
             places = np.flatnonzero(self.component == number)
-            drawn = _drawn(places.size, epoch * used + np.arange(used), [seed, number])
-            order[np.flatnonzero(self.component[: len(self)] == number)] = places[drawn]
+            shuffle, part = divmod(epoch, places.size // max(used, 1))
+            # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
+            permutation = np.random.RandomState([seed, number, shuffle]).permutation(places.size)
+            mine = np.flatnonzero(self.component[: len(self)] == number)
+            order[mine] = places[permutation[part * used : (part + 1) * used]]
         return order
 
 
@@ -105,14 +108,3 @@ def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarr
         sample[mine] = np.arange(mine.size)
     length = int(np.argmax(sample >= np.array(lengths)[component]))
     return component[:length], sample[:length]
-
-
-def _drawn(samples: int, positions: np.ndarray, seed: list[int]) -> np.ndarray:
-    """The samples at these positions of an endless stream of shuffled epochs."""
-    drawn = np.empty_like(positions)
-    epochs = positions // samples
-    for epoch in np.unique(epochs).tolist():
-        # RandomState: NumPy promises the same stream in all versions, for default_rng it does not.
-        permutation = np.random.RandomState([*seed, epoch]).permutation(samples)
-        drawn[epochs == epoch] = permutation[positions[epochs == epoch] % samples]
-    return drawn

@@ -130,15 +130,23 @@ def test_shares_hold_in_the_shuffled_order_of_every_epoch():
         assert abs(ahead_of_share(taken, [2, 5, 3])).max() < 10
 
 
-def test_each_dataset_is_read_whole_before_a_sample_of_it_comes_again():
+def test_no_sample_comes_twice_in_an_epoch_and_all_come_in_time():
+    """Of 40, 500 and 90 samples an epoch has 40, 102 and 61: all, a quarter, and more than half."""
     lengths = [40, 500, 90]
     blend = BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)], [0.2, 0.5, 0.3])
-    read = [blend[i] for epoch in range(20) for i in blend.epoch_order(seed=1, epoch=epoch)]
-    for name, length in enumerate(lengths):
-        samples = [i for found, i in read if found == name]
-        for start in range(0, len(samples) - length, length):
-            assert sorted(samples[start : start + length]) == list(range(length))
-        assert samples[:length] != samples[length : 2 * length] != list(range(length))
+    assert blend.samples_used.tolist() == [40, 102, 61]
+    epochs = [[blend[i] for i in blend.epoch_order(seed=1, epoch=epoch)] for epoch in range(20)]
+    assert all(len(set(read)) == len(read) for read in epochs)
+    four = [sample for read in epochs[4:8] for sample in read if sample[0] == 1]
+    assert len(set(four)) == len(four) == 4 * 102  # a part of it each time
+    everything = {(name, i) for name, length in enumerate(lengths) for i in range(length)}
+    assert {sample for read in epochs for sample in read} == everything
+    assert epochs[0] != epochs[1]
+
+
+def test_a_dataset_too_small_for_its_share_of_an_epoch():
+    blend = BlendedDataset([Numbered("a", 3), Numbered("b", 90)], [1, 0.001])
+    assert (blend.samples_used.tolist(), sorted(blend.epoch_order(0, 7))) == ([3, 0], [0, 1, 2])
 
 
 def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():

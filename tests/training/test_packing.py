@@ -96,3 +96,15 @@ def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(ranks, few, tmp_path
     assert rows["first_loss"] == pytest.approx(apart["first_loss"], abs=2e-6)
     assert rows["evaluation"]["eval_loss"] == pytest.approx(apart["evaluation"]["eval_loss"], abs=2e-6)
     assert rows["evaluation"]["eval_tokens"] == apart["evaluation"]["eval_tokens"]
+
+
+def test_packed_files_with_weights_are_trained_on(ranks, few, tmp_path):
+    directory, data = few
+    other = write_first(directory / "pairs", tmp_path / "other", 30)
+    blend = f"0.3 {data} 0.7 {other}"
+    flags = argv(directory, tmp_path / "out", dataset_name_or_path=blend, zero_padding=1, max_steps=3)
+    [done] = ranks(1, "tests.training.finetune_ranks:finetune", flags)
+    assert done["exit_code"] in (0, None), done["stderr"]
+    assert "training data: 42 dialogues" in done["stdout"] and "blend: an epoch uses" in done["stdout"]
+    summary = read_summary(tmp_path / "out")
+    assert summary["last_loss"] < summary["first_loss"]

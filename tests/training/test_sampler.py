@@ -50,6 +50,11 @@ def test_a_dataset_may_have_an_order_of_its_own():
     assert [own.sample_at(position) for position in (0, 6, 8)] == [506, 500, 515]
 
 
+def test_a_run_reads_a_blend_in_the_order_of_its_shares(ranks):
+    [(read, own)] = ranks(1, "tests.training.stream_ranks:stream_of_a_blend", 500)
+    assert read == own and max(read) >= 203  # what the first epoch had no place for, too
+
+
 def test_length_is_the_number_of_micro_batches_of_one_rank():
     assert len(stream(ranks=2, accumulation=3, steps=4)) == 12 == len(list(stream(ranks=2, accumulation=3, steps=4)))
 
