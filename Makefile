@@ -44,7 +44,7 @@ verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
-export: setup ## MODEL=DIRECTORY, a run or an adapter [OUTPUT=..]: to Hugging Face
+export: setup ## MODEL=FOLDER, a run or adapter [OUTPUT=...]: to Hugging Face
 	@$(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
