@@ -163,6 +163,15 @@ def test_what_else_is_trained_is_said(monkeypatch):
     assert lines[3].strip() == 'ARGS="--lora 1"'
 
 
+def test_a_smaller_model_is_combined_only_where_nothing_else_helps(monkeypatch):
+    words = f"{PRETRAIN} {HALF}"
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.config["num_hidden_layers"] < 40 else 100))
+    found = advise(words, 8)
+    assert found and all("smaller model" in change.title for change in found)
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (30 if job.recompute else 60))
+    assert not [change for change in advise(words, 8) if "smaller model" in change.title]
+
+
 def test_a_smaller_model_brings_its_tokenizer():
     words = f"{FINETUNE} --tokenizer_name_or_path facebook/llama-13b"
     (smaller,) = [edit for edit in edits(asked(words, 1, "launch/finetune_generation.py")) if edit.kind == "model"]

@@ -55,17 +55,21 @@ def cheapest_changes(
     """Changes that make the run fit on such cards, by slowdown, ties in the literature's order.
 
     legal: whether flags go together (launch.preflight). Of changes of the same kinds (micro batches 1 and 2, stages 2
-    and 3) the fastest is given, and none contains another that suffices. Empty where nothing of the list, up to three
-    at a time, is enough. Raises UserError where there is no such model or layout.
+    and 3) the fastest is given, and none contains another that suffices; a smaller model is combined with others only
+    where nothing else helps. Empty where nothing of the list, up to three at a time, is enough. Raises UserError where
+    there is no such model or layout.
     """
     asked = Asked(script, flags, processes, Job.from_flags(script, flags, processes, card))
     planner = _Planner(asked, card, legal, count)
     planner.plan((number,) for number in planner.numbers)
-    planner.plan(combinations(planner.numbers, 2))
+    same_model = [number for number in planner.numbers if planner.edits[number].kind != "model"]
+    planner.plan(combinations(same_model, 2))
     if len(planner.found) < ENOUGH:
         closest = sorted(planner.missed, key=lambda change: change.peak_bytes)[:CLOSEST]
-        triples = {tuple(sorted({*change.order, number})) for change in closest for number in planner.numbers}
+        triples = {tuple(sorted({*change.order, number})) for change in closest for number in same_model}
         planner.plan(triple for triple in sorted(triples) if len(triple) == 3)
+    if not planner.found:
+        planner.plan(combinations(planner.numbers, 2))
     return sorted(planner.found, key=_slowdown_then_order)[:count]
 
 
@@ -74,8 +78,10 @@ def _slowdown_then_order(change: Change) -> tuple:
 
 
 class _Planner:
-    """Plans combinations of edits by their numbers. found: the fastest of their kinds that fit; enough: the numbers of
-    all that fit; missed: those that do not."""
+    """Plans combinations of edits by their numbers.
+
+    found: the fastest of their kinds that fit. enough: the numbers of all that fit. missed: what does not fit.
+    """
 
     def __init__(self, asked: Asked, card: Card, legal: Callable[[Flags], bool], count: int):
         self.asked, self.card, self.legal, self.count = asked, card, legal, count
