@@ -5,8 +5,10 @@ import sys
 
 from launch import preflight
 from launch.cpu.settings import prepare
+from launch.devices.deterministic import set_switches
 from launch.errors import UserError
 from launch.models.aliases import todays_flags
+from launch.models.flag_values import FlagValues
 from launch.nodes.meeting import meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
@@ -31,6 +33,8 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     check(script, flags)
     on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
     lines += meet_ranks(flags, on_cpu)
+    if not on_cpu and FlagValues(script, flags).deterministic:
+        lines.append(set_switches())
     return lines + start_paddle(on_cpu, flags.get("cpu_fast", ["auto"])[0])
 
 

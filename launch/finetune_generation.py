@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     # Build
     model_args, adapter_args, data_args, training_args = parse_finetune(argv)
     check_world()
-    set_device(training_args.device)
+    set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
     tokenizer = require_tokenizer(load_tokenizer(model_args))
     checkpoint = open_output(training_args)

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     # Build
     model_args, data_args, training_args = parse_pretrain(argv)
     check_world()
-    set_device(training_args.device)
+    set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
     checkpoint = open_output(training_args)
     decisions = decide(model_args, training_args)

@@ -79,6 +79,20 @@ class AdapterArguments:
         default=False, metadata={"help": "Train keys and values before the first token's, the model's weights frozen."}
     )
     num_prefix_tokens: int = field(default=128, metadata={"help": "How many of them in each layer."})
+    weight_quantize_algo: str = field(
+        default=None,
+        metadata={
+            "help": "Keep the frozen weights of linear layers in 8 or 4 bits.",
+            "choices": ["weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"],
+        },
+    )
+    weight_blocksize: int = field(default=64, metadata={"help": "Weights that share a scale in nf4 and fp4."})
+    weight_double_quant: bool = field(
+        default=False, metadata={"help": "Keep the scales of nf4 and fp4 in 8 bits, not in 32."}
+    )
+    weight_double_quant_block_size: int = field(
+        default=256, metadata={"help": "Scales that share a scale with --weight_double_quant."}
+    )
 
 
 @dataclass(frozen=True)
@@ -171,6 +185,10 @@ class RunArguments(TrainingArguments):
         },
     )
     force: bool = field(default=False, metadata={"help": "Start though the plan says that memory will not suffice."})
+    deterministic: bool = field(
+        default=False,
+        metadata={"help": "On GPUs: equal runs are equal to the bit, at some cost in speed. On a CPU they always are."},
+    )
     max_run_minutes: float = field(
         default=0, metadata={"help": "Save and end after the step in which this time is over; 0: no limit."}
     )

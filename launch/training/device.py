@@ -5,6 +5,7 @@ import time
 import paddle
 from paddle.base import core
 
+from launch.devices.deterministic import check_switches
 from launch.devices.peak import peak_flops
 from launch.errors import UserError
 from launch.training.ranks import barrier
@@ -13,11 +14,16 @@ MATMUL_SIZE = 1024
 MATMULS = 5
 
 
-def set_device(name: str) -> None:
-    """Use the device of --device in this process. Raises UserError when there is none of the kind."""
+def set_device(name: str, deterministic: bool = False) -> None:
+    """Use the device of --device in this process. deterministic: make sure that Paddle was told so at its import.
+
+    Raises UserError when there is none of the kind, or Paddle was not.
+    """
     if name.startswith("gpu") and not _has_gpu():
         raise UserError(f"--device: found {name}, but there is no GPU for Paddle here. Use --device cpu, or rehearse.")
     paddle.set_device(name)
+    if deterministic and on_gpu():
+        check_switches(lambda flag: paddle.get_flags([flag])[flag])
 
 
 def compute_capability(device: str | None = None) -> tuple[int, int] | None:

@@ -10,8 +10,8 @@ from launch.checkpoint.state.manifest import checkpoints, read_manifest
 from launch.checkpoint.state.verify import is_foreign, remove_partial
 from launch.errors import UserError
 from launch.reporting.records import TRAIN_LOG
-from launch.training.saving.choose import choose_checkpoint
 from launch.training.ranks import first_on_rank_zero, gather, rank
+from launch.training.saving.choose import choose_checkpoint
 
 
 def open_output(training_args) -> Path | None:

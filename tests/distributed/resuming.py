@@ -28,10 +28,15 @@ class Case:
     quick: bool = False
 
     @property
-    def name(self) -> str:
-        kinds = {(): "pretraining", LORA: "LoRA with dropout", PREFIX: "prefix"}
+    def words(self) -> tuple[str, str]:
+        """(the layout, what is trained)"""
+        kinds = {(): "pretraining", LORA: "LoRA, dropout 0.2", PREFIX: "prefix"}
         accumulation = f" x {self.layout.accumulation} micro batches" if self.layout.accumulation > 1 else ""
-        return f"{self.layout.name}{accumulation}, {kinds[self.method]}"
+        return f"{self.layout.name}{accumulation}", kinds[self.method]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.words)
 
 
 CASES = [

@@ -55,6 +55,7 @@ class Saver:
         self._pending: PartialCheckpoint | None = None
         self._failure: str | None = None
         self._tokenizer_files: list[NewFile] | None = None
+        self._software = {"versions": package_versions(), "git_revision": git_revision()} if rank() == 0 else {}
 
     def save(self) -> None:
         """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
@@ -149,8 +150,7 @@ class Saver:
             trained_only=not trains_all(trainer.model),
             data=trainer.data_identity(),
             arguments=plain(vars(self._args)),
-            versions=package_versions(),
-            git_revision=git_revision(),
+            **self._software,
         )
 
     # ---- what is kept

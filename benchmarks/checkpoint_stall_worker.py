@@ -1,0 +1,57 @@
+"""What the rank of benchmarks/checkpoint_stall.py does. Imported in ranks only: it needs Paddle."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+SAVES = 5  # the first of which makes what the others use again
+
+
+def make_material(directory: str, sizes: dict) -> None:
+    from launch.models.named_configs import load_config
+    from tests.distributed.training_ranks import make_material
+
+    make_material(directory, 4)
+    Path(directory, "config.json").write_text(json.dumps(load_config("llama-rehearsal") | sizes))
+
+
+def stalls(directory: str, way: str) -> dict:
+    """{"seconds" that each save took, "parameters", "bytes" of a checkpoint}. way: "asynchronous", "synchronous" or
+    "upstream"."""
+    from paddlenlp.trainer import Trainer
+
+    from launch.run_pretrain import main
+    from launch.training.saving.trainer import CheckpointTrainer
+    from tests.training.saving.test_saving import argv
+
+    root, found = Path(directory), {"seconds": []}
+    output = root / way
+    if way == "upstream":
+        CheckpointTrainer.save_model = Trainer.save_model
+    save = Trainer._save_checkpoint if way == "upstream" else CheckpointTrainer._save_checkpoint
+
+    def timed(trainer, model, metrics=None):
+        trainer.saver.settle()
+        start = time.perf_counter()
+        save(trainer, model, metrics)
+        found["seconds"].append(time.perf_counter() - start)
+        found["parameters"] = trainer.throughput.shape.parameters
+        trainer.saver.settle()
+        newest = output / f"checkpoint-{trainer.state.global_step}"
+        found["bytes"] = sum(path.stat().st_size for path in newest.iterdir())
+
+    CheckpointTrainer._save_checkpoint = timed
+    changes = {
+        "model_name_or_path": root / "config.json",
+        "continue_training": 0,
+        "max_steps": SAVES,
+        "save_steps": 1,
+        "save_total_limit": 1,
+        "per_device_train_batch_size": 1,
+        "use_async_save": int(way == "asynchronous"),
+        "unified_checkpoint": 1,
+    }
+    main(argv(root, output, *[word for name, value in changes.items() for word in (f"--{name}", str(value))]))
+    shutil.rmtree(output)
+    return found | {"seconds": found["seconds"][1:]}
