@@ -28,6 +28,7 @@ from launch.plan.hardware import CARDS, GIB, Card, card_named, card_of_memory
 from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, parse_flags
+from launch.variables import check_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "recipes" / "llama-7b"
@@ -44,6 +45,7 @@ OURS = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "NNODES", "RANK", "MAST
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
+    check_variables(os.environ)
     card = _card(args)
     load_config(args.model)  # an unknown model is told before anything else
     script, flags, recipe_gpus = recipe_flags(args.method, args.model)

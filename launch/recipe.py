@@ -254,6 +254,7 @@ def rehearse(recipe: Recipe, run: Run) -> int:
 def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
+    from launch.models.flag_values import FlagValues
     from launch.plan.advice import advice_lines
     from launch.plan.hardware import card_of_memory
     from launch.plan.job import Job
@@ -272,7 +273,8 @@ def plan(recipe: Recipe, run: Run) -> int:
     print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
     card = card_of_memory(run.gpu_memory_gb) if run.command.devices else None
     job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
-    print(report(job, card, form))
+    steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
+    print(report(job, card, form, steps))
     if form == TEXT and card and not plan_memory(job, card).fits:
         print("\n".join(advice_lines(changes_that_fit(situation(recipe, run), card, count=8))))
     return 0

@@ -8,6 +8,7 @@ from launch.errors import UserError
 
 RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "ARGS", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
+PLAN = ("METHOD", "CARD", "RECIPE")  # of make fit and make verify-gpu
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 
 
@@ -17,7 +18,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
     What else is in the environment is not looked at: it is there for other programs. GNU make hands its command line
     on in MAKEFLAGS, the variables after ` -- `, spaces in their values escaped.
     """
-    known = (*RECIPE, *NODES, *SETUP)
+    known = (*RECIPE, *NODES, *PLAN, *SETUP)
     _, _, overrides = environment.get("MAKEFLAGS", "").partition(" -- ")
     for name in re.findall(r"(?:^|(?<!\\)\s)(\w+)[:+?]*=", overrides):
         nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75)

@@ -6,24 +6,23 @@ from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.memory.show import as_json, memory_lines
-from launch.plan.time.plan import plan_time
+from launch.plan.time import plan_time
+from launch.plan.time.show import MILLION, time_lines
 
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 
 
-def report(job: Job, card: Card | None, form: str = TEXT) -> str:
-    """The plan of a job on such cards, to print. card: None for a CPU."""
+def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str:
+    """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known."""
     plan, time = plan_memory(job, card), plan_time(job, card)
     if form == JSON:
         speed = {
             "step_seconds": time.step_seconds,
             "tokens_per_second": time.tokens_per_second,
             "parts_seconds": time.parts,
+            "steps_seconds": steps * time.step_seconds if steps else None,
+            "million_samples_days": time.days(MILLION),
         }
         return json.dumps(as_json(job, plan) | {"time": speed}, indent=1)
-    speed = (
-        f"time: {time.step_seconds:.2f} s a step, {time.tokens_per_second:,.0f} tokens/s on all cards; the most of it: "
-        f"{time.dominating}"
-    )
-    return "\n".join([*memory_lines(job, plan), speed])
+    return "\n".join([*memory_lines(job, plan), *time_lines(time, steps)])

@@ -13,6 +13,7 @@ from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload
 from launch.plan.time import plan_time
 from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
+from launch.plan.time.show import duration, time_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 A100 = CARDS["A100-80G"]
@@ -149,3 +150,23 @@ def test_the_document_has_the_tables_of_today():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     tables = text.partition(plan_speed.BEGIN)[2].partition(plan_speed.END)[0]
     assert tables.splitlines() == [*plan_speed.error_table(), "", *plan_speed.case_table()]
+
+
+def test_the_lines_say_speed_duration_and_parts():
+    plan = plan_time(JOB.changed(recompute="full"), A100)
+    first, second = time_lines(plan, steps=1000)
+    assert first == (
+        f"time: {plan.step_seconds:.2f} s a step, {plan.tokens_per_second:,.0f} tokens/s on all ranks, "
+        f"MFU {plan.mfu:.0%}; 1,000 steps: {1000 * plan.step_seconds / 3600:.1f} hours"
+    )
+    assert second.startswith("      matrix products ") and ", other " in second
+    assert "a million samples of 2,048 tokens: " in time_lines(plan)[0]
+    assert time_lines(plan_time(JOB, CARDS["T4"]))[0].endswith("; uncalibrated (docs/plan.md)")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0.90 s"), (1500, "25 minutes"), (27000, "7.5 hours"), (10 * 86400, "10.0 days"), (50.2 * 86400, "50 days")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

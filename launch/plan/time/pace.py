@@ -14,6 +14,7 @@ MATMUL = 0.85
 # A product's rate falls as its sides become shorter than many tiles of 128 to 256 (tiles are not full, nor is the last
 # wave of them, and each starts with an empty pipeline): a side of n reaches n / (n + HALF_SIDE). Chosen on the rows.
 HALF_SIDE = 400
+HALF_SIDE_CPU = 32  # its tiles are vectors and caches
 # FlashAttention-2 on an A100, causal, heads of 128: 160 to 190 of 312 TFLOP/s. Source: arXiv 2307.08691, figure 5.
 ATTENTION = 0.5
 # Streams over device memory: 1.6 to 1.7 of an A100's 2.04 TB/s. Source: BabelStream's published results for A100.
@@ -47,9 +48,9 @@ class Pace:
 
     def multiply(self, rows: float, inputs: float, outputs: float) -> float:
         """A matrix product [rows, inputs] x [inputs, outputs]: arithmetic or memory, whichever takes longer."""
-        share = MATMUL
+        share, half_side = MATMUL, HALF_SIDE if self.card.compute_capability else HALF_SIDE_CPU
         for side in (rows, inputs, outputs):
-            share *= side / (side + HALF_SIDE)
+            share *= side / (side + half_side)
         arithmetic = 2 * rows * inputs * outputs / (self.card.flops(self.dtype) * share)
         return max(arithmetic, self.stream(self.item * (rows * inputs + inputs * outputs + rows * outputs)))
 
