@@ -7,6 +7,7 @@ from launch.checkpoint.state.faults import POINTS, VARIABLE
 from launch.checkpoint.state.manifest import read_manifest
 from launch.processes.ends import KILLED
 from launch.processes.fork import Outcome
+from launch.processes.logs import last_lines
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
 from tests.kills.ranks import random_moments
@@ -86,5 +87,8 @@ def hashes(output: Path, step: int = STEPS) -> dict[str, str]:
     return {name: file["sha256"] for name, file in read_manifest(output / f"checkpoint-{step}").files.items()}
 
 
-def was_killed(outcome: Outcome) -> bool:
-    return outcome.exit_code == KILLED
+def was_killed(outcome: Outcome, output: Path) -> bool:
+    """Raises AssertionError with the ends of the ranks' logs where it was not."""
+    logs = [last_lines(file) for file in sorted(output.with_name(f"{output.name}-log").glob("workerlog.*"))]
+    assert outcome.exit_code == KILLED, "\n---\n".join([str(outcome), *logs])
+    return True

@@ -48,8 +48,7 @@ def test_a_run_killed_again_and_again_is_the_uninterrupted_one(slaughter, whole,
     expected = records(uninterrupted)
     assert len(expected) == STEPS
     for kill in kills(victim):
-        outcome = slaughter.train(victim, output, kill)
-        assert was_killed(outcome), (kill, outcome)
+        assert was_killed(slaughter.train(victim, output, kill), output), kill
         done = records(output)
         assert done == expected[: len(done)], kill
         assert all(first_fault(checkpoint) is None for checkpoint in checkpoints(output)), kill

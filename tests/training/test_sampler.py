@@ -89,6 +89,7 @@ def test_a_stream_goes_on_anywhere_on_any_number_of_ranks():
         made = min(int(numbers.randint(1, 9)), 60 - step)
         found += steps_of(streams, made)
         assert streams[0].position(step + made) == 8 * (step + made)
+        assert sum(1 for _ in streams[0]) == (60 - step) * accumulation
         step += made
     assert found == whole
 

@@ -30,6 +30,19 @@ def test_the_limit_is_a_multiple_of_the_median_step(monkeypatch):
     assert HangTimer(factor=20, seconds=300).limit == 1800
 
 
+def test_a_step_that_was_paused_is_not_measured(monkeypatch):
+    now = iter([0.0, 10.0, 20.0, 30.0, 1000.0, 1010.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    timer = HangTimer(factor=1, seconds=1)
+    for _ in range(4):
+        timer.step_done()
+    with timer.paused():
+        pass
+    timer.step_done()  # a thousand seconds later
+    timer.step_done()
+    assert list(timer._steps) == [10.0] * 4
+
+
 def run(source: str) -> subprocess.CompletedProcess:
     head = "import time\nfrom launch.watch.hang import HangTimer\n"
     command = [sys.executable, "-c", head + textwrap.dedent(source)]

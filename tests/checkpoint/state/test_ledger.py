@@ -36,6 +36,8 @@ def test_another_global_batch_is_refused_unless_asked_for():
     ledger = trained(Ledger.begin(DATA, 8, 2), 5)
     with pytest.raises(UserError, match=r"16 samples a step, the run so far took 8\. .*must be 4; .*--resume_changed b"):
         ledger.resumed(DATA, 16, 2)
+    with pytest.raises(UserError, match="--resume_changed batch"):
+        ledger.resumed(DATA, 16, 2, ("data",))
     ledger = trained(ledger.resumed(DATA, 16, 2, ("batch",)), 4)
     assert (ledger.last.first_step, ledger.last.start, ledger.last.stop, ledger.last.last_step) == (5, 40, 104, 9)
     assert faults(ledger) == [] and all(one.ok for one in epochs(ledger))
