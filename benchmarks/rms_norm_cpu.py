@@ -30,7 +30,7 @@ from launch.errors import UserError
 
 WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"
 SHAPES = ((4096, 4096), (2048, 512))
-SECONDS = 0.15  # a turn of one row
+SECONDS = 0.1  # a turn of one row
 
 
 @dataclass(frozen=True)

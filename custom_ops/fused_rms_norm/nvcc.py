@@ -19,6 +19,14 @@ class Nvcc:
     version: str
     architectures: list[str]
 
+    @property
+    def toolkit(self) -> Path:
+        """Where its headers and libraries lie. The program may be a script that calls it: it is asked."""
+        asked = subprocess.run(
+            [self.path, "--dryrun", "-x", "cu", "-E", os.devnull], check=True, capture_output=True, text=True
+        )
+        return Path(re.search(r"^#\$ TOP=(.*)$", asked.stderr, re.MULTILINE)[1]).resolve()
+
     def command(self, source: Path, target: Path) -> list[str]:
         """Compiles one file to an object with machine code for every architecture, and PTX of the newest."""
         newest = self.architectures[-1]
@@ -30,11 +38,11 @@ class Nvcc:
 
     def include_dirs(self) -> list[str]:
         """CUDA's headers, and thrust's, which CUDA 13 has in a folder of their own."""
-        toolkit = self.path.parent.parent / "include"
-        return [str(path) for path in (toolkit, toolkit / "cccl") if path.is_dir()]
+        include = self.toolkit / "include"
+        return [str(path) for path in (include, include / "cccl") if path.is_dir()]
 
     def link_flags(self) -> list[str]:
-        folders = [self.path.parent.parent / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
+        folders = [self.toolkit / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
         return [*(f"-L{folder}" for folder in folders if folder.is_dir()), "-lcudart_static", "-ldl", "-lrt"]
 
 

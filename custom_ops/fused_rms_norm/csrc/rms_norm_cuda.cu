@@ -59,11 +59,10 @@ void forward_in_packs(const Forward<X, W>& call, cudaStream_t stream) {
 }
 
 // Threads that share a row in registers in the backward pass; 0 where rows are too long for that, or odd.
-template <class X, class W>
+// (512 threads would have 128 registers each, which is not enough without spilling.)
 int threads_of_row(int64_t hidden, int pack) {
   if (pack == 1) return 0;
-  for (const int threads : {32, 128, 256, 512}) {
-    if (threads == 512 && sizeof(X) != sizeof(W)) return 0;  // a float gradient beside half x needs too many registers
+  for (const int threads : {32, 128, 256}) {
     if (hidden / pack <= threads * 4) return threads;
   }
   return 0;
@@ -101,8 +100,6 @@ void backward_in_packs(const Backward<X, W>& call, int threads, int64_t parts, f
     backward_kept<X, W, N, 128, 4><<<parts, 128, 0, stream>>>(call, workspace);
   } else if (threads == 256) {
     backward_kept<X, W, N, 256, 4><<<parts, 256, 0, stream>>>(call, workspace);
-  } else if (threads == 512) {
-    if constexpr (sizeof(X) == sizeof(W)) backward_kept<X, W, N, 512, 4><<<parts, 512, 0, stream>>>(call, workspace);
   } else {
     backward_in_tiles<X, W, N>(call, parts, workspace, stream);
   }
@@ -125,7 +122,7 @@ void forward(const Forward<X, W>& call, void* stream) {
 template <class X, class W>
 int64_t workspace_numbers(const Backward<X, W>& call) {
   const int pack = backward_pack(call);
-  return parts_of(threads_of_row<X, W>(call.hidden, pack), call.rows, call.hidden, pack) * call.hidden + call.rows;
+  return parts_of(threads_of_row(call.hidden, pack), call.rows, call.hidden, pack) * call.hidden + call.rows;
 }
 
 template <class X, class W>
@@ -135,7 +132,7 @@ void backward(const Backward<X, W>& call, float* workspace, void* stream) {
     check(cudaMemsetAsync(call.weight_grad, 0, call.hidden * sizeof(W), on), "backward");
     return;
   }
-  const int pack = backward_pack(call), threads = threads_of_row<X, W>(call.hidden, pack);
+  const int pack = backward_pack(call), threads = threads_of_row(call.hidden, pack);
   const int64_t parts = parts_of(threads, call.rows, call.hidden, pack);
   if (pack == 1) {
     backward_in_tiles<X, W, 1>(call, parts, workspace, on);

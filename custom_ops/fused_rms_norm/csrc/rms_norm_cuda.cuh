@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) forward_reread(Forward<X, W> call) {
 
 // Rows in registers; group g of threads takes the rows g, g + groups, ... and leaves its sum in parts[g].
 template <class X, class W, int N, int kThreads, int kItems>
-__global__ void __launch_bounds__(kThreads < 128 ? 128 : kThreads) backward_kept(Backward<X, W> call, float* parts) {
+__global__ void __launch_bounds__(kThreads < 128 ? 128 : kThreads, 1) backward_kept(Backward<X, W> call, float* parts) {
   const int packs = call.hidden / N;
   const int64_t group = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   const int64_t groups = int64_t(gridDim.x) * blockDim.y;
