@@ -1,17 +1,32 @@
 """The adapter that the flags ask for, on a model that is frozen for it."""
 
 from launch.adapters import lora, prefix
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_base import quantize_base
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
-    """(the model with its adapter, one line about it); the model as it is and no line where none is asked for.
+    """(the model with its adapter, lines about it); the model as it is and no lines where none is asked for.
 
     Raises UserError where the adapter does not fit the model's family.
     """
     if adapter_args.lora:
         adapter = lora.add_lora(model, model_args, adapter_args, seed)
-        return adapter, [lora.describe(adapter)]
-    if adapter_args.prefix_tuning:
+        lines = [lora.describe(adapter)]
+    elif adapter_args.prefix_tuning:
         adapter = prefix.add_prefix(model, adapter_args, seed)
-        return adapter, [prefix.describe(adapter)]
-    return model, []
+        lines = [prefix.describe(adapter)]
+    else:
+        return model, []
+    if adapter_args.weight_quantize_algo:
+        lines.append(quantize_base(adapter.model, base_format(adapter_args)))
+    return adapter, lines
+
+
+def base_format(adapter_args) -> Format:
+    return Format(
+        algo=adapter_args.weight_quantize_algo,
+        block=adapter_args.weight_blocksize,
+        double_quant=adapter_args.weight_double_quant,
+        double_block=adapter_args.weight_double_quant_block_size,
+    )

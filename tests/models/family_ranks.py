@@ -78,10 +78,10 @@ def prefix_inputs(family: Family, samples: int, length: int) -> dict:
 def overfit(name: str, steps: int) -> list[float]:
     """Losses of training on the same 32 samples, the first before any step."""
     model = build(name, tiny(name))
-    return _train(model, batch(FAMILIES[name]), model.parameters(), learning_rate=5e-3, steps=steps)
+    return train(model, batch(FAMILIES[name]), model.parameters(), learning_rate=5e-3, steps=steps)
 
 
-def _train(model, inputs: dict, parameters: list, learning_rate: float, steps: int) -> list[float]:
+def train(model, inputs: dict, parameters: list, learning_rate: float, steps: int) -> list[float]:
     optimizer = paddle.optimizer.AdamW(learning_rate, parameters=parameters, weight_decay=0.0)
     losses = []
     for _ in range(steps):
@@ -130,7 +130,17 @@ def numbers_all(names: list[str], directory: str, tensor_parallel: int, changes:
 
 
 def _numbers(name: str, directory: str, tensor_parallel: int, changes: dict) -> dict:
-    family = FAMILIES[name]
+    model = load(name, directory, tensor_parallel, **changes)
+    if changes.get("recompute"):
+        model.recompute_enable()
+    numbers = loss_and_grad_norm(model, FAMILIES[name], tensor_parallel)
+    if not model.config.sequence_parallel:
+        numbers["tokens"] = _continuation(FAMILIES[name], model)
+    return numbers
+
+
+def load(name: str, directory: str, tensor_parallel: int, **changes):
+    """This rank's part of a saved model."""
     config = tiny(
         name,
         tensor_parallel_degree=tensor_parallel,
@@ -138,17 +148,16 @@ def _numbers(name: str, directory: str, tensor_parallel: int, changes: dict) -> 
         tensor_parallel_output=True,
         **changes,
     )
-    model_class = getattr(transformers, family.model_class)
-    model = model_class.from_pretrained(directory, config=config, dtype="float32")
-    if changes.get("recompute"):
-        model.recompute_enable()
+    model_class = getattr(transformers, FAMILIES[name].model_class)
+    return model_class.from_pretrained(directory, config=config, dtype="float32")
+
+
+def loss_and_grad_norm(model, family: Family, tensor_parallel: int) -> dict[str, float]:
+    """Of four samples, over all ranks."""
     model.train()
     loss = model(**batch(family, samples=4))[0]
     loss.backward()
-    numbers = {"loss": float(loss), "grad_norm": _grad_norm(model, tensor_parallel)}
-    if not config.sequence_parallel:
-        numbers["tokens"] = _continuation(family, model)
-    return numbers
+    return {"loss": float(loss), "grad_norm": _grad_norm(model, tensor_parallel)}
 
 
 def _grad_norm(model, tensor_parallel: int) -> float:
@@ -193,22 +202,12 @@ def _continuation(family: Family, model) -> list[list[int]]:
     return tokens.tolist()
 
 
-def lora_all(names: list[str], rank: int) -> dict[str, dict]:
-    """LoRA on all linear layers: what is trained, and losses of a few steps."""
+def with_lora(model, family: Family, rank: int):
+    """Adapters on all linear layers, nothing else trained."""
     from paddlenlp.peft import LoRAConfig, LoRAModel
 
-    results = {}
-    for name in names:
-        targets = FAMILIES[name].lora_targets
-        config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
-        model = LoRAModel(build(name, tiny(name)), config)
-        model.mark_only_lora_as_trainable()
-        trained = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
-        results[name] = {
-            "trained": sum(int(np.prod(parameter.shape)) for parameter in trained),
-            "losses": _train(model, batch(FAMILIES[name]), trained, learning_rate=1e-2, steps=5),
-        }
-    return results
+    config = LoRAConfig(target_modules=family.lora_targets, r=rank, lora_alpha=2 * rank, dtype="float32")
+    return LoRAModel(model, config)
 
 
 def state_all(names: list[str]) -> dict[str, dict[str, list[int]]]:

@@ -116,7 +116,6 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
         (f"--lora 1 {overlap}", "sharding_parallel_config"),
         ("--lora 1 --prefix_tuning 1", "lora"),
         ("--lora 1 --weight_quantize_algo llm.int8", "weight_quantize_algo"),
-        ("--lora 1 --weight_quantize_algo nf4 --tensor_parallel_degree 2", "weight_quantize_algo"),
         ("--weight_quantize_algo nf4", "weight_quantize_algo"),
     ]:
         assert told(asked, 2, tune)[:2] == (False, f"--{flag}"), asked

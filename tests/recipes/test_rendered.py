@@ -13,6 +13,7 @@ from launch.models.arithmetic import ModelShape, lora_parameters, prefix_paramet
 from launch.models.families import family_of_config
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
+from launch.models.parameters import LINEAR, parameters
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, Machine
@@ -113,6 +114,18 @@ def test_lora_header_tells_what_is_trained_and_left():
     text = recipe.read_text()
     assert f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters" in text
     assert f"the adapter alone, {4 * trained / 1e6:.0f} MB" in text
+
+
+def test_qlora_header_tells_the_bits_of_a_weight():
+    """4 of the code, 8 / 64 of its scale, 32 / 64 / 256 of the scale's; linear layers alone are quantised."""
+    [text] = [recipe.read_text() for recipe in FINE_TUNING if name(recipe) == "llama-7b/qlora"]
+    bits = 4 + 8 / 64 + 32 / 64 / 256
+    sizes = parameters(load_config("llama-7b"))
+    linear = sum(one.size for one in sizes if one.kind == LINEAR)
+    total = sum(one.size for one in sizes)
+    assert f"{bits:.2f} bits a weight" in text
+    assert f"{2 * total / 1e9:.1f} GB while the weights are read" in text
+    assert f"{(linear * bits / 8 + (total - linear) * 2) / 1e9:.1f} GB when they are in 4 bits" in text
 
 
 def test_prefix_header_tells_what_is_trained_and_left():

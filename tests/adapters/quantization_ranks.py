@@ -1,0 +1,71 @@
+"""Quantised weights in a process of their own, for test_quantization.py."""
+
+import numpy as np
+import paddle
+
+from launch.adapters import quantized_base
+from launch.adapters.quantization import Format, dequantize, quantize
+from launch.models.families import FAMILIES
+from tests.models import family_ranks
+
+
+def there_and_back(values: list[list[float]], format: dict) -> dict:
+    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each}."""
+    weight = paddle.to_tensor(np.array(values, dtype="float32"))
+    packed = quantize(weight, Format(**format))
+    back = dequantize(packed)
+    again = dequantize(quantize(back, Format(**format)))
+    return {"weight": back.tolist(), "again": again.tolist(), "bits": 8 * packed.nbytes / weight.size}
+
+
+def beside_dense(names: list[str], format: dict) -> dict[str, dict]:
+    """A family's model with LoRA on a quantised base, beside the same on the weights that the base stands for."""
+    return {name: _beside_dense(name, Format(**format)) for name in names}
+
+
+def _beside_dense(name: str, format: Format) -> dict:
+    family, inputs = FAMILIES[name], family_ranks.batch(FAMILIES[name], samples=4)
+    models = []
+    for quantized in (True, False):
+        model = family_ranks.build(name, family_ranks.tiny(name))
+        if not quantized:
+            _round_weights(model, family.linear_layers, format)
+        lora = family_ranks.with_lora(model, family, rank=2)
+        if quantized:
+            quantized_base.quantize_base(lora.model, format)
+        models.append(lora)
+    loss, dense_loss = (float(model(**inputs)[0]) for model in models)
+    calls = _count_dequantized()
+    for model in models:
+        model(**inputs)[0].backward()
+    trained, dense_trained = ([one for one in model.parameters() if one.grad is not None] for model in models)
+    pairs = zip(trained, dense_trained, strict=True)
+    return {
+        "first_losses_equal": loss == dense_loss,
+        "gradients_equal": all(np.array_equal(one.grad.numpy(), other.grad.numpy()) for one, other in pairs),
+        "trained": len(trained),
+        "weights_left": [one for one in models[0].model.state_dict() if _is_linear_weight(one, family.linear_layers)],
+        "computed": len(calls),
+        "layers": sum(hasattr(layer, "packed") for layer in models[0].sublayers()),
+    }
+
+
+def _round_weights(model, linear_layers: tuple[str, ...], format: Format) -> None:
+    for name, parameter in model.named_parameters():
+        if _is_linear_weight(name, linear_layers):
+            parameter.set_value(dequantize(quantize(parameter, format)))
+
+
+def _is_linear_weight(name: str, linear_layers: tuple[str, ...]) -> bool:
+    return name.endswith(".weight") and name.split(".")[-2] in linear_layers
+
+
+def _count_dequantized() -> list:
+    calls, stock = [], quantized_base.dequantize
+
+    def counted(packed):
+        calls.append(packed)
+        return stock(packed)
+
+    quantized_base.dequantize = counted
+    return calls

@@ -1,0 +1,82 @@
+"""Adapters of every family, on tiny models: what they train, that they learn, that tensor parallel changes nothing."""
+
+import pytest
+
+from launch.models.arithmetic import lora_parameters, prefix_parameters
+from launch.models.families import FAMILIES, unsupported
+from tests.models.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, tiny_config
+
+RANKS = "tests.models.adapter_ranks"
+RANK, TOKENS = 8, 32
+WITH_PREFIX = [name for name in NAMES if not unsupported(FAMILIES[name], "prefix")]
+
+every_family = pytest.mark.parametrize("name", NAMES)
+with_prefix = pytest.mark.parametrize("name", WITH_PREFIX)
+
+
+@pytest.fixture(scope="module")
+def started(ranks) -> dict:
+    """Two steps of LoRA."""
+    return ranks(1, f"{RANKS}:overfit_all", NAMES, "lora", RANK, 2)[0]
+
+
+@every_family
+def test_lora_starts_with_the_models_loss_to_the_last_bit(started, name):
+    assert started[name]["losses"][0] == started[name]["base_loss"]
+
+
+@every_family
+def test_lora_trains_all_linear_layers_and_nothing_else(started, name):
+    layers = FAMILIES[name].linear_layers
+    assert started[name]["trained"] == lora_parameters(tiny_config(name), layers, RANK)
+    assert started[name]["changed"] == []
+
+
+@pytest.fixture(scope="module")
+def prefix(ranks) -> dict:
+    return ranks(1, f"{RANKS}:overfit_all", WITH_PREFIX, "prefix", TOKENS, 90, time_limit=500)[0]
+
+
+@pytest.mark.long
+@with_prefix
+def test_prefix_trains_keys_and_values_and_nothing_else(prefix, name):
+    assert prefix[name]["trained"] == prefix_parameters(tiny_config(name), TOKENS)
+    assert prefix[name]["changed"] == []
+
+
+@pytest.mark.long
+@with_prefix
+def test_prefix_halves_the_loss_on_fixed_samples(prefix, name):
+    losses = prefix[name]["losses"]
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.long
+def test_lora_halves_the_loss_on_fixed_samples(ranks):
+    [found] = ranks(1, f"{RANKS}:overfit_all", NAMES, "lora", RANK, 30, time_limit=500)
+    for name in NAMES:
+        assert found[name]["losses"][-1] < found[name]["losses"][0] / 2, name
+
+
+@pytest.fixture(scope="module")
+def models(ranks, tmp_path_factory) -> str:
+    directory = str(tmp_path_factory.mktemp("families"))
+    ranks(1, "tests.models.family_ranks:save_all", NAMES, directory)
+    return directory
+
+
+@pytest.fixture(scope="module", params=["lora", "prefix"])
+def both(ranks, models, request) -> tuple[dict, list[dict]]:
+    """Of one process, and of each of two ranks."""
+    names, size = (NAMES, RANK) if request.param == "lora" else (WITH_PREFIX, TOKENS)
+    names = [name for name in names if not unsupported(FAMILIES[name], "tensor_parallel")]
+    [single], two = [ranks(n, f"{RANKS}:numbers_all", names, request.param, size, models, n) for n in (1, 2)]
+    return single, two
+
+
+def test_tensor_parallel_gives_the_numbers_of_one_process(both):
+    single, two = both
+    for found in two:
+        for name, expected in single.items():
+            assert found[name]["loss"] == pytest.approx(expected["loss"], abs=LOSS_TOLERANCE), name
+            assert found[name]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRAD_NORM_TOLERANCE), name
