@@ -37,6 +37,7 @@ METHODS: dict[str, tuple[Path, Flags]] = {
     "pretrain": (RECIPES / "pretrain.sh", {}),
     "full": (RECIPES / "finetune.sh", {}),
     "lora": (RECIPES / "lora.sh", {}),
+    "qlora": (RECIPES / "lora.sh", {"weight_quantize_algo": ["nf4"]}),
     "prefix": (RECIPES / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
 }
 # Of the user's variables those that describe the cards, which the recipe must not see.
@@ -165,11 +166,10 @@ def _nothing_fits(script: str, flags: Flags, args: argparse.Namespace, card: Car
         findings = preflight.run_on_flags(Situation(script, flags, processes=args.gpus))
         faults = "; ".join(f"{one.subject}: {one.found}" for one in findings if not one.ok)
         return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
-    others = " ".join(f"METHOD={name}" for name in ("lora", "prefix") if args.method not in ("lora", "prefix"))
-    fewer = f"{others}, " if others else ""
+    smaller = {"full": "METHOD=lora, METHOD=qlora, ", "lora": "METHOD=qlora, "}.get(args.method, "")
     return (
         f"nothing fits. The smallest is {describe(smallest)}. "
-        f'{fewer}shorter samples (ARGS="--max_length N"), more or larger cards, or a smaller model.'
+        f'{smaller}shorter samples (ARGS="--max_length N"), more or larger cards, or a smaller model.'
     )
 
 

@@ -1,7 +1,7 @@
 """The memory and time that a run needs, before it is started: no Paddle, no card, in under a second.
 
     make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] [FORMAT=json]
-    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 launch/run_pretrain.py --model_name_or_path facebook/llama-7b ...
+    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 launch/run_pretrain.py --model_name_or_path llama-7b ...
     python launch/plan_run.py --gpus 2 --gpu_memory_gb 24 path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
 What comes after the shared module, or after the model, are the shared module's flags. What is counted, and how good
@@ -22,6 +22,8 @@ from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
+from launch.preflight.machine.advice import lines_below_a_plan
+from launch.preflight.situation import Situation
 from launch.processes.flags import Flags, parse_flags
 
 PRETRAIN, FINETUNE = "run_pretrain", "finetune_generation"
@@ -36,6 +38,9 @@ def main(argv: list[str]) -> None:
     on_cpu = str(flags.get("device", ["gpu"])[0]).startswith("cpu")
     card = None if on_cpu else _card(args)
     print(report(Job.from_flags(script, flags, args.gpus, card), card, args.format))
+    if args.format == TEXT:
+        for line in lines_below_a_plan(Situation(script, flags, processes=args.gpus), card):
+            print(line)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -255,12 +255,10 @@ def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
     from launch.models.flag_values import FlagValues
-    from launch.plan.advice import advice_lines
     from launch.plan.hardware import card_of_memory
     from launch.plan.job import Job
-    from launch.plan.memory import plan_memory
     from launch.plan.report import FORMATS, TEXT, report
-    from launch.preflight.machine.advice import changes_that_fit
+    from launch.preflight.machine.advice import lines_below_a_plan
     from launch.preflight.report import print_findings
 
     form = os.environ.get("FORMAT") or TEXT
@@ -275,8 +273,9 @@ def plan(recipe: Recipe, run: Run) -> int:
     job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
     steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
     print(report(job, card, form, steps))
-    if form == TEXT and card and not plan_memory(job, card).fits:
-        print("\n".join(advice_lines(changes_that_fit(situation(recipe, run), card, count=8))))
+    if form == TEXT:
+        for line in lines_below_a_plan(situation(recipe, run), card):
+            print(line)
     return 0
 
 

@@ -74,14 +74,14 @@ def test_what_cannot_fit_is_refused_with_what_helps(tmp_path):
     done = run(tmp_path, "--model", "facebook/llama-13b", "--gpus", "1", "--gpu_memory_gb", "16", "--method", "full")
     assert done.returncode == 2 and commands(done.stdout) == []
     assert re.match(r"error: nothing fits. The smallest is 1 process; micro batch 1 .* of 15.8 GiB", done.stderr)
-    assert "METHOD=lora METHOD=prefix, shorter samples" in done.stderr
+    assert "METHOD=lora, METHOD=qlora, shorter samples" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--gpus 0", "--gpus: found '0', expected a whole number above 0"),
-        ("--method qlora", "invalid choice: 'qlora'"),
+        ("--method dora", "invalid choice: 'dora'"),
         ("--model nothing --gpu_memory_gb 24", "'nothing' is no directory"),
         ("--card P100", "CARD: found 'P100', known: A100-80G"),
         ("--card 4090 --gpu_memory_gb 80", "CARD=4090 has 24 GB, not 80: leave one out."),
@@ -104,9 +104,12 @@ def test_every_method_has_a_recipe(monkeypatch):
     for wish in WISHES:
         monkeypatch.delenv(wish, raising=False)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    for method, trains in {"pretrain": None, "full": None, "lora": "lora", "prefix": "prefix_tuning"}.items():
+    trained = {"pretrain": None, "full": None, "lora": "lora", "qlora": "lora", "prefix": "prefix_tuning"}
+    assert set(trained) == set(fit.METHODS)
+    for method, trains in trained.items():
         script, flags, gpus = fit.recipe_flags(method, "facebook/llama-7b")
         switches = {name for name in ("lora", "prefix_tuning") if flags.get(name) == ["1"]}
         assert switches == ({trains} if trains else set())
         assert Path(script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
         assert gpus >= 1
+        assert ("weight_quantize_algo" in flags) == (method == "qlora")

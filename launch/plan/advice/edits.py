@@ -18,7 +18,7 @@ from launch.plan.job import FLOAT32, Job
 
 MICRO_BATCH = "per_device_train_batch_size"
 EVALUATION_BATCH = "per_device_eval_batch_size"
-QUANTISED = "weight_only_int4"
+QUANTISED = "nf4"  # as recipes/llama-7b/qlora.sh
 
 
 @dataclass(frozen=True)

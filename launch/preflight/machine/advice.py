@@ -6,9 +6,13 @@ from launch import preflight
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.global_batch import ACCUMULATION
-from launch.plan.advice import Change, changed_arguments, cheapest_changes
+from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
 from launch.preflight.situation import Situation
+
+LISTED = 8  # changes below a plan
 
 
 def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Change]:
@@ -36,6 +40,14 @@ def _restated(change: Change, situation: Situation) -> Change | None:
     before = change.job.global_batch // (values.per_device_train_batch_size * ranks)
     flags = situation.flags | {ACCUMULATION: [str(before)]}
     return replace(change, arguments=changed_arguments(flags, change.flags | {ACCUMULATION: [str(steps)]}))
+
+
+def lines_below_a_plan(situation: Situation, card: Card | None) -> list[str]:
+    """Advice where the run does not fit on such cards; nothing where it does, or where no card is named."""
+    job = Job.from_flags(situation.script, situation.flags, situation.processes, card)
+    if card is None or plan_memory(job, card).fits:
+        return []
+    return advice_lines(changes_that_fit(situation, card, LISTED))
 
 
 def in_one_line(changes: list[Change]) -> str:
