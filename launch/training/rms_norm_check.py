@@ -47,5 +47,5 @@ def _by_numpy(x: np.ndarray, weight: np.ndarray, grad: np.ndarray) -> list[np.nd
 
 def _summary(error: Exception) -> str:
     """The last lines: what Paddle puts below its own stack trace."""
-    text = str(error).rpartition("Error Message Summary:")[2]
-    return f"{type(error).__name__}: {' '.join(text.strip(' -\n').split())[:200]}"
+    text = str(error).rpartition("Error Message Summary:")[2].strip(" -\n")
+    return f"{type(error).__name__}: {' '.join(text.split())[:200]}"
