@@ -108,8 +108,11 @@ class RunTrainer(CheckpointTrainer):
 
     def train(self, *args, **kwargs):
         self.clock.lap()
-        with self.hang_timer.watching(), memory.out_of_memory_explained(self.phase, self.args):
-            return super().train(*args, **kwargs)
+        with memory.out_of_memory_explained(self.phase, self.args):
+            try:
+                return super().train(*args, **kwargs)
+            finally:
+                self.hang_timer.stop()
 
     def _get_item_from_loss(self, loss) -> float:
         """The sum of the interval's losses, kept as it is: upstream rounds what it logs to 8 digits."""

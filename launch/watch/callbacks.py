@@ -43,10 +43,16 @@ def message(fault: Fault, step: int, output: Path) -> str:
 
 
 class HangReport(TrainerCallback):
-    """Tells a timer that the run moves."""
+    """Tells a timer that the run moves. Loading a checkpoint before and writing the last one after may take long."""
 
     def __init__(self, timer: HangTimer):
         self.timer = timer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.timer.start()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.timer.stop()
 
     def on_substep_end(self, args, state, control, **kwargs):
         self.timer.moved()

@@ -37,16 +37,13 @@ class HangTimer:
             return FIRST_STEPS * self.seconds
         return max(self.seconds, self.factor * median(self._steps))
 
-    @contextlib.contextmanager
-    def watching(self):
-        """While training."""
+    def start(self) -> None:
         self._armed = self.factor > 0
         self.moved()
-        try:
-            yield
-        finally:
-            self._armed = False
-            _disarm()
+
+    def stop(self) -> None:
+        self._armed = False
+        _disarm()
 
     def step_done(self) -> None:
         now = time.monotonic()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.processes.logs import last_lines, log_path
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
 from tests.distributed.parity import CASES, LOSS_TOLERANCE, STEPS, Runs
@@ -38,11 +39,17 @@ class Interrupted:
         output = self.root / f"{before.name}-to-{after.name}"
         checkpoint = self.saved(before) / f"checkpoint-{SAVED}"
         shutil.copytree(checkpoint, output / checkpoint.name)
-        self._train(after, output)
+        said = self._train(after, output)
+        assert f"{checkpoint.name} is of another layout: all continues but random numbers (dropout)" in said
         return output
 
-    def _train(self, layout: Layout, output: Path, *argv: str) -> None:
-        self.ranks(layout.processes, f"{CASES}:pretrain", str(self.root), str(output), [*layout.argv, *argv])
+    def _train(self, layout: Layout, output: Path, *argv: str) -> str:
+        """What rank 0 said."""
+        log = output.with_name(f"{output.name}-log")
+        flags = [str(self.root), str(output), [*layout.argv, *argv]]
+        outcome = self.ranks.outcome(layout.processes, f"{CASES}:pretrain", *flags, directory=log)
+        assert outcome.exit_code == 0, last_lines(log_path(log, outcome.failed_rank or 0))
+        return log_path(log, 0).read_text()
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ def test_a_process_that_hangs_writes_its_stacks_and_ends():
         def stuck():
             time.sleep(60)
 
-        with HangTimer(1, 0.05, seconds_to_write=0.2).watching():
-            stuck()
+        HangTimer(1, 0.05, seconds_to_write=0.2).start()
+        stuck()
     """)
     assert 128 - done.returncode == HUNG
     assert "Timeout (" in done.stderr and re.search(r"line \d+ in stuck", done.stderr)
@@ -64,14 +64,15 @@ def test_a_process_that_hangs_writes_its_stacks_and_ends():
 @pytest.mark.parametrize(
     "usual",
     [
-        "with timer.watching():\n    for _ in range(9):\n        time.sleep(0.1); timer.moved()",
-        "with timer.watching(), timer.paused():\n    time.sleep(0.8)",
-        "with timer.watching():\n    pass\ntime.sleep(0.8)",
-        "timer = HangTimer(0, 0.01, seconds_to_write=0)\nwith timer.watching():\n    time.sleep(0.8)",
+        "for _ in range(9):\n    time.sleep(0.1); timer.moved()",
+        "with timer.paused():\n    time.sleep(0.8)",
+        "timer.stop(); time.sleep(0.8)",
+        "timer.stop(); timer.moved(); time.sleep(0.8)",
+        "timer.stop(); timer = HangTimer(0, 0.01, seconds_to_write=0); timer.start(); time.sleep(0.8)",
     ],
 )
 def test_a_process_that_moves_is_left_alone(usual):
-    done = run("timer = HangTimer(1, 0.1, seconds_to_write=0)\n" + usual)  # a limit of 0.6 s
+    done = run("timer = HangTimer(1, 0.1, seconds_to_write=0)\ntimer.start()\n" + usual)  # a limit of 0.6 s
     assert (done.returncode, done.stderr) == (0, "")
 
 

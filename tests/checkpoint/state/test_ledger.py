@@ -34,7 +34,7 @@ def test_another_number_of_data_ranks_goes_on_at_the_same_position():
 
 def test_another_global_batch_is_refused_unless_asked_for():
     ledger = trained(Ledger.begin(DATA, 8, 2), 5)
-    with pytest.raises(UserError, match=r"16 samples a step, the run so far took 8\. .*must be 4; .*--resume_changed b"):
+    with pytest.raises(UserError, match=r"16 samples a step, the run so far took 8\. .*must be 4; .*--resume_changed"):
         ledger.resumed(DATA, 16, 2)
     with pytest.raises(UserError, match="--resume_changed batch"):
         ledger.resumed(DATA, 16, 2, ("data",))
