@@ -160,7 +160,8 @@ def test_the_lines_say_speed_duration_and_parts():
         f"MFU {plan.mfu:.0%}; 1,000 steps: {1000 * plan.step_seconds / 3600:.1f} hours"
     )
     assert second.startswith("      matrix products ") and ", other " in second
-    assert "a million samples of 2,048 tokens: " in time_lines(plan)[0]
+    days = 1e6 / plan.job.global_batch * plan.step_seconds / 86400
+    assert time_lines(plan)[0].endswith(f"; a million samples of 2,048 tokens: {days:.1f} days") and 2 < days < 20
     assert time_lines(plan_time(JOB, CARDS["T4"]))[0].endswith("; uncalibrated (docs/plan.md)")
 
 

@@ -29,16 +29,18 @@ def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
 
 
 def test_advised_arguments_keep_the_samples_of_a_step_on_another_number_of_cards(tmp_path):
+    """8 ranks x 8 samples x 1, as the recipe has them with ASKED, on 4 cards."""
     machine = Machine(tmp_path)
-    wishes = {"GPUS": "2", "GPU_MEMORY_GB": "40"}
-    before = "--per_device_train_batch_size 4 --gradient_accumulation_steps 2"
-    plan = machine.run("llama-7b/pretrain", ACTION="plan", ARGS=before, **wishes)
-    for _, arguments in advised(plan.stdout):
-        words = machine.print("llama-7b/pretrain", ARGS=f"{before} {arguments}", **wishes)
+    wishes = {"GPUS": "4", "GPU_MEMORY_GB": "40"}
+    changes = advised(machine.run("llama-7b/pretrain", ACTION="plan", ARGS=ASKED, **wishes).stdout)
+    smaller = [arguments for _, arguments in changes if "--per_device_train_batch_size" in arguments][:2]
+    assert smaller
+    for arguments in smaller:
+        words = machine.print("llama-7b/pretrain", ARGS=f"{ASKED} {arguments}", **wishes)
         flags = dict(zip(words, words[1:], strict=False))
-        ranks = 2 // int(flags.get("--tensor_parallel_degree", 1)) // int(flags.get("--pipeline_parallel_degree", 1))
+        ranks = 4 // int(flags.get("--tensor_parallel_degree", 1)) // int(flags.get("--pipeline_parallel_degree", 1))
         sizes = int(flags["--per_device_train_batch_size"]) * int(flags["--gradient_accumulation_steps"])
-        assert ranks * sizes == 8 * 4 * 2, arguments
+        assert ranks * sizes == 8 * 8, arguments
 
 
 def test_preflight_refuses_with_the_changes_that_help(tmp_path):
