@@ -37,9 +37,10 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Offload:
-    """What is kept in host memory."""
+    """What is kept in host memory. returns: the optimizer's states are on the device during its step."""
 
     optimizer: bool = False
+    returns: bool = False
     gradients: bool = False
     parameters: bool = False
 
@@ -180,6 +181,7 @@ def _offload(values: FlagValues, flags: Flags) -> Offload:
     sharded = "offload" in words
     return Offload(
         optimizer=bool(values.offload_optim) or sharded,
+        returns=bool(values.offload_optim) and not sharded,
         gradients=sharded and "stage1" not in words,
         parameters=sharded and "stage3" in words,
     )

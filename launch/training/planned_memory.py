@@ -42,5 +42,5 @@ class PlannedMemory(TrainerCallback):
         planned, measured = self.facts["planned_peak_bytes"], self.facts["measured_peak_bytes"]
         if planned is None:
             return f"memory: {format_bytes(measured)} of tensors at the first step's peak"
-        difference = f"{planned / measured - 1:+.0%}"
-        return f"memory: {format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak ({difference})"
+        sizes = f"{format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak"
+        return f"memory: {sizes} ({planned / measured - 1:+.0%})"

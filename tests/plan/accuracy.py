@@ -5,24 +5,28 @@ from pathlib import Path
 
 from launch.models.layout import Layout
 from launch.plan.job import Job
+from launch.plan.memory.division import adapter, held
+from launch.plan.memory.states import states_of
 from launch.plan.memory.step import Place, replay
 from launch.processes.flags import parse_flags
 from tests.plan.cells import Cell
 from tests.plan.material import flags, model
 
+STATES = ("parameters", "gradients", "moments")
 TRAIN = "tests.plan.memory_ranks:train"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One rank of a cell. planned, measured: bytes at the peak of a step; kept: between two steps, the same two."""
+    """One rank of a cell. planned, measured: bytes at the peak of a step. states_planned, states_measured: bytes of
+    parameters, gradients and moments that are kept between two steps."""
 
     cell: Cell
     rank: int
     planned: int
     measured: int
-    kept_planned: int
-    kept_measured: int
+    states_planned: dict[str, int]
+    states_measured: dict[str, int]
 
     @property
     def error(self) -> float:
@@ -44,11 +48,17 @@ def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
             rank,
             planned=max(sum(parts.values()) for parts in plans[place].values()),
             measured=max(one["forward and backward"], one["optimizer"]),
-            kept_planned=sum(plans[place]["optimizer step"].values()),
-            kept_measured=one["between"],
+            states_planned=_states(job, place),
+            states_measured={name: one[name] for name in STATES},
         )
         for rank, (place, one) in enumerate(zip(places, found, strict=True))
     ]
+
+
+def _states(job: Job, place: Place) -> dict[str, int]:
+    tensors = held(job, place.stage) + adapter(job, place.stage)
+    parts = states_of(job, tensors, place.shard).parts
+    return {name: parts[name] + (parts["adapter"] if name == "parameters" else 0) for name in STATES}
 
 
 def place_of(rank: int, layout: Layout) -> Place:

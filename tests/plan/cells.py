@@ -35,8 +35,9 @@ class Cell:
     @property
     def flags(self) -> dict[str, str]:
         recompute = {"recompute": "1", "recompute_granularity": self.recompute} if self.recompute else {}
-        argv = self.layout.argv
-        return dict(zip((word[2:] for word in argv[::2]), argv[1::2], strict=True)) | METHOD_FLAGS[self.method] | recompute
+        words = self.layout.argv
+        layout = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+        return layout | METHOD_FLAGS[self.method] | recompute
 
 
 DP2, S1, S2, S3 = Layout(data=2), *(Layout(stage=stage, sharding=2) for stage in (1, 2, 3))

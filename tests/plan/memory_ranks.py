@@ -18,8 +18,8 @@ def forget_peak() -> None:
 def train(module: str, argv: list[str]) -> dict:
     """Train as a shared module does; bytes on this rank.
 
-    Returns {"states": parameters and optimizer states between two steps, "micro_batch", "optimizer": the peaks of
-    the passes over micro batches and of the optimizer's steps, after the first step}.
+    Returns {"parameters", "gradients", "moments": kept between two steps, "between": all that is kept then,
+    "forward and backward", "optimizer": the peaks of these parts of a step, after the first step}.
     """
     import importlib
 
@@ -55,17 +55,29 @@ def train(module: str, argv: list[str]) -> dict:
 
 
 def bytes_of(trainer) -> dict:
-    """Of what this rank keeps between two steps."""
+    """Of what this rank keeps between two steps: parameters and gradients as the buffers that they lie in."""
     from tests.distributed.observation import innermost
 
-    optimizer = innermost(trainer.optimizer)
-    kept = {id(one): one for one in trainer.model.parameters()}
-    states = optimizer._accumulators
-    return {
-        "parameters": sum(_bytes(getattr(one, "fw_storage", one)) for one in kept.values()),
-        "gradients": sum(_bytes(one.grad) for one in kept.values() if one.grad is not None),
+    kept = {id(one): one for one in trainer.model.parameters()}.values()
+    states = innermost(trainer.optimizer)._accumulators
+    found = {
+        "parameters": sum(_bytes(getattr(one, "fw_storage", one)) for one in kept),
+        "gradients": sum(_bytes(one.grad) for one in kept if one.grad is not None),
         "moments": sum(_bytes(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
     }
+    storages = getattr(trainer.model_wrapped, "_grad_storages", None)
+    if storages is None:
+        return found
+    gradients = sum(_bytes(one.buffer) for one in _flat(storages))
+    buffers = _flat(getattr(trainer.optimizer, "param_storages", {}))
+    parameters = sum(_bytes(one.buffer) for one in buffers) or found["parameters"]
+    return found | {"gradients": gradients, "parameters": parameters}
+
+
+def _flat(storages: dict) -> list:
+    """Stage 2 has one of each dtype and rank, stage 3 of each dtype."""
+    of_dtypes = [one.values() if isinstance(one, dict) else [one] for one in storages.values()]
+    return [storage for of_dtype in of_dtypes for storage in of_dtype]
 
 
 def _bytes(tensor) -> int:

@@ -1,7 +1,7 @@
 """How optimizer states, gradients and parameters are dealt to the ranks of a sharding group.
 
-Follows paddle 3.3.1, paddle/distributed/fleet: stage 1 deals whole tensors, the largest first, each to the rank that has
-the least (dygraph_sharding_optimizer.py, _partition_parameters); stage 2 does so in the model's order and moves the
+Follows paddle 3.3.1, paddle/distributed/fleet: stage 1 deals whole tensors, the largest first, each to the rank that
+has the least (dygraph_sharding_optimizer.py, _partition_parameters); stage 2 does so in the model's order and moves the
 parameters into one padded buffer for each rank (group_sharded_optimizer_stage2.py); stage 3 slices each tensor above
 2**20 numbers and leaves the others whole (group_sharded_stage3.py).
 """

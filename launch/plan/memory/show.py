@@ -79,9 +79,12 @@ def _notes(job: Job, plan: MemoryPlan) -> list[str]:
     """The rule of thumb for stage 3, beside what Paddle holds."""
     if job.layout.sharding != "stage3":
         return []
-    rule = 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
-    held = plan.worst.peak.parts.get("parameters", 0)
-    return [f"parameters by the rule 2 bytes x N / cards: {rule / GIB:.1f} GiB at most; Paddle keeps {held / GIB:.1f} GiB"]
+    rule = 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
+    held = sum(plan.worst.peak.parts.get(part, 0) for part in ("parameters", "gradients"))
+    return [
+        f"rule of thumb 2 bytes x N x 2 / cards: at most {rule / GIB:.1f} GiB of weights and gradients; "
+        f"here {held / GIB:.1f} GiB"
+    ]
 
 
 def _node(plan: MemoryPlan) -> list[str]:

@@ -18,6 +18,7 @@ from launch.plan.memory.sharding import (
 
 MOMENTS = 8  # bytes a number: AdamW's two, in float32 in every precision
 MASTER = 4
+OF_THE_OPTIMIZER = ("master weights", "moments")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class States:
     mine: frozenset[str]
     buffers: Buffers | None = None
     slices: dict[str, int] = field(default_factory=dict)
-
 
 def states_of(job: Job, tensors: list[Held], shard: int) -> States:
     """Of the rank with this number in its sharding group."""
@@ -59,9 +59,9 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
     mine = [one for one, owner in trained if owner == shard]
     buffers = gradient_buffers(*zip(*trained, strict=True), ranks, item, alignment)
     gradients = buffers.size + sum(one.size for one in mine if one.name not in buffers.members[shard])
-    if buffers.last_owner != shard:
-        gradients += buffers.size  # the last buffer of a backward pass is not let go before the next step
     parts = _bytes_held(tensors) | _optimized(job, gradients, sum(one.size for one in mine))
+    if buffers.last_owner not in (None, shard):
+        parts["communication"] = buffers.size * item  # the last of a backward pass is not let go before the next step
     padding = sum(padded(one.size, item, alignment) - one.size for one, _ in trained) * item
     parts["parameters"] += padding
     return States(parts, frozenset(one.name for one in mine), buffers)
@@ -99,10 +99,9 @@ def _bytes_held(tensors: list[Held]) -> dict[str, int]:
 
 
 def _optimized(job: Job, gradients: int, optimized: int) -> dict[str, int]:
-    """Bytes, from numbers. What is offloaded is not on the device."""
-    on_device = not job.offload.optimizer
+    """Bytes, from numbers."""
     return {
         "gradients": gradients * job.item,
-        "master weights": optimized * MASTER if job.master_weights and on_device else 0,
-        "moments": optimized * MOMENTS if on_device else 0,
+        "master weights": optimized * MASTER if job.master_weights else 0,
+        "moments": optimized * MOMENTS,
     }

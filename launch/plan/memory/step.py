@@ -7,11 +7,12 @@ from launch.plan.families.blocks import FLOAT32, Model
 from launch.plan.job import Job
 from launch.plan.memory.division import Held, adapter, held, stage_layers
 from launch.plan.memory.gradients import gradients_of
-from launch.plan.memory.states import States, states_of
+from launch.plan.memory.states import OF_THE_OPTIMIZER, States, states_of
 from launch.plan.tape.autograd import Leaf, Tensor, backward
 from launch.plan.tape.memory import Memory, Storage
 
-FORWARD, BACKWARD, OPTIMIZER, EVALUATION = "forward", "backward", "optimizer step", "evaluation"
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer step"
+EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 # cudaMalloc's and Paddle's smallest unit (FLAGS of paddle/phi/core/memory/allocation: kMinChunkSize), bytes.
 GRANULE = 256
 
@@ -38,11 +39,14 @@ class Step:
         self.job, self.place, self.memory = job, place, memory
         self.tensors = held(job, place.stage) + adapter(job, place.stage)
         self.states: States = states_of(job, self.tensors, place.shard)
-        self.kept = [Storage(memory, size, part) for part, size in self.states.parts.items()]
+        self.kept = self._keep(lambda part: not (job.offload.optimizer and part in OF_THE_OPTIMIZER))
         self.gradients = gradients_of(job.layout.sharding, memory, self.states, place.shard, job.item)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = model_of(job, memory, self.weights)
         self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
+
+    def _keep(self, wanted) -> list[Storage]:
+        return [Storage(self.memory, size, part) for part, size in self.states.parts.items() if wanted(part)]
 
     @property
     def layers(self) -> range:
@@ -78,6 +82,32 @@ class Step:
             self.backward(*waiting.pop(0))
         del waiting
         self.memory.begin(OPTIMIZER)
+        if self.job.offload.returns:
+            returned = self._keep(lambda part: part in OF_THE_OPTIMIZER)
+            del returned
+        if self.job.eval_batch:
+            self.memory.begin(EVALUATION)
+            self.evaluate()
+        self.memory.begin(CHECKPOINT)
+        self.gather_largest()
+
+    def evaluate(self) -> None:
+        """A forward pass that keeps nothing; a pipeline's has the micro batches of training."""
+        training, stages = self.model, self.job.layout.pipeline_parallel_degree
+        batch = self.job.micro_batch if stages > 1 else self.job.eval_batch
+        job = self.job.changed(micro_batch=batch, recompute="")
+        self.model = model_of(job, self.memory, self.weights)
+        with self.memory.without_gradients():
+            self.forward()
+        self.model = training
+
+    def gather_largest(self) -> None:
+        """Tensors that are divided are put together one by one before they are written."""
+        largest = max(one.size for one in self.tensors) * self.job.item
+        if any(one.divided for one in self.tensors):
+            largest *= self.job.layout.tensor_parallel_degree
+        if self.job.layout.sharding == "stage3" or self.job.layout.tensor_parallel_degree > 1:
+            Storage(self.memory, largest, "communication")
 
     def forward(self) -> tuple[Tensor, Storage | None]:
         """A micro batch: what backward begins with, and what came from the stage before."""

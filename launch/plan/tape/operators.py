@@ -1,7 +1,7 @@
 """What Paddle's operators allocate and save, measured operator by operator with its allocation statistics.
 
-Each takes and gives Tensors (launch/plan/tape/autograd.py). A trained weight is a Tensor without storage whose node is a
-Leaf; a frozen one has no node. Nothing is saved where no input wants a gradient.
+Each takes and gives Tensors (launch/plan/tape/autograd.py). A trained weight is a Tensor without storage whose node is
+a Leaf; a frozen one has no node. Nothing is saved where no input wants a gradient.
 """
 
 from math import prod

@@ -1,0 +1,147 @@
+"""The planned memory beside published measurements on A100 cards: the error table of docs/plan.md.
+
+    python benchmarks/plan_published.py
+
+Nothing is run: each row is the configuration that its source names, planned. Published are gigabytes by nvidia-smi
+(FlagPerf) or Paddle's max_memory_allocated (PaddleNLP), and whether a run went out of memory. Add a row to ROWS and run
+tests/plan/test_published.py.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.plan.hardware import CARDS, GIB
+from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
+from launch.plan.memory import plan_memory
+
+NVIDIA_SMI, ALLOCATED = "nvidia-smi", "max_memory_allocated"
+# FlagPerf training/nvidia/llama1_7B-paddle: fp16 O2, 2048 tokens, flash attention, fused RMSNorm.
+# A100-40G: without fused RMSNorm, recompute full.
+FLAGPERF = "FlagPerf"
+# PaddleNLP llm/docs/pretrain.rst, 2023-11: bf16 O2, 4096 tokens, flash attention, fused RMSNorm, TP2 x stage 2 of 4.
+PRETRAIN = "PaddleNLP pretrain.rst"
+# PaddleNLP examples/benchmark/peft/README.md, 2023: 4 x A100-80G, fp16 O2, exact attention, samples of Alpaca, whose
+# length in a batch is taken as 256.
+PEFT = "PaddleNLP benchmark/peft"
+PEFT_LENGTH = 256
+
+
+@dataclass(frozen=True)
+class Row:
+    """published: GiB of each pipeline stage by `counted`; empty where only whether it fitted is known."""
+
+    source: str
+    name: str
+    job: Job
+    published: tuple[float, ...] = ()
+    counted: str = NVIDIA_SMI
+    fitted: bool = True
+    card: str = "A100-80G"
+
+    @property
+    def planned(self) -> list[float]:
+        """GiB of each pipeline stage, as published."""
+        peaks = [stage.peak for stage in plan_memory(self.job, CARDS[self.card]).stages]
+        return [(one.total_bytes if self.counted == NVIDIA_SMI else one.allocated_bytes) / GIB for one in peaks]
+
+    @property
+    def errors(self) -> list[float]:
+        return [planned / published - 1 for planned, published in zip(self.planned, self.published, strict=True)]
+
+    @property
+    def fits(self) -> bool:
+        return plan_memory(self.job, CARDS[self.card]).fits
+
+
+def _job(model: str, layout: Layout, micro_batch: int, accumulation: int, length: int, **more) -> Job:
+    """fp16 O2 with flash attention and fused RMSNorm, unless said otherwise."""
+    usual = {"compute": FLOAT16, "flash_attention": True, "fused_rms_norm": True}
+    return Job(
+        config=load_config(model) | more.pop("sizes", {}),
+        layout=layout,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        sequence_length=length,
+        amp="O2",
+        master_weights=True,
+        **usual | more,
+    )
+
+
+TP2_S1, TP2_S2, TP2_PP4 = Layout(1, 4, 2, 1, "stage1"), Layout(1, 4, 2, 1, "stage2"), Layout(1, 1, 2, 4, "")
+S2, S2_4, S3_4 = Layout(1, 8, 1, 1, "stage2"), Layout(1, 4, 1, 1, "stage2"), Layout(1, 4, 1, 1, "stage3")
+TP4 = Layout(1, 1, 4, 1, "")
+ONE = Layout(1, 1, 1, 1, "")
+
+
+def _flagperf(name: str, layout: Layout, accumulation: int, *published: float, small: bool = False) -> Row:
+    more = {"fused_rms_norm": False, "recompute": "full"} if small else {}
+    job = _job("llama-7b", layout, 2 if small else 4, accumulation, 2048, **more)
+    card = "A100-40G" if small else "A100-80G"
+    return Row(FLAGPERF, f"LLaMA-7B, {name}, {card}", job, published, card=card)
+
+
+def _pretrain(name: str, model: str, micro_batch: int, accumulation: int, megabytes: int, **more) -> Row:
+    job = _job(model, TP2_S2, micro_batch, accumulation, 4096, compute=BFLOAT16, **more)
+    return Row(PRETRAIN, name, job, (megabytes / 1024,), ALLOCATED)
+
+
+def _peft(name: str, model: str, layout: Layout, micro_batch: int, fitted: bool = True, **more) -> Row:
+    exact = {"flash_attention": False, "fused_rms_norm": False}
+    job = _job(model, layout, micro_batch, 1, PEFT_LENGTH, finetunes=True, **exact | more)
+    return Row(PEFT, name, job, fitted=fitted)
+
+
+LORA = Lora(8, ("q_proj", "k_proj", "v_proj"))
+ROWS = [
+    _flagperf("stage 2 of 8", S2, 64, 70.09),
+    _flagperf("TP2, stage 1 of 4", TP2_S1, 128, 58.73),
+    _flagperf("TP2, stage 2 of 4", TP2_S2, 128, 54.01),
+    _flagperf("TP2, PP4", TP2_PP4, 512, 46.80, 38.93, 31.74, 26.92),
+    _flagperf("stage 2 of 8", S2, 128, 33.55, small=True),
+    _flagperf("TP2, stage 1 of 4", TP2_S1, 256, 28.40, small=True),
+    _flagperf("TP2, stage 2 of 4", TP2_S2, 256, 25.80, small=True),
+    _flagperf("TP2, PP4", TP2_PP4, 1024, 20.41, 19.80, 19.41, 20.12, small=True),
+    _pretrain("LLaMA-7B, Llama-2-7B", "llama-7b", 2, 8, 52092),
+    _pretrain("LLaMA-13B", "llama-13b", 1, 16, 64278),
+    _pretrain("Llama-2-13B", "llama-2-13b", 1, 16, 64294),
+    _pretrain("Baichuan2-7B", "llama-7b", 2, 8, 58363, sizes={"vocab_size": 125696}),
+    _peft("LLaMA-7B LoRA, 1 card, batch 4", "llama-7b", ONE, 4, adapter=LORA),
+    _peft("LLaMA-13B LoRA, 1 card, batch 8, recompute", "llama-13b", ONE, 8, adapter=LORA, recompute="full"),
+    _peft("LLaMA-7B, TP4, batch 8", "llama-7b", TP4, 8),
+    _peft("LLaMA-7B, ZeRO-2, batch 8", "llama-7b", S2_4, 8),
+    _peft("LLaMA-7B, ZeRO-2, batch 16", "llama-7b", S2_4, 16),
+    _peft("LLaMA-7B, ZeRO-3, batch 8", "llama-7b", S3_4, 8),
+    _peft("LLaMA-7B, ZeRO-3, batch 16", "llama-7b", S3_4, 16),
+    _peft("LLaMA-13B, TP4, batch 8, recompute", "llama-13b", TP4, 8, recompute="full"),
+    _peft("LLaMA-13B, ZeRO-3, batch 8", "llama-13b", S3_4, 8),
+    _peft("LLaMA-13B, ZeRO-2, batch 8", "llama-13b", S2_4, 8, fitted=False),
+    _peft("ChatGLM-6B LoRA, 1 card, batch 4", "chatglm-6b", ONE, 4, adapter=Lora(8, ("query_key_value",))),
+    _peft("ChatGLM-6B, TP4, batch 16", "chatglm-6b", TP4, 16),
+    _peft("Bloomz-7B1 LoRA, 1 card, batch 4", "bloom-7b1", ONE, 4, adapter=Lora(8, ("query_key_value",))),
+    _peft("Bloomz-7B1, TP4, batch 8", "bloom-7b1", TP4, 8),
+]
+
+
+def markdown() -> str:
+    lines = ["| source | run | counted by | published GiB | planned GiB | error |", "| --- " * 3 + "| ---: " * 3 + "|"]
+    for row in ROWS:
+        planned = " / ".join(f"{one:.1f}" for one in row.planned)
+        if row.published:
+            published = " / ".join(f"{one:.1f}" for one in row.published)
+            errors = " / ".join(f"{one:+.1%}" for one in row.errors)
+            lines.append(f"| {row.source} | {row.name} | {row.counted} | {published} | {planned} | {errors} |")
+        else:
+            told, found = ("fits" if one else "out of memory" for one in (row.fitted, row.fits))
+            lines.append(f"| {row.source} | {row.name} | whether it fits | {told} | {planned} | {found} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown())

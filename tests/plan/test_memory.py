@@ -1,0 +1,152 @@
+"""The memory model against known arithmetic, and its parts for themselves."""
+
+import pytest
+
+from launch.models.arithmetic import ModelShape
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.plan.hardware import CARDS, GIB
+from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
+from launch.plan.memory import plan_memory
+from launch.plan.memory.division import adapter, held, stage_layers
+from launch.plan.memory.sharding import deal
+from launch.plan.memory.step import Place, replay
+
+ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
+STATES = ("parameters", "gradients", "master weights", "moments")
+ONE = Layout(1, 1, 1, 1, "")
+
+
+def sharded(stage: int, ranks: int) -> Layout:
+    return Layout(1, ranks, 1, 1, f"stage{stage}")
+
+
+def half(model: str, layout: Layout, **more) -> Job:
+    """Pretraining in float16 O2 without flash attention: micro batch 1 of 2048 tokens."""
+    job = Job(load_config(model), layout, 1, 1, 2048, compute=FLOAT16, amp="O2", master_weights=True)
+    return job.changed(**more)
+
+
+@pytest.mark.parametrize(
+    ("layout", "gigabytes"), [(ONE, 112), (sharded(1, 8), 38.5), (sharded(2, 8), 26.25), (sharded(3, 8), 14)]
+)
+def test_states_of_7b_on_8_cards(layout, gigabytes):
+    """16 N, 4 N + 12 N / 8, 2 N + 14 N / 8, 16 N / 8 for N = 7 billion (arXiv 1910.02054, figure 1), before the
+    optimizer's step, on average over the ranks: whole tensors are not dealt evenly."""
+    job = half("llama-7b", layout)
+    ranks = layout.sharding_parallel_degree
+    phases = [replay(job, Place(0, rank))["optimizer step"] for rank in range(ranks)]
+    kept = sum(phase.get(part, 0) for phase in phases for part in STATES) / ranks
+    numbers = ModelShape.from_config(job.config).parameters
+    assert kept / numbers * 7 == pytest.approx(gigabytes, rel=0.02)
+
+
+def test_activations_of_7b():
+    """(34 + 5 a s / h) s b h bytes a layer (arXiv 2205.05198, equation 2) are 28.5 GiB in all, 42.5 with the 14 of
+    stage 3. Paddle keeps more: the softmax in float32 beside that in 16 bit (6 bytes a score, not 5), the norms' inputs
+    in float32, and queries and keys before and after their rotation."""
+    tokens, hidden, layers, scores = 2048, 4096, 32, 32 * 2048**2
+    literature = layers * (34 * tokens * hidden + 5 * scores)
+    assert literature / GIB == pytest.approx(28.5, abs=0.05)
+    parts = plan_memory(half("llama-7b", ONE)).worst.peak.parts
+    found = sum(parts.get(part, 0) for part in ACTIVATIONS)
+    beyond = layers * (scores + (12 + 8) * tokens * hidden)
+    assert found == pytest.approx(literature + beyond, rel=0.05)
+
+
+@pytest.mark.parametrize("card", ["V100-32G", "A100-40G"])
+def test_stage_3_alone_does_not_bring_7b_onto_small_cards(card):
+    job = half("llama-7b", sharded(3, 8))
+    assert not plan_memory(job, CARDS[card]).fits
+    assert plan_memory(job.changed(recompute="full"), CARDS[card]).fits
+
+
+@pytest.mark.parametrize(("cards", "rule"), [(2, 26.0), (3, 17.3)])
+def test_the_rule_for_stage_3_is_an_upper_bound(cards, rule):
+    """2 bytes x N x 2 / cards, for 13 billion: what weights and gradients take at most."""
+    plan = plan_memory(half("llama-13b", sharded(3, cards), recompute="full"))
+    for phase in plan.worst.phases:
+        assert (phase.parts["parameters"] + phase.parts.get("gradients", 0)) / 1e9 <= rule * 1.01
+
+
+def test_the_peak_is_of_one_phase_not_the_sum():
+    stage = plan_memory(half("llama-7b", ONE)).worst
+    assert stage.peak.total_bytes == max(phase.total_bytes for phase in stage.phases)
+    backward = next(phase for phase in stage.phases if phase.name == "backward")
+    assert backward.parts["attention"] > 0 and backward.parts["gradients"] == 2 * 6738415616
+
+
+def test_recomputation_keeps_less_in_the_order_of_its_granularities():
+    kinds = ("", "core_attn", "full_attn", "full")
+    peaks = [plan_memory(half("llama-7b", ONE, recompute=kind)).peak_bytes for kind in kinds]
+    assert peaks == sorted(peaks, reverse=True) and len(set(peaks)) == 4
+
+
+def test_flash_attention_keeps_no_scores():
+    exact, flash = (half("llama-7b", ONE, flash_attention=one) for one in (False, True))
+    scores = 32 * 32 * 2048 * 2048 * 2  # layers, heads, positions, bytes: the softmax alone
+    assert plan_memory(exact).peak_bytes - plan_memory(flash).peak_bytes > scores
+
+
+def test_the_first_stage_of_a_pipeline_has_most_micro_batches():
+    plan = plan_memory(half("llama-7b", Layout(1, 1, 1, 4, ""), accumulation=8))
+    attention = [stage.peak.parts["attention"] for stage in plan.stages]
+    assert attention == sorted(attention, reverse=True)
+    assert attention[0] / attention[2] == pytest.approx(2, rel=0.1)
+
+
+def test_stages_that_do_not_divide_the_layers():
+    """Embedding, layers, norm and head are dealt alike, as paddle's SegmentLayers does it."""
+    job = half("llama-7b", Layout(1, 1, 1, 3, ""))
+    assert [len(layers) for layers in stage_layers(job)] == [10, 12, 10]
+
+
+def test_adapters_train_what_they_say():
+    lora = half("llama-7b", ONE, adapter=Lora(8, ("q_proj", "v_proj")))
+    assert sum(one.size for one in adapter(lora)) == 32 * 2 * 8 * (4096 + 4096)
+    prefix = half("llama-7b", ONE, adapter=Prefix(64))
+    assert sum(one.size for one in adapter(prefix)) == 64 * 2 * 32 * 4096
+    for job in (lora, prefix):
+        parts = plan_memory(job).worst.peak.parts
+        assert parts["moments"] == 8 * sum(one.size for one in adapter(job))
+
+
+def test_a_base_in_4_bits_takes_a_quarter():
+    def layers(bits: int) -> int:
+        job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base_bits=bits)
+        return sum(one.nbytes for one in held(job) if ".layers." in one.name)
+
+    linear, quantised = layers(0), layers(4)
+    assert quantised / linear == pytest.approx(1 / 4, rel=0.01)
+
+
+def test_offload_moves_the_optimizer_to_the_host():
+    job = half("llama-7b", sharded(2, 8))
+    here, there = plan_memory(job), plan_memory(job.changed(offload=Offload(optimizer=True)))
+    assert "moments" not in there.worst.peak.parts and "master weights" not in there.worst.peak.parts
+    moved = there.host["offload"]
+    # Of an average rank: the heaviest has a little more.
+    assert moved == pytest.approx(here.worst.peak.parts["moments"] * 1.5, rel=0.15)
+
+
+def test_a_large_evaluation_batch_is_the_peak():
+    job = half("llama-7b", ONE, recompute="full", eval_batch=64)
+    assert plan_memory(job).worst.peak.name == "evaluation"
+    assert plan_memory(job.changed(eval_batch=1)).worst.peak.name != "evaluation"
+
+
+def test_an_optimizer_that_returns_for_its_step_is_there_then():
+    stage = plan_memory(half("llama-7b", ONE, offload=Offload(optimizer=True, returns=True))).worst
+    phases = {phase.name: phase.parts for phase in stage.phases}
+    assert "moments" not in phases["backward"] and phases["optimizer step"]["moments"] == 8 * 6738415616
+
+
+def test_whole_tensors_are_dealt_to_who_has_least():
+    assert deal([5, 1, 1, 4], 2, largest_first=False) == [0, 1, 1, 1]
+    assert deal([1, 4, 5, 2], 2, largest_first=True) == [0, 1, 0, 1]
+
+
+def test_other_cards_are_uncalibrated():
+    job = half("llama-7b", sharded(2, 8))
+    names = ("A100-80G", "A100-40G", "4090")
+    assert [plan_memory(job, CARDS[name]).calibrated for name in names] == [True, True, False]

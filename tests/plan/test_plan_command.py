@@ -1,0 +1,85 @@
+"""launch/plan_run.py and `make plan-X`: what they print, as a table and as data, and what they refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(path.relative_to(ROOT) for path in (ROOT / "recipes").glob("*/*.sh"))
+HALF = ["--fp16", "1", "--fp16_opt_level", "O2", "--per_device_train_batch_size", "1"]
+
+
+def plan(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, ROOT / "launch/plan_run.py", *words], capture_output=True, text=True)
+
+
+def recipe(path: Path, **variables: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"ACTION": "plan", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(["bash", ROOT / path], env=environment | variables, capture_output=True, text=True)
+
+
+def test_the_table_is_no_wider_than_a_terminal():
+    pipeline = "--tensor_parallel_degree 2 --pipeline_parallel_degree 8 --gradient_accumulation_steps 16".split()
+    shown = plan("--gpus", "16", "llama-7b", *HALF, *pipeline).stdout.splitlines()
+    table = shown[shown.index("") + 1 :]
+    table = table[: table.index("")]
+    assert table[0].count("stage") == 7  # the eighth has no room: those with the highest peaks are shown
+    assert all(len(line) <= 80 for line in table)
+    assert [line.split()[0] for line in table[1:6]] == ["layers", "peak", "parameters", "gradients", "master"]
+
+
+def test_json_has_the_documented_keys():
+    found = json.loads(plan("--gpus", "8", "--format", "json", "llama-7b", "--sharding", "stage2", *HALF).stdout)
+    documented = (ROOT / "docs" / "plan.md").read_text()
+    assert all(f"`{key}`" in documented for key in found)
+    [stage] = found["stages"]
+    assert all(f"`{key}`" in documented for key in stage)
+    assert stage["peak_bytes"] == max(sum(parts.values()) for parts in stage["phases"].values()) == found["peak_bytes"]
+    assert found["fits"] is True and found["calibrated"] is True
+
+
+def test_a_configuration_file_is_enough(tmp_path):
+    config = json.loads((ROOT / "launch/models/configs/llama-13b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for what in (tmp_path / "config.json", tmp_path):
+        shown = plan("--gpus", "2", "--card", "4090", str(what), "--lora", "1", "--max_length", "1024", *HALF).stdout
+        assert "13.02 billion parameters" in shown and "LoRA, rank 8" in shown
+        assert "DOES NOT FIT" in shown and "uncalibrated" in shown
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["llama-70b"], "'llama-70b' is no directory"),
+    (["llama-7b", "--nosuch", "1"], "--nosuch: unknown flag"),
+    (["--gpus", "0", "llama-7b"], "--gpus: found 0"),
+    (["--card", "TPU", "llama-7b"], "'TPU'"),
+    (["--gpus", "3", "llama-7b", "--tensor_parallel_degree", "2"], "do not divide 3 processes"),
+])  # fmt: skip
+def test_mistakes(words, told):
+    answer = plan(*words)
+    assert answer.returncode == 2 and answer.stdout == ""
+    assert answer.stderr.startswith("error: ") and told in answer.stderr
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=str)
+def test_every_recipe_fits_the_hardware_that_it_names(path):
+    found = json.loads(recipe(path, FORMAT="json").stdout)
+    assert found["fits"] in (True, None)  # None: on a CPU no card is named
+
+
+def test_flags_of_the_command_line_count():
+    path = Path("recipes/llama-7b/pretrain.sh")
+    stated, changed = (json.loads(recipe(path, FORMAT="json", ARGS=one).stdout) for one in ("", "--recompute 0"))
+    assert changed["peak_bytes"] > stated["peak_bytes"]
+    small = recipe(path, GPU_MEMORY_GB="16")
+    assert small.returncode == 0 and "DOES NOT FIT" in small.stdout
+    assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
+
+
+def test_paddle_is_not_imported():
+    code = "import sys; import launch.plan_run, launch.plan.report; print({'paddle', 'paddlenlp'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert answer.stdout == "set()\n"
