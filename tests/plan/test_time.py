@@ -105,6 +105,14 @@ def test_lora_needs_less_time_and_sums_almost_nothing():
     assert lora.parts[REDUCE] < 0.01 * full.parts[REDUCE]
 
 
+def test_a_quantised_base_is_written_out_before_each_product():
+    lora = JOB.changed(adapter=Lora(8, ("q_proj", "v_proj")), recompute="full")
+    plain, quantised = plan_time(lora, A100), plan_time(lora.changed(base_bits=4), A100)
+    once = 8 * (0.5 + 2) * 32 * (4 * 4096**2 + 3 * 4096 * 11008) / (2039e9 * 0.8)
+    assert quantised.parts[PRODUCTS] - plain.parts[PRODUCTS] == pytest.approx(2 * once)
+    assert quantised.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)
+
+
 def test_an_offloaded_optimizer_goes_to_the_host_and_back_once_a_step():
     plan = plan_time(JOB.changed(offload=Offload(optimizer=True)), A100)
     assert plan.parts[OFFLOAD] == pytest.approx(2 * 12 * 6738415616 / (31.5e9 * 0.8))

@@ -111,7 +111,10 @@ class Work:
 
     def _product(self, linear: Parameter) -> float:
         inputs, outputs = self._divided(linear)
-        return self.pace.multiply(self.tokens, inputs, outputs)
+        seconds = self.pace.multiply(self.tokens, inputs, outputs)
+        if 0 < self.job.base_bits < 16:  # a quantised weight is first written out in the dtype of the product
+            seconds += self.pace.stream(inputs * outputs * (self.job.base_bits / 8 + self.job.item))
+        return seconds
 
     def _divided(self, linear: Parameter) -> tuple[float, float]:
         """Inputs and outputs of a linear layer on this rank."""
