@@ -3,6 +3,7 @@
 import contextlib
 
 from launch.errors import UserError
+from launch.plan.out_of_memory import planned_lines
 
 FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward and backward passes of the pipeline"
 OPTIMIZER, EVALUATION, CHECKPOINT = "the optimizer step", "an evaluation", "saving a checkpoint"
@@ -84,4 +85,6 @@ def _message(error: BaseException, phase: str, lines: list[str]) -> str:
     told = str(error).rpartition("Error Message Summary:")[2]
     told = " ".join(told.strip(" -\n").split())[:300] or type(error).__name__
     steps = "\n".join(f"  {number}. {line}" for number, line in enumerate(lines, start=1))
-    return f"out of memory in {phase}. What helps, the cheapest first:\n{steps}\nThe error was: {told}"
+    planned = "\n".join(planned_lines())
+    plan = f"\nThe plan of this run:\n{planned}" if planned else ""
+    return f"out of memory in {phase}. What helps, the cheapest first:\n{steps}{plan}\nThe error was: {told}"

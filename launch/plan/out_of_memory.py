@@ -1,0 +1,42 @@
+"""After an out-of-memory error: what was planned for the run that this process is."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from launch.devices.cards import list_cards
+from launch.errors import UserError
+from launch.models.aliases import todays_flags
+from launch.plan.hardware import Card, card_named
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
+from launch.plan.memory.show import memory_lines
+from launch.processes.flags import parse_flags
+
+SHARED_MODULES = ("run_pretrain", "finetune_generation")
+
+
+def planned_lines(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The plan's table for a command line of a shared module; nothing for other programs, and where the model or the
+    layout cannot be planned: one error is enough."""
+    script, *words = argv
+    if Path(script).stem not in SHARED_MODULES:
+        return []
+    try:
+        flags, _ = todays_flags(parse_flags(words))
+        card = None if str(flags.get("device", ["gpu"])[0]).startswith("cpu") else _card_here()
+        job = Job.from_flags(script, flags, int(environment.get("PADDLE_TRAINERS_NUM", "1")), card)
+    except UserError:
+        return []
+    return memory_lines(job, plan_memory(job, card))
+
+
+def _card_here() -> Card | None:
+    """The kind of this machine's first card; None for one that is not in the catalogue."""
+    for card in list_cards()[:1]:
+        try:
+            return card_named(card.name)
+        except UserError:
+            break
+    return None
