@@ -64,6 +64,7 @@ class SlicedGradients:
     def watch(self, leaf: Leaf) -> None:
         if leaf.name in self.states.slices:
             leaf.arrived = self._slice
+            leaf.gathered = 2 * leaf.size * self.item
         leaf.gradient = True
 
     def _slice(self, leaf: Leaf) -> None:

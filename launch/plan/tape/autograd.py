@@ -44,6 +44,8 @@ class Node:
 
     __slots__ = ("memory", "part", "inputs", "saved", "alias", "temporary", "reused", "waiting")
 
+    gathered = 0  # bytes that the nodes which use this one need beside themselves, see Leaf
+
     def __init__(self, memory: Memory, inputs, saved=(), alias=None, temporary=0):
         self.memory, self.part = memory, memory.part
         self.inputs, self.saved = inputs, list(saved)
@@ -75,16 +77,18 @@ class Leaf(Node):
     """Where gradients end: a trained parameter, or a tensor that came from elsewhere.
 
     gradient: what has arrived, True where its place is among what a rank always keeps. arrived: called after each
-    addition. kept_as: the part that it is counted in once it is here, "" for that of the node it came from.
+    addition. kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered:
+    bytes that are put together for the gradient of what uses it: the whole of a sliced parameter and its gradient.
     """
 
-    __slots__ = ("name", "shape", "size", "gradient", "arrived", "kept_as")
+    __slots__ = ("name", "shape", "size", "gradient", "arrived", "kept_as", "gathered")
 
     def __init__(self, memory: Memory, name: str, shape: tuple[int, ...], size: int):
         super().__init__(memory, ())
         self.name, self.shape, self.size = name, shape, size
         self.gradient = self.arrived = None
         self.kept_as = ""
+        self.gathered = 0
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
         if self.gradient is None:

@@ -24,6 +24,7 @@ class Operators:
         wanted = [index for index, one in enumerate(inputs) if one.node is not None]
         if wanted and self.memory.recording:
             copies = sum(one.nbytes for one in saved if one.strided)
+            copies += sum(inputs[index].node.gathered for index in wanted)
             out.node = Node(
                 self.memory,
                 [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in wanted],
