@@ -42,8 +42,8 @@ def make(folder, *arguments):
 
 def test_plain_make_lists_targets_and_recipes(house):
     lines = make(house).stdout.splitlines()
-    targets = ("setup", "setup-gpu", "lock", "doctor", "test", "test-long", "demo", "dashboard", "import", "clean")
-    for target in targets:
+    targets = "setup setup-gpu lock doctor test test-long demo fit verify-gpu dashboard import clean"
+    for target in targets.split():
         assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
     assert "  lora-1gpu          1 card   LoRA on one card" in lines
     assert "  pretrain-llama7b   8 cards  LLaMA-7B pretraining" in lines

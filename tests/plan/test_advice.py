@@ -225,6 +225,7 @@ def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
         assert candidate.job.global_batch == 64
 
 
+@pytest.mark.long
 def test_no_faster_layout_than_those_found_fits(monkeypatch):
     """Against a walk over everything that the search may try."""
     needs = {"stage3": 30, "stage2": 45, "stage1": 60, "": 100}

@@ -16,7 +16,9 @@ def advised(lines: str) -> list[tuple[float, str]]:
     return list(zip(sizes, re.findall(r'^ +ARGS="(.*)"$', lines, re.M), strict=True))
 
 
-@pytest.mark.parametrize("wishes", [{}, {"GPUS": "4"}], ids=["8 cards", "4 cards"])
+@pytest.mark.parametrize(
+    "wishes", [pytest.param({}, id="8 cards"), pytest.param({"GPUS": "4"}, id="4 cards", marks=pytest.mark.long)]
+)
 def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
     machine = Machine(tmp_path)
     wishes = wishes | {"ACTION": "plan", "GPU_MEMORY_GB": "40"}
