@@ -10,6 +10,7 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.load import ADAPTERS
 from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
+from launch.models.families import family_of_config
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.answers import Answers
@@ -17,6 +18,7 @@ from launch.training.best import BestKeeper
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
 from launch.training.pipeline_loss import IGNORED
+from launch.training.prefix_batches import PrefixCollator
 from launch.training.ranks import rank, total
 from launch.training.sft_data import Collator
 from launch.training.token_loss import TokenLoss
@@ -149,15 +151,21 @@ def build_trainer(model, tokenizer, data, ledger, data_args, training_args) -> F
         ledger=ledger,
         stream=stream,
         reports=[*(report() for report in REPORTS), *watches(args)],
-        data_collator=Collator(
-            pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None, data_args.zero_padding
-        ),
+        data_collator=collator(model, tokenizer, data_args, args),
         model=model,
         args=args,
         tokenizer=tokenizer,
         train_dataset=data.train,
         eval_dataset=data.dev,
     )
+
+
+def collator(model, tokenizer, data_args, args) -> Collator:
+    """What makes batches of the kind that the model's family reads."""
+    family = family_of_config(model.config.to_dict())
+    if family.attention == "prefix":
+        return PrefixCollator(family, pad_id(tokenizer))
+    return Collator(pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None, data_args.zero_padding)
 
 
 def pad_id(tokenizer) -> int:

@@ -13,6 +13,7 @@ TP4 = Layout(tensor=4)
 TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
 LORA = ("--lora", "1", "--lora_rank", "4")
 PREFIX = ("--prefix_tuning", "1", "--num_prefix_tokens", "6")
+NF4 = ("--weight_quantize_algo", "nf4", "--weight_blocksize", "16")
 SLOW = [pytest.mark.long]
 
 
@@ -31,6 +32,11 @@ def full(ranks, root) -> FinetuneRuns:
 @pytest.fixture(scope="module")
 def lora(ranks, root) -> LoraRuns:
     return LoraRuns(ranks, root, *LORA)
+
+
+@pytest.fixture(scope="module")
+def quantized(ranks, root) -> LoraRuns:
+    return LoraRuns(ranks, root, *LORA, *NF4)
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +82,8 @@ def test_lora(lora, layout):
 @layouts(TP2, slow=[STAGE1, STAGE2, STAGE3, DP2, TP2_SP])
 def test_prefix_tuning(prefix, layout):
     assert_equal_to_one_process(prefix, layout)
+
+
+@layouts(slow=[TP2, STAGE2, PP2])
+def test_lora_on_a_quantised_base(quantized, layout):
+    assert_equal_to_one_process(quantized, layout)

@@ -241,12 +241,15 @@ def test_adapter_of_another_model_is_refused(ranks, material, looked_at, prefixe
         {"learning_rate": 3e-3, "max_steps": 60},
         {"lora": 1, "learning_rate": 1e-2, "max_steps": 60},
         pytest.param(
+            {"lora": 1, "weight_quantize_algo": "nf4", "learning_rate": 1e-2, "max_steps": 60}, marks=pytest.mark.long
+        ),
+        pytest.param(
             {"prefix_tuning": 1, "num_prefix_tokens": 64, "learning_rate": 0.3, "lr_scheduler_type": "linear"}
             | {"max_steps": 200},
             marks=pytest.mark.long,
         ),
     ],
-    ids=["full", "lora", "prefix"],
+    ids=["full", "lora", "qlora", "prefix"],
 )
 def test_a_few_dialogues_are_learnt_by_heart(ranks, material, tmp_path, method):
     """32 dialogues, within 100 steps: far below half the first loss; each token of each answer is the most likely one,

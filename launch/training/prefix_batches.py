@@ -1,0 +1,32 @@
+"""Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/models/prefix_lm.py).
+
+A prompt's last token is taken for the one that begins the answer, the token before it for the mask that the answer
+replaces, as in launch/generation.
+"""
+
+import numpy as np
+
+from launch.models import prefix_lm
+from launch.models.families import Family
+from launch.training.pipeline_loss import IGNORED
+from launch.training.sft_data import Collator
+
+
+class PrefixCollator(Collator):
+    """Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
+    [batch, 2, length]. In a dialogue of several turns the first prompt alone is seen in both directions."""
+
+    def __init__(self, family: Family, pad: int):
+        super().__init__(pad, length=None)
+        self.family = family
+
+    def __call__(self, samples: list[dict]) -> dict:
+        batch = super().__call__(samples)
+        length = batch["labels"].shape[1]
+        contexts = [max(int(np.argmax(labels != IGNORED)), 1) for labels in batch["labels"]]
+        masks = np.stack([prefix_lm.attention_mask(length, context) for context in contexts])
+        batch["attention_mask"] = masks.astype("float32") if self.family.name == "glm" else masks
+        batch["position_ids"] = np.stack(
+            [prefix_lm.position_ids(length, context, context - 1) for context in contexts]
+        )
+        return batch
