@@ -8,7 +8,7 @@ echo
 awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $1, $2 }' "$root/Makefile"
 if [ $# -gt 0 ]; then
     echo
-    echo "Recipes X (rehearse-X: on a CPU with a tiny model; print-X: the command)"
+    echo "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)"
     awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
         {
             line = sprintf("  %-18s %-8s", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards")

@@ -46,9 +46,15 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
         pairs = zip(tensors, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
     parts = _bytes_held(tensors) | _optimized(job, gradients, optimized)
-    if job.layout.processes == job.layout.data_parallel_degree > 1:
-        parts["communication"] = gradients * job.item  # buckets of paddle.DataParallel's reducer
+    if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
+        parts["communication"] = gradients * job.item
     return States(parts, names)
+
+
+def _reducer_copies(job: Job) -> bool:
+    """Whether the buckets of paddle.DataParallel are beside the gradients, not their own place: where the reducer looks
+    for unused parameters, which paddlenlp's Trainer asks of it unless a model is recomputed (trainer.py, _wrap_model)."""
+    return not (job.recompute and job.trains_all)
 
 
 def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
