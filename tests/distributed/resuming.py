@@ -11,6 +11,7 @@ from tests.training.finetune_material import argv as finetune_argv
 
 PRETRAIN = "tests.distributed.training_ranks:pretrain"
 FINETUNE = "tests.training.finetune_ranks:train"
+MINUTES = 10  # that a training may take, on a machine that has other work
 LORA = ("--lora", "1", "--lora_dropout", "0.2")
 PREFIX = ("--prefix_tuning", "1")
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens")
@@ -81,8 +82,8 @@ def resume(ranks, material: Path, output: Path, case: Case) -> Outcome:
 def _train(ranks, material: Path, output: Path, case: Case) -> None:
     flags = ["--max_steps", str(2 * case.at), "--save_steps", str(case.at), *case.layout.argv, *case.method]
     if not case.method:
-        ranks(case.layout.processes, PRETRAIN, str(material), str(output), flags)
+        ranks(case.layout.processes, PRETRAIN, str(material), str(output), flags, time_limit=MINUTES * 60)
         return
     if case.layout.pipeline > 1:
         flags += ["--pipeline_parallel_config", "disable_p2p_cache_shape"]
-    ranks(case.layout.processes, FINETUNE, [*finetune_argv(material, output), *flags], "adamw")
+    ranks(case.layout.processes, FINETUNE, [*finetune_argv(material, output), *flags], "adamw", time_limit=MINUTES * 60)

@@ -101,8 +101,8 @@ class PartialCheckpoint:
                 if number == len(files) // 2:
                     self._fault("between-files")
                 written[file.name] = write_hashed(self.directory / file.name, file.pieces())
-        except OSError as failure:
-            error = f"{failure.filename or self.directory}: {failure.strerror or failure}"
+        except Exception as failure:  # whatever it is: rank 0 waits for this rank's report
+            error = f"{self.directory}: {getattr(failure, 'strerror', None) or repr(failure)}"
             for file in files:
                 (self.directory / file.name).unlink(missing_ok=True)
         _write_report(self.directory / REPORT.format(self.rank), {"files": written, "error": error})

@@ -97,8 +97,8 @@ class Saver:
             try:
                 partial.finish(manifest)
                 self._remove_old(partial.final)
-            except UserError as error:
-                self._failure = str(error)
+            except Exception as error:  # a thread's end would be seen by nobody
+                self._failure = str(error) or repr(error)
 
     # ---- what is written
 
