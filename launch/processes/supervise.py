@@ -115,9 +115,10 @@ def _wait(
 
 def _signal_ranks(launcher: subprocess.Popen, number: int) -> None:
     """Not the launcher, while it has ranks: it gives them 30 seconds."""
-    for process in psutil.Process(launcher.pid).children() or [launcher]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
+    with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended just now
+        for process in psutil.Process(launcher.pid).children() or [launcher]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
 
 def _end_descendants() -> None:
