@@ -38,6 +38,7 @@ run launch/finetune_generation.py \
     --save_steps 500 \
     --eval_steps 100 \
     --evaluation_strategy steps \
+    --eval_with_do_generation 0 \
     --logging_steps 1 \
     --unified_checkpoint 1 \
     --dataloader_num_workers 1 \
