@@ -67,7 +67,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
         if flag in flags and _stated(flags, flag) != value
     ]
     changes += [
-        _always(flags, flag, "auto", "the CPU has none")
+        _always(flags, flag, "auto", "as far as this machine has it")
         for flag in SWITCHES
         if _stated(flags, flag) == "required"
     ]
