@@ -11,6 +11,7 @@ of it. Nothing of this has been run on cards by us.
 """
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -115,15 +116,15 @@ def _tensor_parallel(recipe: Path, rehearse: bool, directory: Path) -> dict | No
     if not rehearse and len(list_cards()) < 2:
         return None
     arguments = arguments_of(read_summary(one))
+    materials = ""
     if not rehearse:
-        data = arguments.get("input_dir") or arguments["dataset_name_or_path"]
-        wishes |= {"MODEL": arguments["model_name_or_path"], "DATA": data, "GPU_MEMORY_GB": "1"}
-        one = train(recipe, "run", directory / "tp1-card", **wishes, **_alone(recipe, 1, accumulation=1))
+        wishes, materials = wishes | rehearsed_with(arguments), same_materials(arguments)
+        one = train(recipe, "run", directory / "tp1-card", **wishes, **_alone(recipe, 1, 1, materials))
     print("== 3 of 3: the same, tensor parallel 2", flush=True)
     # A recipe keeps its samples a step on another number of processes than its own; on its own it does as told.
     accumulation = arguments["gradient_accumulation_steps"] if processes_of(recipe) == 2 else 1
     action = "rehearse" if rehearse else "run"
-    two = train(recipe, action, directory / "tp2", **wishes, **_alone(recipe, 2, accumulation))
+    two = train(recipe, action, directory / "tp2", **wishes, **_alone(recipe, 2, accumulation, materials))
     return compare_losses(one, two, "float32" if rehearse else "half")
 
 
@@ -133,16 +134,30 @@ def _unquantised(recipe: Path) -> Path:
     return find_recipe("finetune-llama7b") if quantised else recipe
 
 
-def _alone(recipe: Path, degree: int, accumulation: int) -> dict[str, str]:
+def rehearsed_with(arguments: dict) -> dict[str, str]:
+    """Variables that let a run on cards take the tiny model and the made-up data of a rehearsal."""
+    data = arguments.get("input_dir") or arguments["dataset_name_or_path"]
+    data = ast.literal_eval(data) if data.startswith("[") else [data]
+    return {"MODEL": arguments["model_name_or_path"], "DATA": data[0], "GPU_MEMORY_GB": "1"}
+
+
+def same_materials(arguments: dict) -> str:
+    """Flags with which that model can be trained: its tokenizer, the rehearsal's lengths."""
+    names = ("tokenizer_name_or_path", "max_seq_length", "max_length", "src_length")
+    return " ".join(f"--{name} {arguments[name]}" for name in names if name in arguments)
+
+
+def _alone(recipe: Path, degree: int, accumulation: int, further: str = "") -> dict[str, str]:
     """Variables of a recipe for tensor parallel and nothing else."""
     number, other = ("PROCESSES", "GPUS") if "GPUS=0" in recipe.read_text(encoding="utf-8") else ("GPUS", "PROCESSES")
     flags = [
         MEASURED,
         f"--max_steps {PARALLEL_STEPS} --gradient_accumulation_steps {accumulation} --loss_watch 0",
         f"--tensor_parallel_degree {degree} --pipeline_parallel_degree 1 --sequence_parallel 0",
+        further,
         *(words for flag, words in SAME_WEIGHTS.items() if flag in load_schema(script_of(recipe))),
     ]
-    return {number: str(degree), other: "", "ARGS": " ".join(flags)}
+    return {number: str(degree), other: "", "ARGS": " ".join(filter(None, flags))}
 
 
 def processes_of(recipe: Path) -> int:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from launch.verify_gpu import find_recipe, processes_of, script_of
+from launch.verify_gpu import _alone, find_recipe, processes_of, rehearsed_with, same_materials, script_of
 from tests.recipes.machine import ROOT, Machine
 from tests.recipes.rehearsing import recipes_by_target
 
@@ -38,8 +38,28 @@ def test_without_cards_nothing_is_compared(tmp_path):
     assert not list((tmp_path / "out").rglob("*.json"))
 
 
+ARGUMENTS = {"model_name_or_path": "llama-rehearsal", "tokenizer_name_or_path": "llama-rehearsal"}
+PRETRAINING = ARGUMENTS | {"input_dir": "['data']", "max_seq_length": 128}
+FINE_TUNING = ARGUMENTS | {"dataset_name_or_path": "['data']", "input_dir": None, "max_length": 128, "src_length": 64}
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"), [("pretrain-llama7b-4d", PRETRAINING), ("finetune-llama7b", FINE_TUNING)]
+)
+@pytest.mark.parametrize("degree", [1, 2])
+def test_on_cards_the_tiny_model_passes_the_checks(target, arguments, degree, tmp_path):
+    """Tensor parallel 1 and 2 on pretended cards: the ranks themselves cannot be started here."""
+    recipe = find_recipe(target)
+    machine = Machine(tmp_path, cards=2)
+    variables = rehearsed_with(arguments) | _alone(recipe, degree, 1, same_materials(arguments))
+    done = machine.run(str(recipe.relative_to(ROOT / "recipes").with_suffix("")), OUTPUT="out", **variables)
+    said = done.stdout + done.stderr
+    assert "✗" not in said and "error:" not in said, said
+    assert f"{degree} process" in said and ("tensor parallel 2" in said) == (degree == 2)
+
+
 @pytest.mark.long
-def test_it_is_rehearsed_on_a_cpu(tmp_path, monkeypatch):
+def test_it_is_rehearsed_on_a_cpu(tmp_path):
     command = [sys.executable, ROOT / "launch" / "verify_gpu.py", "pretrain-tiny", "--rehearse", "--output", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
