@@ -41,10 +41,14 @@ class Held:
         return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
 
     def values(self) -> np.ndarray:
-        """A copy in host memory, bfloat16 as uint16."""
+        """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes."""
         tensor = self.tensor.detach()
-        # On a CPU numpy() copies the whole buffer that a tensor lies in: under stage 2 that of many parameters.
-        values = (tensor.clone() if tensor.place.is_cpu_place() else tensor).numpy()
+        if not tensor.place.is_cpu_place():
+            values = tensor.numpy()
+        elif self.dtype == "bfloat16":  # NumPy cannot view it; numpy() copies the buffer around it, under stage 2
+            values = tensor.clone().numpy()
+        else:
+            values = np.from_dlpack(tensor)
         if self.part.flat is not None:
             values = values.reshape(-1)[: self.part.shape_here[0]]
         return values.reshape(self.part.shape_here)

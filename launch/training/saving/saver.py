@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from launch.checkpoint.state import random_state
 from launch.checkpoint.state.manifest import (
     RUN,
@@ -51,6 +53,7 @@ class Saver:
         self.asynchronous = asynchronous
         self.last: Path | None = None  # the newest that is whole, as far as this rank knows
         self._plan: Plan | None = None
+        self._copies: dict[tuple[str, str], np.ndarray] = {}  # kept: fresh memory costs more than the copying
         self._writing: threading.Thread | None = None
         self._pending: PartialCheckpoint | None = None
         self._failure: str | None = None
@@ -121,7 +124,9 @@ class Saver:
     def _new_tensor(self, held: Held) -> NewTensor:
         if not self.asynchronous:
             return NewTensor(held.key, held.dtype, held.part, held.values)
-        copy = held.values()
+        values = held.values()
+        copy = self._copies.setdefault((held.kind, held.key), np.empty_like(values))
+        np.copyto(copy, values)
         return NewTensor(held.key, held.dtype, held.part, lambda: copy)
 
     def _common_files(self) -> list[NewFile]:
