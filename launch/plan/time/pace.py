@@ -1,7 +1,7 @@
 """What a program reaches of a card's rates: one constant for each kind of work, the same for all cards and models.
 
-None is fitted to a single case. Where one is not from the literature it was chosen once, on the eight published rows of
-LLaMA-7B on A100 (docs/plan.md); all other rows were looked at afterwards.
+None is fitted to a single case. HALF_SIDE and NVLINK were chosen once, among four pairs of values, with the published
+rows of pretraining on A100 in view (docs/plan.md).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from launch.plan.hardware import Card
 # Source: S. Bekman, Machine Learning Engineering, "Maximum Achievable Matmul FLOPS".
 MATMUL = 0.85
 # A product's rate falls as its sides become shorter than many tiles of 128 to 256 (tiles are not full, nor is the last
-# wave of them, and each starts with an empty pipeline): a side of n reaches n / (n + HALF_SIDE). Chosen on the rows.
+# wave of them, and each starts with an empty pipeline): a side of n reaches n / (n + HALF_SIDE). Chosen on those rows.
 HALF_SIDE = 400
 HALF_SIDE_CPU = 32  # its tiles are vectors and caches
 # FlashAttention-2 on an A100, causal, heads of 128: 160 to 190 of 312 TFLOP/s. Source: arXiv 2307.08691, figure 5.
