@@ -91,4 +91,8 @@ CELLS = [
     *[Cell(family, LORA) for family in ("qwen2", "baichuan", "chatglm2", "bloom", "opt")],
     *[Cell(family, PREFIX) for family in ("llama", "qwen2", "chatglm2", "bloom")],
     *[Cell(family, FINETUNE) for family in ("chatglm2", "bloom", "opt")],
+    *[Cell(family, method) for family in ("chatglm", "glm") for method in (FINETUNE, LORA)],
+    *[Cell(family, FINETUNE, TP2) for family in ("chatglm", "glm")],
+    *[Cell(family, FINETUNE, recompute=FULL) for family in ("chatglm", "glm")],
+    Cell("chatglm", PREFIX),
 ]

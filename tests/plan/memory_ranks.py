@@ -61,7 +61,7 @@ def bytes_of(trainer) -> dict:
     kept = {id(one): one for one in trainer.model.parameters()}.values()
     states = innermost(trainer.optimizer)._accumulators
     found = {
-        "parameters": sum(_bytes(getattr(one, "fw_storage", one)) for one in kept),
+        "parameters": sum(_bytes(_own(one)) for one in kept),
         "gradients": sum(_bytes(one.grad) for one in kept if one.grad is not None),
         "moments": sum(_bytes(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
     }
@@ -72,6 +72,12 @@ def bytes_of(trainer) -> dict:
     buffers = _flat(getattr(trainer.optimizer, "param_storages", {}))
     parameters = sum(_bytes(one.buffer) for one in buffers) or found["parameters"]
     return found | {"gradients": gradients, "parameters": parameters}
+
+
+def _own(parameter):
+    """Of a parameter that stage 3 has sliced, the slice."""
+    slice_ = getattr(parameter, "fw_storage", None)
+    return parameter if slice_ is None else slice_
 
 
 def _flat(storages: dict) -> list:

@@ -8,6 +8,7 @@ parameters into one padded buffer for each rank (group_sharded_optimizer_stage2.
 
 from dataclasses import dataclass
 
+from launch.models.parameters import POSITION
 from launch.plan.memory.division import Held
 
 # Of group_sharded_parallel (paddle/distributed/sharding/group_sharded.py), in numbers.
@@ -38,7 +39,8 @@ def padded(size: int, item: int, alignment: int) -> int:
 @dataclass(frozen=True)
 class Buffers:
     """Stage 2's gradient buffers. size: numbers of each, one for every rank. members: names in the buffer of a rank.
-    last_owner: whose buffer the model's first tensor is in, whose gradient is the last to come; None: in no buffer."""
+    last_owner: whose buffer the tensor is in whose gradient is the last to come, the position embedding or else the
+    model's first tensor; None: in no buffer."""
 
     size: int
     members: dict[int, tuple[str, ...]]
@@ -59,8 +61,9 @@ def gradient_buffers(
         if filled[owner] + need <= size:
             filled[owner] += need
             members[owner] += (tensor.name,)
-    last = owners[0] if tensors[0].name in members[owners[0]] else None
-    return Buffers(size, members, last)
+    last = next((index for index, one in enumerate(tensors) if one.kind == POSITION), 0)
+    owner = owners[last] if tensors[last].name in members[owners[last]] else None
+    return Buffers(size, members, owner)
 
 
 def sliced(size: int, ranks: int, item: int, alignment: int) -> int:

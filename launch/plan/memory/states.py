@@ -74,10 +74,12 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
 
 
 def _stage3(job: Job, tensors: list[Held]) -> States:
-    """A slice of each large tensor, the small ones whole."""
+    """A slice of each large tensor, the small ones whole. Frozen ones stay whole, too: what backward has put together
+    upstream cuts again for trained tensors alone (group_sharded_stage3.py, _get_allreduce_fn)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     segment = SEGMENT_SIZE if job.on_gpu else CPU_SEGMENT_SIZE
-    slices = {one.name: sliced(one.size, ranks, item, alignment) for one in tensors if one.size > segment}
+    large = [one for one in tensors if one.size > segment and one.trained]
+    slices = {one.name: sliced(one.size, ranks, item, alignment) for one in large}
     whole = [one for one in tensors if one.name not in slices]
     held = _bytes_held(whole)
     for one in tensors:
