@@ -53,7 +53,7 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
 
 def _reducer_copies(job: Job) -> bool:
     """Whether the buckets of paddle.DataParallel are beside the gradients, not their own place: where the reducer looks
-    for unused parameters, which paddlenlp's Trainer asks of it unless a model is recomputed (trainer.py, _wrap_model)."""
+    for unused parameters, which the Trainer asks of it unless a model is recomputed (paddlenlp, _wrap_model)."""
     return not (job.recompute and job.trains_all)
 
 

@@ -70,7 +70,8 @@ class Step:
     def run(self) -> None:
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
-        inputs = [Storage(self.memory, 2 * self.job.micro_batch * self.job.sequence_length * 8, "embedding")]
+        ids = 2 * self.job.micro_batch * self.job.sequence_length * 8  # and labels, int64
+        self.kept.append(Storage(self.memory, ids, "embedding"))
         self.memory.begin(FORWARD)
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
