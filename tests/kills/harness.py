@@ -22,17 +22,22 @@ LORA = ("--lora", "1", "--lora_dropout", "0.2")
 
 @dataclass(frozen=True)
 class Victim:
-    """A training in a layout. method: flags of fine-tuning, () for pretraining."""
+    """A training in a layout. method: flags of fine-tuning, () for pretraining. asynchronous: as it saves."""
 
     layout: Layout
     method: tuple[str, ...] = ()
+    asynchronous: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.layout.name}{' LoRA' if self.method else ''}"
+        return f"{self.layout.name}{' LoRA' if self.method else ''}{' async' if self.asynchronous else ''}"
 
 
-VICTIMS = [*(Victim(layout) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)), Victim(DP2, LORA)]
+VICTIMS = [
+    *(Victim(layout) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)),
+    Victim(DP2, LORA),
+    Victim(STAGE2, asynchronous=True),
+]
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Slaughter:
 
     def _job(self, victim: Victim, output: Path) -> tuple[str, list]:
         flags = ["--max_steps", str(STEPS), "--save_steps", "1", *victim.layout.argv, *victim.method]
+        if victim.asynchronous:
+            flags += ["--use_async_save", "1"]
         if victim.method:
             return "finetune", [[*finetune_argv(self.materials["finetune"], output), *flags], "adamw"]
         return "pretrain", [str(self.materials["pretrain"]), str(output), flags]
