@@ -14,7 +14,7 @@ POINTS = ("after-first-file", "between-files", "before-manifest", "before-rename
 def fault_point(point: str, global_step: int, rank: int) -> None:
     """Ends this process here with SIGKILL, where the variable says so. Default: at every step, on rank 0."""
     asked = os.environ.get(VARIABLE)
-    if asked is None:
+    if not asked:
         return
     match = re.fullmatch(r"([a-z-]+)(?:@(\d+)(?::(\d+))?)?", asked)
     if match is None or match[1] not in POINTS:
