@@ -1,8 +1,7 @@
 """From a recipe's flags to those of its rehearsal: a table of what changes, and why.
 
 What is not in the table stays as the recipe has it, above all the layout: sharding, parallel degrees, micro
-batch, accumulation, recompute, schedule. A flag is changed only where the recipe asks for more than the
-table's value.
+batch, recompute, schedule. A flag is changed only where the recipe asks for more than the table's value.
 """
 
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from launch.processes.flags import Flags
 
 STEPS = 20
 SEQUENCE = 128
+ACCUMULATION = 4
 
 # flag -> (value in a rehearsal, why). Applied where the recipe states the flag with another value.
 REPLACED = {
@@ -58,6 +58,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
         *_data(flags, materials),
+        *_accumulation(flags),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
     ]
@@ -89,6 +90,14 @@ def _data(flags: Flags, materials: Path) -> list[Change]:
         _always(flags, "input_dir", str(materials / "data"), "made-up text"),
         _always(flags, "max_eval_samples", "32", "a short evaluation"),
     ]
+
+
+def _accumulation(flags: Flags) -> list[Change]:
+    """In a pipeline the accumulated micro batches are what runs side by side: there they stay as they are."""
+    stated = int(_stated(flags, "gradient_accumulation_steps") or 1)
+    if stated <= ACCUMULATION or int(_stated(flags, "pipeline_parallel_degree") or 1) > 1:
+        return []
+    return [_always(flags, "gradient_accumulation_steps", str(ACCUMULATION), "a minute or so")]
 
 
 def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:

@@ -61,7 +61,13 @@ def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, di
         "save_steps": "10",
         "eval_steps": "10",
         "logging_steps": "1",
-    }
+    } | ({} if stem == "lora" else {"gradient_accumulation_steps": "4"})
+
+
+def test_a_pipeline_keeps_the_micro_batches_that_run_side_by_side():
+    pipeline = {"gradient_accumulation_steps": ["16"], "pipeline_parallel_degree": ["2"], "device": ["gpu"]}
+    assert changed(pipeline) == {}
+    assert changed(pipeline | {"pipeline_parallel_degree": ["1"]}) == {"gradient_accumulation_steps": "4"}
 
 
 def test_smaller_values_stay():
