@@ -70,7 +70,11 @@ def bytes_of(trainer) -> dict:
         return found
     gradients = sum(_bytes(one.buffer) for one in _flat(storages))
     buffers = _flat(getattr(trainer.optimizer, "param_storages", {}))
-    parameters = sum(_bytes(one.buffer) for one in buffers) or found["parameters"]
+    if not buffers:
+        return found | {"gradients": gradients}
+    # The buffers hold what is trained; frozen tensors lie apart.
+    frozen = sum(_bytes(_own(one)) for one in kept if one.stop_gradient)
+    parameters = sum(_bytes(one.buffer) for one in buffers) + frozen
     return found | {"gradients": gradients, "parameters": parameters}
 
 
