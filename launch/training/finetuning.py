@@ -14,13 +14,13 @@ from launch.models.families import family_of_config
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.answers import Answers
+from launch.training.batches import Collator
 from launch.training.best import BestKeeper
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
 from launch.training.pipeline_loss import IGNORED
 from launch.training.prefix_batches import PrefixCollator
 from launch.training.ranks import rank, total
-from launch.training.sft_data import Collator
 from launch.training.token_loss import TokenLoss
 from launch.training.trainer import RunTrainer, sample_stream
 from launch.training.watches import watches

@@ -8,8 +8,8 @@ import numpy as np
 
 from launch.models import prefix_lm
 from launch.models.families import Family
+from launch.training.batches import Collator
 from launch.training.pipeline_loss import IGNORED
-from launch.training.sft_data import Collator
 
 
 class PrefixCollator(Collator):

@@ -9,10 +9,10 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 
 from launch.checkpoint.state.ledger import Ledger
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
-from launch.training.saving.trainer import CheckpointTrainer
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.sampler import PaddedShard, SampleStream
+from launch.training.saving.trainer import CheckpointTrainer
 from launch.watch import memory
 from launch.watch.callbacks import HangReport, PhaseReport
 from launch.watch.hang import HangTimer

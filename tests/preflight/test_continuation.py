@@ -117,9 +117,7 @@ def test_a_finished_run_without_checkpoints_is_not_overwritten(tmp_path):
 
 def test_another_batch_would_move_the_position_in_the_data(output):
     [(ok, found)] = told(output, "--gradient_accumulation_steps 2")
-    assert not ok and found == (
-        "32 samples a step, the 10 steps before took 16 each: data would be skipped or repeated"
-    )
+    assert not ok and found == "32 samples a step, the 10 steps before took 16 each"
 
 
 def test_another_division_of_the_same_batch_is_none(output):

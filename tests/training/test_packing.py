@@ -9,7 +9,7 @@ from launch.preflight import run_on_flags
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
 from launch.reporting.records import read_summary
-from launch.training.sft_data import Collator, apart
+from launch.training.batches import Collator, apart
 from tests.training.finetune_material import argv, write_first
 
 PACKING = [name for name, family in FAMILIES.items() if "packing" not in family.lacking]
