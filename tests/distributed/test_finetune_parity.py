@@ -69,12 +69,12 @@ def layouts(*wanted, slow=()):
     )
 
 
-@layouts(TP2, STAGE2, TP4, PP2, slow=[TP2_PP2, STAGE1, STAGE3, DP2, TP2_SP])
+@layouts(TP4, PP2, slow=[TP2, STAGE2, TP2_PP2, STAGE1, STAGE3, DP2, TP2_SP])
 def test_full_fine_tuning(full, layout):
     assert_equal_to_one_process(full, layout)
 
 
-@layouts(TP2, STAGE1, STAGE2, PP2, slow=[TP2_PP2, STAGE3, DP2, TP2_SP])
+@layouts(TP2, STAGE2, slow=[STAGE1, PP2, TP2_PP2, STAGE3, DP2, TP2_SP])
 def test_lora(lora, layout):
     assert_equal_to_one_process(lora, layout)
 

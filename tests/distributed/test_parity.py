@@ -14,12 +14,15 @@ from tests.distributed.parity import EVALUATED_SAMPLES, STEPS, Runs
 from tests.distributed.training_ranks import SEQUENCE_LENGTH
 
 HIDDEN, LAYERS = 64, 4
+SLOW = [pytest.mark.long]
+# The larger layouts that `make test` has, one of each kind; all others of 4 and 8 processes are `make test-long`'s.
+LARGE = ("tp2-pp2-sp", "stage3-2-dp2", "tp2-pp2-stage1-2-sp")
 
 
 def parameters_of(layouts):
-    """Layouts as pytest takes them; those that are slow are run by `make test-long`."""
+    """Layouts as pytest takes them; most of those on many processes are run by `make test-long`."""
     return [
-        pytest.param(layout, id=layout.name, marks=[pytest.mark.long] if layout.slow else [])
+        pytest.param(layout, id=layout.name, marks=[] if layout.processes <= 2 or layout.name in LARGE else SLOW)
         for layout in layouts
     ]
 
