@@ -237,6 +237,12 @@ VARIANTS = [
         ("--sharding_parallel_config", "split_param without --amp_master_grad 1"),
     ),
     wrong(
+        PRETRAIN,
+        "--sharding stage1 --sharding_parallel_config enable_stage1_tensor_fusion",
+        ("--sharding_parallel_config", "a run that is continued would begin without them"),
+    ),
+    Variant(PRETRAIN, "--sharding stage1 --sharding_parallel_config enable_stage1_tensor_fusion --save_strategy no"),
+    wrong(
         FOUR_D,
         "--sharding_parallel_config enable_stage1_tensor_fusion",
         told=[("--sharding_parallel_config", "ignores")],

@@ -42,6 +42,22 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
+        when=lambda run: (
+            run.has_word("sharding_parallel_config", *FUSION)
+            and run.stage == "stage1"
+            and run.pipeline == 1
+            and run.flags.device != "cpu"
+            and run.flags.save_strategy != "no"
+        ),
+        found="{run.fusion_words}",
+        reason="the optimizer's states then lie in fused buffers, which checkpoints do not take apart: a run that is "
+        "continued would begin without them",
+        source="paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py; "
+        "launch/checkpoint/state/tensors.py",
+        fix="leave {run.fusion_words} out, or --save_strategy no",
+    ),
+    Rule(
+        flag="sharding_parallel_config",
         when=lambda run: run.has_word("sharding_parallel_config", "split_param") and not run.flags.amp_master_grad,
         found="split_param without --amp_master_grad 1",
         reason="upstream asserts it",
