@@ -20,10 +20,6 @@ class Connection:
             if hasattr(socket, name):  # Linux's names
                 connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    @property
-    def own_address(self) -> str:
-        return self._socket.getsockname()[0]
-
     def send(self, message: dict) -> None:
         """Raises OSError when the other side is gone."""
         self._socket.settimeout(None)

@@ -93,7 +93,7 @@ def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, ch
     found = f"{samples} samples a step, the {step:,} steps before took {before} each"
     if "batch" in flags.words("resume_changed"):
         return [Finding(True, "resume", f"{checkpoint}, after step {step:,}; from here on {found}")]
-    fix = f"micro batch and accumulation for {before} a step; --resume_changed batch, if steps may mean something else now"
+    fix = f"micro batch and accumulation for {before} a step; --resume_changed batch, if a step may be another one now"
     return [Finding(False, "resume", found, fix)]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.models.named_configs import load_config
-from launch.processes.fork import run_ranks
 from launch.processes.ends import print_failure
+from launch.processes.fork import run_ranks
 from launch.rehearsal.dialogues import write_dialogues
 from launch.rehearsal.text import documents
 

@@ -11,9 +11,9 @@ from launch.cpu.settings import prepare
 from launch.models.families import family_of_config
 from launch.models.named_configs import find_config, load_config
 from launch.processes.command import LaunchCommand
+from launch.processes.ends import print_failure
 from launch.processes.flags import Flags, flag_words
 from launch.processes.fork import run_ranks
-from launch.processes.ends import print_failure
 from launch.rehearsal.scale_down import describe, scale_down
 from launch.reporting.quiet import import_paddle_quietly
 

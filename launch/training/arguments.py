@@ -115,7 +115,7 @@ class FinetuningDataArguments:
     zero_padding: bool = field(
         default=False,
         metadata={
-            "help": "Pack several dialogues into each row of max_length tokens, none of which sees another: less padding."
+            "help": "Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
         },
     )
     max_broken_rows: int = field(
@@ -180,7 +180,7 @@ class RunArguments(TrainingArguments):
     resume_changed: List[str] = field(
         default_factory=list,
         metadata={
-            "help": "What may differ from the run that is continued, which is an error else: batch (samples a step), data.",
+            "help": "What may differ from the run that is continued, else an error: batch (samples a step), data.",
             "choices": ["batch", "data"],
         },
     )

@@ -1,12 +1,10 @@
 """A resumed run is the uninterrupted one to the last bit, in the same layout: losses, learning rates, gradient norms,
 and the last checkpoint with its weights, moments and random numbers."""
 
-import re
 
 import pytest
 
 from tests.distributed.resuming import CASES, resume
-from tests.recipes.machine import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +17,12 @@ def materials(ranks, tmp_path_factory) -> dict:
     return {False: root / "pretraining", True: root / "finetuning"}
 
 
+FOUR_D = "tp2-pp2-stage1-2-sp"
 # Those on more processes are run by benchmarks/resuming.py, but for one of each combination.
 TESTED = [
     case
     for case in CASES
-    if case.layout.processes <= 2 or case.layout.name in ("tp2-pp2-sp", "pp2-stage1-2", "stage3-2-dp2")
+    if case.layout.processes <= 2 or case.layout.name in ("tp2-pp2-sp", "pp2-stage1-2", "stage3-2-dp2", FOUR_D)
 ]
 
 

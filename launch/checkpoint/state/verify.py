@@ -1,12 +1,11 @@
-"""Does a checkpoint agree with its manifest? The newest that does; what does not is moved aside. No Paddle."""
+"""Does a checkpoint agree with its manifest? What does not is moved aside. No Paddle."""
 
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-from launch.checkpoint.state.manifest import DAMAGED, MANIFEST, PARTIAL, checkpoints, read_manifest
+from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, read_manifest
 from launch.errors import UserError
 
 PIECE = 1 << 24
@@ -41,23 +40,6 @@ def sha256(path: Path) -> str:
         while piece := file.read(PIECE):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def newest_whole(output: Path, fault_of: Callable[[Path], str | None], tell: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint without a fault. Newer ones are moved aside, never deleted, and told.
-
-    Directories without a manifest that PaddleNLP itself wrote are told and left alone.
-    """
-    for checkpoint in checkpoints(output):
-        if is_foreign(checkpoint):
-            tell(f"{checkpoint} was written by PaddleNLP, not by this program: continue it by its name")
-            continue
-        fault = fault_of(checkpoint)
-        if fault is None:
-            return checkpoint
-        aside = move_aside(checkpoint, DAMAGED)
-        tell(f"{fault}; the checkpoint is now {aside.name}, the one before it is tried")
-    return None
 
 
 def is_foreign(checkpoint: Path) -> bool:

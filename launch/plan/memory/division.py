@@ -26,7 +26,6 @@ from launch.plan.job import Job, Lora, Prefix
 COLUMN = {
     "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
 }  # fmt: skip
-ROW = {"o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2"}
 ADAPTER = "adapter"  # a kind of tensor, beside those of launch/models/parameters.py
 LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import find_config, load_config
+from launch.preflight.model.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
-from launch.preflight.model.tokenizer_files import ROLES, read_tokenizer
 
 FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the model was made with"
 
