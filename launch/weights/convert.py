@@ -65,7 +65,7 @@ def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     first, second = one.open(), other.open()
-    step = _rows(first)
+    step = rows_at_once(first)
     return all(np.array_equal(first[i : i + step], second[i : i + step]) for i in range(0, len(first), step))
 
 
@@ -85,26 +85,31 @@ def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
     source = whole[place.part * rows : (place.part + 1) * rows]
     scale = _row_lengths(source, found) if conversion.unit_rows else None
     ours = source.T if place.transposed else source
-    step = _rows(ours)
+    step = rows_at_once(ours)
     for start in range(0, len(ours), step):
         piece, now = np.ascontiguousarray(ours[start : start + step]), found
         if scale is not None:
             piece, now = convert(piece, found, "float32") / scale, "float32"
-        try:
-            yield convert(piece, now, dtype)
-        except OverflowError as error:
-            raise UserError(
-                f"{place.name}: a value of {error.args[0]:.3g} is too large for {dtype}; --dtype bfloat16 or float32."
-            ) from None
+        yield converted(place.name, piece, now, dtype)
+
+
+def converted(name: str, piece: np.ndarray, found: str, wanted: str) -> np.ndarray:
+    """Rows of the tensor `name` in another dtype. Raises UserError where a value is too large for float16."""
+    try:
+        return convert(piece, found, wanted)
+    except OverflowError as error:
+        raise UserError(
+            f"{name}: a value of {error.args[0]:.3g} is too large for {wanted}; --dtype bfloat16 or float32."
+        ) from None
 
 
 def _row_lengths(source: np.ndarray, dtype: str) -> np.ndarray:
     """float32 [rows]: the Euclidean length of each row of a head, by which our columns are divided."""
-    step = _rows(source)
+    step = rows_at_once(source)
     pieces = [convert(source[i : i + step], dtype, "float32") for i in range(0, len(source), step)]
     return np.concatenate([np.linalg.norm(piece, axis=1) for piece in pieces]).clip(min=1e-12)
 
 
-def _rows(array: np.ndarray) -> int:
+def rows_at_once(array: np.ndarray) -> int:
     """How many rows are some PIECE_BYTES."""
     return max(1, PIECE_BYTES // max(1, array[:1].nbytes))

@@ -19,7 +19,7 @@ from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
 from launch.models.parameters import WORD, Parameter, parameters
 from launch.weights.configuration import our_config
-from launch.weights.convert import new_tensor, plan, same_bytes
+from launch.weights.convert import converted, new_tensor, plan, rows_at_once, same_bytes
 from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.files import find_torch_weights
 from launch.weights.names import TIED_HEAD, Origin, fused_name, origin, their_name
@@ -30,7 +30,6 @@ from launch.weights.whole import written_whole
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # What transformers knows of a generation_config.json of ours.
 GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_new_tokens")
-PIECE_BYTES = 8 << 20
 # Families whose own files hold the head beside the word embedding that it equals.
 TWO_COPIES = ("chatglm",)
 
@@ -124,16 +123,10 @@ def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
     for part in parts:
         ours = part.stored.open()
         theirs = ours.T if part.place.transposed else ours
-        step = max(1, PIECE_BYTES // max(1, theirs[:1].nbytes))
+        step = rows_at_once(theirs)
         for start in range(0, len(theirs), step):
             piece = np.ascontiguousarray(theirs[start : start + step])
-            try:
-                yield convert(piece, part.stored.dtype, wanted)
-            except OverflowError as error:
-                raise UserError(
-                    f"{part.parameter.name}: a value of {error.args[0]:.3g} is too large for {wanted}; --dtype "
-                    "bfloat16 or float32."
-                ) from None
+            yield converted(part.parameter.name, piece, part.stored.dtype, wanted)
 
 
 def _generation_config(source: Path, theirs: dict) -> dict:
