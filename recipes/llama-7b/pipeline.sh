@@ -40,7 +40,6 @@ run launch/finetune_generation.py \
     --evaluation_strategy steps \
     --eval_with_do_generation 0 \
     --logging_steps 1 \
-    --unified_checkpoint 1 \
     --dataloader_num_workers 1 \
     --do_train 1 \
     --do_eval 1 \

@@ -42,7 +42,6 @@ run launch/finetune_generation.py \
     --eval_steps 200 \
     --evaluation_strategy steps \
     --logging_steps 10 \
-    --unified_checkpoint 1 \
     --dataloader_num_workers 1 \
     --do_train 1 \
     --do_eval 1 \

@@ -39,7 +39,6 @@ run launch/run_pretrain.py \
     --eval_steps 1000 \
     --evaluation_strategy steps \
     --logging_steps 20 \
-    --unified_checkpoint 1 \
     --dataloader_num_workers 1 \
     --do_train 1 \
     --do_eval 1 \

@@ -29,7 +29,6 @@ run launch/run_pretrain.py \
     --eval_steps 400 \
     --evaluation_strategy steps \
     --logging_steps 20 \
-    --unified_checkpoint 1 \
     --do_train 1 \
     --do_eval 1 \
     --disable_tqdm 1 \

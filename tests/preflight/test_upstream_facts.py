@@ -182,7 +182,7 @@ def test_no_check_of_the_card_for_flash_attention():
 
 def test_merging_ranks_and_stages_looks_for_other_names():
     for name in ("tp", "pp"):
-        assert "--unified_checkpoint 1 writes checkpoints that are not cut" in refusal(name)
+        assert "the model that a run leaves is whole" in refusal(name)
 
 
 def test_files_of_arguments_drop_and_add_flags(ranks, tmp_path):
