@@ -21,7 +21,8 @@ def import_paddle_quietly() -> None:
     warnings.filterwarnings("ignore")
     os.environ.setdefault("GLOG_minloglevel", "2")
     # scikit-learn, which paddlenlp imports, sets it to FALSE: a process forked after an operator has run would hang.
-    os.environ.setdefault("KMP_INIT_AT_FORK", "TRUE")
+    # Not only where it is unset: a process whose parent has imported scikit-learn inherits FALSE.
+    os.environ["KMP_INIT_AT_FORK"] = "TRUE"
     logging.disable(logging.INFO)
     for name in LOGGERS:
         logger = logging.getLogger(name)

@@ -88,8 +88,9 @@ print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_fork_can_use_it_after_its_parent_has(site):
-    """With two threads. Without what launch sets, Paddle's own operators hang here, too (launch/reporting/quiet.py)."""
-    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "2"}
+    """With two threads, and what a parent inherits that was started by a process with scikit-learn. Without what launch
+    sets, Paddle's own operators hang here, too (launch/reporting/quiet.py)."""
+    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "2", "KMP_INIT_AT_FORK": "FALSE"}
     command = [sys.executable, "-W", "ignore", "-c", FORK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["child: 0"], done.stderr

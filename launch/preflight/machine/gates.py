@@ -1,4 +1,4 @@
-"""May the run use what its flags ask for: bfloat16, flash attention, fused RMSNorm? Asked of NVML, before ranks start."""
+"""May the run use what its flags ask for: bfloat16, flash attention, fused RMSNorm? Asked before ranks start."""
 
 from launch.devices import fused_ln, gates, precision
 from launch.devices.cards import Card, list_cards
