@@ -13,6 +13,8 @@ PRETRAIN = "tests.distributed.training_ranks:pretrain"
 FINETUNE = "tests.training.finetune_ranks:train"
 MINUTES = 10  # that a training may take, on a machine that has other work
 LORA = ("--lora", "1", "--lora_dropout", "0.2")
+INT8 = (*LORA, "--weight_quantize_algo", "weight_only_int8")
+NF4 = (*LORA, "--weight_quantize_algo", "nf4", "--weight_double_quant", "1")
 PREFIX = ("--prefix_tuning", "1")
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens")
 
@@ -31,7 +33,13 @@ class Case:
     @property
     def words(self) -> tuple[str, str]:
         """(the layout, what is trained)"""
-        kinds = {(): "pretraining", LORA: "LoRA, dropout 0.2", PREFIX: "prefix"}
+        kinds = {
+            (): "pretraining",
+            LORA: "LoRA, dropout 0.2",
+            INT8: "LoRA on int8, dropout 0.2",
+            NF4: "LoRA on nf4, dropout 0.2",
+            PREFIX: "prefix",
+        }
         accumulation = f" x {self.layout.accumulation} micro batches" if self.layout.accumulation > 1 else ""
         return f"{self.layout.name}{accumulation}", kinds[self.method]
 
@@ -45,6 +53,8 @@ CASES = [
     Case(Layout(accumulation=4), at=12),
     *[Case(layout, quick=layout == STAGE3) for layout in LAYOUTS if not layout.slow],
     *[Case(layout, LORA, at=3, quick=layout == PP2) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)],
+    *[Case(layout, INT8, at=3) for layout in (SINGLE, STAGE3)],
+    Case(TP2, NF4, at=3),
     *[Case(layout, PREFIX, at=3) for layout in (SINGLE, TP2)],
 ]
 

@@ -1,10 +1,12 @@
 """A resumed run is the uninterrupted one to the last bit, in the same layout: losses, learning rates, gradient norms,
 and the last checkpoint with its weights, moments and random numbers."""
 
+from pathlib import Path
 
 import pytest
 
-from tests.distributed.resuming import CASES, resume
+from launch.checkpoint.safetensors_reader import read_header
+from tests.distributed.resuming import CASES, LORA, resume
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +36,13 @@ def test_resumed_equals_uninterrupted(ranks, materials, tmp_path, case):
     outcome = resume(ranks, materials[bool(case.method)], tmp_path, case)
     assert outcome.records[0] == outcome.records[1]
     assert outcome.files == []
+    if case.method[: len(LORA)] == LORA:
+        assert trained_parameters(tmp_path / "whole" / f"checkpoint-{case.at}") == {"lora_A", "lora_B"}
+
+
+def trained_parameters(checkpoint: Path) -> set[str]:
+    """Last words of the names of all parameters and of those that the optimizer's states belong to."""
+    files = {kind: sorted(checkpoint.glob(f"{kind}-*.safetensors")) for kind in ("model", "optimizer")}
+    names = {kind: {name for file in files[kind] for name in read_header(file)[0]} for kind in files}
+    updated = {name.rpartition("/")[0] for name in names["optimizer"]}
+    return {name.rpartition(".")[2] for name in names["model"] | updated}

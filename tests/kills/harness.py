@@ -10,6 +10,7 @@ from launch.processes.fork import Outcome
 from launch.processes.logs import last_lines
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+from tests.distributed.resuming import INT8, LORA
 from tests.kills.ranks import random_moments
 from tests.training.finetune_material import argv as finetune_argv
 
@@ -17,7 +18,6 @@ TRAIN = "tests.kills.ranks:train"
 STEPS = 10  # each is saved
 RANDOM_KILLS = 2
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_samples", "consumed_tokens")
-LORA = ("--lora", "1", "--lora_dropout", "0.2")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class Victim:
 
     @property
     def name(self) -> str:
-        return f"{self.layout.name}{' LoRA' if self.method else ''}{' async' if self.asynchronous else ''}"
+        method = {(): "", LORA: " LoRA", INT8: " LoRA on int8"}[self.method]
+        return f"{self.layout.name}{method}{' async' if self.asynchronous else ''}"
 
 
 VICTIMS = [
     *(Victim(layout) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)),
     Victim(DP2, LORA),
+    Victim(SINGLE, INT8),
     Victim(STAGE2, asynchronous=True),
 ]
 
