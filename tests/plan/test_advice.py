@@ -44,6 +44,7 @@ def stub_memory(monkeypatch, needs):
         size = needs(job) * GIB
         return SimpleNamespace(peak_bytes=size, fits=size <= card.memory_bytes)
 
+    monkeypatch.setattr(changes, "least_bytes", lambda job: 0)
     monkeypatch.setattr(changes, "plan_memory", plan_memory)
     monkeypatch.setattr(search, "plan_memory", plan_memory)
 

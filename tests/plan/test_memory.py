@@ -7,7 +7,7 @@ from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.memory import plan_memory
+from launch.plan.memory import least_bytes, plan_memory
 from launch.plan.memory.division import adapter, held, stage_layers
 from launch.plan.memory.sharding import deal
 from launch.plan.memory.step import Place, replay
@@ -74,6 +74,15 @@ def test_the_peak_is_of_one_phase_not_the_sum():
     assert stage.peak.total_bytes == max(phase.total_bytes for phase in stage.phases)
     backward = next(phase for phase in stage.phases if phase.name == "backward")
     assert backward.parts["attention"] > 0 and backward.parts["gradients"] == 2 * 6738415616
+
+
+@pytest.mark.parametrize("layout", [ONE, sharded(2, 8), sharded(3, 8), Layout(1, 2, 2, 2, "stage1")], ids=str)
+def test_what_is_kept_between_steps_is_below_every_peak(layout):
+    job = half("llama-7b", layout, recompute="full", accumulation=2)
+    plan, least = plan_memory(job), least_bytes(job)
+    assert max(stage.peak.total_bytes for stage in plan.stages) > least
+    states = max(sum(stage.phases[-1].parts.get(part, 0) for part in STATES) for stage in plan.stages)
+    assert least == pytest.approx(states, rel=0.2)
 
 
 def test_recomputation_keeps_less_in_the_order_of_its_granularities():

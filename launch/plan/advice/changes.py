@@ -10,7 +10,7 @@ from launch.models.flag_values import Flags
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import Card
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory import least_bytes, plan_memory
 from launch.plan.time import plan_time
 
 # Pairs are extended by a third change only where hardly any pair fits, and only those that come closest.
@@ -105,11 +105,17 @@ class _Planner:
             beyond = any(set(other.kinds) < set(change.kinds) for other in self.found)
             if (of_its_kinds and len(change.order) == 2) or (beyond and len(change.order) == 3):
                 continue
-            plan = plan_memory(change.job, self.card)
-            if plan.fits:
+            needed = self._needed(change.job)
+            fits = needed <= self.card.memory_bytes
+            if fits:
                 self.enough.append(set(change.order))
             if not of_its_kinds:
-                (self.found if plan.fits else self.missed).append(replace(change, peak_bytes=plan.peak_bytes))
+                (self.found if fits else self.missed).append(replace(change, peak_bytes=needed))
+
+    def _needed(self, job: Job) -> int:
+        """Bytes at the peak; of what is too large between two steps already, those."""
+        least = least_bytes(job)
+        return least if least > self.card.memory_bytes else plan_memory(job, self.card).peak_bytes
 
     def _change(self, numbers: tuple[int, ...]) -> Change | None:
         """Without its memory; None where the edits exclude each other or are not legal."""

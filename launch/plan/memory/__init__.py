@@ -4,6 +4,6 @@ plan.py puts it together. division.py, sharding.py and states.py say what a rank
 step on launch/plan/tape with the models of launch/plan/families, outside.py adds what is no tensor, host.py the node.
 """
 
-from launch.plan.memory.plan import plan_memory
+from launch.plan.memory.plan import least_bytes, plan_memory
 
-__all__ = ["plan_memory"]
+__all__ = ["least_bytes", "plan_memory"]

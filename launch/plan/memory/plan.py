@@ -29,14 +29,24 @@ def _stage(job: Job, stage: int) -> StagePlan:
     return StagePlan(stage, (mine.start, mine.stop - 1), phases)
 
 
+def least_bytes(job: Job) -> int:
+    """What the fullest device holds between two steps: less than any peak, and known without replaying a step."""
+    beside = workspace(job) + sum(outside_allocator(job).values())
+    stages = range(job.layout.pipeline_parallel_degree)
+    return max(max(_kept_by_shard(job, stage)) for stage in stages) + beside
+
+
 def heaviest_shard(job: Job, stage: int) -> int:
     """The rank of a sharding group that keeps the most: whole tensors are not dealt evenly."""
+    kept = _kept_by_shard(job, stage)
+    return kept.index(max(kept))
+
+
+def _kept_by_shard(job: Job, stage: int) -> list[int]:
+    """Bytes on the device between two steps, of each rank of a sharding group."""
     tensors = held(job, stage) + adapter(job, stage)
-
-    def kept(shard: int) -> int:
-        return sum(states_of(job, tensors, shard).parts.values())
-
-    return max(range(job.layout.sharding_parallel_degree), key=kept)
+    ranks = range(job.layout.sharding_parallel_degree)
+    return [sum(states_of(job, tensors, rank).on_device(job).values()) for rank in ranks]
 
 
 def _shown(parts: dict[str, int]) -> dict[str, int]:

@@ -31,6 +31,12 @@ class States:
     buffers: Buffers | None = None
     slices: dict[str, int] = field(default_factory=dict)
 
+    def on_device(self, job: Job) -> dict[str, int]:
+        """The parts that are not in host memory."""
+        away = OF_THE_OPTIMIZER if job.offload.optimizer else ()
+        return {part: size for part, size in self.parts.items() if part not in away}
+
+
 def states_of(job: Job, tensors: list[Held], shard: int) -> States:
     """Of the rank with this number in its sharding group."""
     if job.layout.sharding == "stage2":

@@ -39,14 +39,14 @@ class Step:
         self.job, self.place, self.memory = job, place, memory
         self.tensors = held(job, place.stage) + adapter(job, place.stage)
         self.states: States = states_of(job, self.tensors, place.shard)
-        self.kept = self._keep(lambda part: not (job.offload.optimizer and part in OF_THE_OPTIMIZER))
+        self.kept = self._keep(self.states.on_device(job))
         self.gradients = gradients_of(job.layout.sharding, memory, self.states, place.shard, job.item)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = model_of(job, memory, self.weights)
         self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
 
-    def _keep(self, wanted) -> list[Storage]:
-        return [Storage(self.memory, size, part) for part, size in self.states.parts.items() if wanted(part)]
+    def _keep(self, parts: dict[str, int]) -> list[Storage]:
+        return [Storage(self.memory, size, part) for part, size in parts.items()]
 
     @property
     def layers(self) -> range:
@@ -76,7 +76,7 @@ class Step:
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
         self.backward(*waiting.pop(0))
-        if self.job.accumulation > in_flight:
+        if self.job.accumulation > in_flight and self.states.slices:  # stage 3 alone has more after the first
             self.memory.begin(FORWARD)
             waiting.append(self.forward())
             self.memory.begin(BACKWARD)
@@ -84,7 +84,7 @@ class Step:
         del waiting
         self.memory.begin(OPTIMIZER)
         if self.job.offload.returns:
-            returned = self._keep(lambda part: part in OF_THE_OPTIMIZER)
+            returned = self._keep({part: self.states.parts[part] for part in OF_THE_OPTIMIZER})
             del returned
         if self.job.eval_batch:
             self.memory.begin(EVALUATION)
