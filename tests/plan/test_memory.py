@@ -81,7 +81,9 @@ def test_what_is_kept_between_steps_is_below_every_peak(layout):
     job = half("llama-7b", layout, recompute="full", accumulation=2)
     plan, least = plan_memory(job), least_bytes(job)
     assert max(stage.peak.total_bytes for stage in plan.stages) > least
-    parts = (*STATES, "allocator slack", "CUDA context", "NCCL")
+    parts = {*STATES, "allocator slack", "CUDA context", "NCCL"}
+    if layout.sharding == "stage3":
+        parts -= {"gradients"}  # slices are forgotten after the optimizer's step
     kept = [sum(stage.phases[-1].parts.get(part, 0) for part in parts) for stage in plan.stages]
     assert least == pytest.approx(max(kept), rel=0.01)
 
