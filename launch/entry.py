@@ -48,6 +48,10 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
         lines.append(prepare(cpu_fast, _variable("PADDLE_LOCAL_SIZE", 1)))
     import_paddle_quietly()
     correct()
+    if on_cpu:
+        from launch.rehearsal import loss_scaling
+
+        loss_scaling.install()
     if on_cpu and _variable("PADDLE_TRAINERS_NUM", 1) > 1:
         from launch.rehearsal.collectives import install
 

@@ -11,6 +11,7 @@ NOISE = {
     "Asynchronous saving is not supported for single card": "nobody asked for asynchronous saving",
     "The current device (cpu) does not support empty cache": "there is no cache of a CPU to empty",
     "Reset tensor_parallel_degree of": "an adapter takes the layout of its model, whichever it was trained in",
+    "optimizer not run, scale_before": "our own line says so, once and with the step",
     "While using ClipGradByGlobalNorm in GroupShardedOptimizerStage2": "sharding clips by the same global norm",
 }
 LOGGERS = ["PaddleNLP", "root"]  # paddlenlp's, and the one of Paddle's sharding

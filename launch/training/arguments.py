@@ -170,6 +170,14 @@ class RunArguments(TrainingArguments):
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )
 
+    loss_scale_window: int = field(
+        default=1000, metadata={"help": "fp16: the loss scale doubles after so many steps without an overflow."}
+    )
+    loss_scale_hysteresis: int = field(
+        default=2,
+        metadata={"help": "fp16: overflows since it last doubled, from which on each halves the loss scale."},
+    )
+    min_loss_scale: float = field(default=1.0, metadata={"help": "fp16: the loss scale never falls below it."})
     resume_from_checkpoint: str = field(
         default="auto",
         metadata={

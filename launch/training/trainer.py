@@ -11,6 +11,7 @@ from launch.checkpoint.state.ledger import Ledger
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
+from launch.training.loss_scale import ScaleRule, SkippedSteps, follow
 from launch.training.sampler import PaddedShard, SampleStream
 from launch.training.saving.trainer import CheckpointTrainer
 from launch.watch import memory
@@ -54,7 +55,9 @@ class RunTrainer(CheckpointTrainer):
         self.grad_norm.record()
         self.hang_timer = HangTimer(kwargs["args"].hang_factor, kwargs["args"].hang_seconds)
         self.phase = Phase(memory.FORWARD)
-        super().__init__(callbacks=[*reports, HangReport(self.hang_timer), PhaseReport(self.phase)], **kwargs)
+        self.skipped = SkippedSteps() if kwargs["args"].fp16 else None
+        skips = [self.skipped] if self.skipped else []
+        super().__init__(callbacks=[*skips, *reports, HangReport(self.hang_timer), PhaseReport(self.phase)], **kwargs)
         self.throughput = throughput
         self.stream = stream
         self.ledger = ledger
@@ -82,6 +85,11 @@ class RunTrainer(CheckpointTrainer):
         raise NotImplementedError
 
     # ---- optimizer and schedule
+
+    def _wrap_amp_model(self, args, model):
+        super()._wrap_amp_model(args, model)
+        if self.do_grad_scaling:
+            follow(self.scaler, ScaleRule(args.loss_scale_window, args.loss_scale_hysteresis, args.min_loss_scale))
 
     def create_optimizer(self, lr_scheduler=None):
         optimizer = super().create_optimizer(lr_scheduler)
@@ -170,6 +178,7 @@ class RunTrainer(CheckpointTrainer):
             "loss": self._interval_loss / steps,
             "learning_rate": self._step_learning_rate,
             "grad_norm": self.grad_norm.value,
+            **(self.skipped.record() if self.skipped else {}),
             **speed,
             "data_share": self.clock.data_seconds / seconds,
             "peak_memory_bytes": peak_memory_bytes(),

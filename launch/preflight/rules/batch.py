@@ -86,6 +86,25 @@ RULES = (
         source=ARGUMENTS,
         fix="--fp16 0 or --bf16 0",
     ),
+    *(
+        Rule(
+            flag=flag,
+            when=lambda run, flag=flag: getattr(run.flags, flag) < 1,
+            found=f"{{run.flags.{flag}}}",
+            reason="a number of steps",
+            source="launch/training/loss_scale.py, ScaleRule",
+            fix="a whole number above 0",
+        )
+        for flag in ("loss_scale_window", "loss_scale_hysteresis")
+    ),
+    Rule(
+        flag="min_loss_scale",
+        when=lambda run: not 0 < run.flags.min_loss_scale <= run.flags.scale_loss,
+        found="{run.flags.min_loss_scale:g} with --scale_loss {run.flags.scale_loss:g}",
+        reason="a loss scale is above 0 and begins at its minimum or higher",
+        source="launch/training/loss_scale.py, ScaleRule",
+        fix="--min_loss_scale 1",
+    ),
     Rule(
         flag="amp_master_grad",
         when=lambda run: bool(run.flags.amp_master_grad) and not (run.flags.fp16 or run.flags.bf16),

@@ -1,0 +1,65 @@
+"""Rank functions of test_loss_scale.py."""
+
+import contextlib
+import hashlib
+import io
+import os
+
+from paddlenlp.trainer import TrainerCallback
+
+from launch.checkpoint.state.tensors import held_tensors
+from launch.training import pretraining
+from launch.training.loss_scale import ScaleRule
+from tests.distributed.training_ranks import pretrain
+
+
+def scales(rule: list, start: float, overflows: list[bool]) -> list[float]:
+    """The scale after each step of a run whose steps overflow or not."""
+    state, seen = (start, 0, 0), []
+    for overflow in overflows:
+        state = ScaleRule(*rule).next(*state, overflow)
+        seen.append(state[0])
+    return seen
+
+
+def train(directory: str, output: str, argv: list[str], overflow_at: list[int], faulty_rank: int) -> dict:
+    """Train with a gradient of one rank infinite in some steps. moved: the steps in which what this rank keeps of
+    weights and moments changed. scaler: (scale, steps, overflows) at the end. told: lines about skipped steps."""
+    watch = Watch(overflow_at if int(os.environ["PADDLE_TRAINER_ID"]) == faulty_rank else [])
+    upstream = pretraining.build_trainer
+
+    def build_trainer(*args):
+        watch.trainer = upstream(*args)
+        watch.trainer.add_callback(watch)
+        next(iter(watch.trainer.model.parameters())).register_hook(watch.break_gradient)
+        return watch.trainer
+
+    pretraining.build_trainer = build_trainer
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        pretrain(directory, output, argv)
+    scaler = watch.trainer.scaler
+    return {
+        "moved": watch.moved,
+        "scaler": [float(scaler._scale), scaler._incr_count, scaler._decr_count],
+        "told": [line for line in printed.getvalue().splitlines() if "skipped" in line],
+    }
+
+
+class Watch(TrainerCallback):
+    def __init__(self, overflow_at: list[int]):
+        self.overflow_at = overflow_at
+        self.moved = []
+        self._before = None
+
+    def break_gradient(self, gradient):
+        step = self.trainer.state.global_step + 1
+        return gradient * float("inf") if step in self.overflow_at else gradient
+
+    def on_step_end(self, args, state, control, **kwargs):
+        digest = hashlib.sha256()
+        for held in held_tensors(self.trainer.model, self.trainer.optimizer, args):
+            digest.update(held.values().tobytes())
+        if digest.digest() != self._before:
+            self.moved.append(state.global_step)
+        self._before = digest.digest()

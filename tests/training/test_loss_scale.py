@@ -1,0 +1,89 @@
+"""Dynamic loss scaling: the rule that moves the scale, and runs in which a gradient of one rank is infinite."""
+
+import random
+
+import pytest
+
+from launch.reporting.records import read_train_log
+from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+
+CASES = "tests.training.loss_scale_ranks"
+STAGE1 = Layout(stage=1, sharding=2)
+# A schedule that moves with every step; a scale that soon moves both ways.
+FLAGS = ["--lr_scheduler_type", "linear", "--max_steps", "8", "--fp16", "1", "--fp16_opt_level", "O1"]
+SCALING = ["--scale_loss", "4096", "--loss_scale_window", "2", "--loss_scale_hysteresis", "2"]
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("loss_scale")
+    ranks(1, "tests.distributed.training_ranks:make_material", str(root), 4)
+    return root
+
+
+def deepspeed(window: int, hysteresis: int, minimum: float, scale: float, overflows: list[bool]) -> list[float]:
+    """DynamicLossScaler.update_scale of DeepSpeed 0.14 (runtime/fp16/loss_scaler.py), written down from it."""
+    left, last_overflow, seen = hysteresis, -1, []
+    for step, overflow in enumerate(overflows):
+        if overflow:
+            if hysteresis == 1 or left == 1:
+                scale = max(scale / 2, minimum)
+            else:
+                left -= 1
+            last_overflow = step
+        elif (step - last_overflow) % window == 0:
+            left = hysteresis
+            scale *= 2
+        seen.append(scale)
+    return seen
+
+
+def test_rule_is_deepspeeds(ranks):
+    draw = random.Random(0)
+    for rule in ([3, 1, 1.0], [3, 2, 1.0], [5, 3, 64.0], [1, 2, 0.5]):
+        overflows = [draw.random() < 0.3 for _ in range(400)]
+        found = ranks(1, f"{CASES}:scales", rule, 2.0**16, overflows)[0]
+        assert found == deepspeed(*rule, 2.0**16, overflows)
+        assert rule[2] <= min(found) < max(found)
+
+
+def column(output, key: str) -> list:
+    return [record[key] for record in read_train_log(output) if "loss" in record]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [SINGLE, *(pytest.param(one, marks=pytest.mark.long) for one in (DP2, STAGE1, STAGE2, STAGE3, TP2, PP2))],
+    ids=lambda layout: layout.name,
+)
+def test_all_ranks_skip_and_recover_together(ranks, material, tmp_path, layout):
+    """Steps 3 to 5 overflow on the last rank alone. The scale doubles after two steps, bears one overflow, halves with
+    the two that follow, and doubles again two steps later."""
+    flags = [*layout.argv, *FLAGS, *SCALING]
+    found = ranks(
+        layout.processes, f"{CASES}:train", str(material), str(tmp_path), flags, [3, 4, 5], layout.processes - 1
+    )
+    assert [rank["moved"] for rank in found] == [[1, 2, 6, 7, 8]] * layout.processes
+    assert [rank["scaler"] for rank in found] == [[4096, 1, 0]] * layout.processes
+    assert column(tmp_path, "global_step") == list(range(1, 9))
+    assert column(tmp_path, "loss_scale") == [4096, 8192, 8192, 4096, 2048, 2048, 4096, 4096]
+    assert column(tmp_path, "skipped_steps") == [0, 0, 1, 1, 1, 0, 0, 0]
+    rates = [8.75e-4, 7.5e-4, 6.25e-4, 6.25e-4, 6.25e-4, 6.25e-4, 5e-4, 3.75e-4]
+    assert column(tmp_path, "learning_rate") == pytest.approx(rates, rel=1e-12)
+    told = "gradients overflow, update skipped; loss scale"
+    assert found[0]["told"] == [
+        f"step 3: {told} stays 8192",
+        f"step 4: {told} 8192 -> 4096",
+        f"step 5: {told} 4096 -> 2048",
+    ]
+    assert not any(rank["told"] for rank in found[1:])
+
+
+@pytest.mark.long
+def test_a_scale_changes_no_digit(ranks, material, tmp_path):
+    """Powers of two: losses and gradient norms are those without one."""
+    scaled, plain = str(tmp_path / "scaled"), str(tmp_path / "plain")
+    for output, flags in ((scaled, [*FLAGS, *SCALING]), (plain, [*FLAGS[:4]])):
+        ranks(1, "tests.distributed.training_ranks:pretrain", str(material), output, [*SINGLE.argv, *flags])
+    for key in ("loss", "grad_norm", "learning_rate"):
+        assert column(scaled, key) == column(plain, key)
