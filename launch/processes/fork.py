@@ -17,7 +17,6 @@ What the caller must know:
 import gc
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -29,6 +28,7 @@ from pathlib import Path
 from launch.errors import UserError
 from launch.processes.logs import Follower, first_to_fail, log_path
 from launch.processes.orphans import die_with_parent
+from launch.processes.ports import reserved_ports
 from launch.processes.signals import recorded_signals
 from launch.processes.threads import threads_per_rank
 
@@ -76,9 +76,9 @@ def run_ranks(
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # or a rank's first full collection would touch, and so copy, all that it shares with this process
-    endpoints = [f"127.0.0.1:{port}" for port in _free_ports(n)]
     ranks = _Ranks(grace)
-    with recorded_signals() as signals:
+    with reserved_ports(n) as ports, recorded_signals() as signals:
+        endpoints = [f"127.0.0.1:{port}" for port in ports]
         try:
             for rank in range(n):
                 place = rank_environment(rank, endpoints) | dict(environment or {})
@@ -242,15 +242,3 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except ProcessLookupError:
         os.kill(pid, number)  # so young that it does not lead its group yet
-
-
-def _free_ports(n: int) -> list[int]:
-    """n different ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

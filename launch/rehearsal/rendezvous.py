@@ -9,13 +9,13 @@ Here: rank 0 of a group opens a TCPStore for it, and tells the others where thro
 """
 
 import os
-import socket
 from dataclasses import dataclass
 
 from paddle.base import core
 from paddle.distributed import collective
 
 from launch.nodes.address import address_towards, split_address
+from launch.processes.ports import reserved_ports
 
 TIMEOUT_SECONDS = 900
 
@@ -39,9 +39,10 @@ def create_group(name: str, rank: int, size: int, group_id: int) -> core.Process
     """
     key = f"rehearsal/{name}"
     if rank == 0:
-        host, port = _own_address(), _free_port()
-        # A world size of 1 makes the constructor return at once instead of waiting for the others.
-        store = core.TCPStore(host, port, True, 1, TIMEOUT_SECONDS)
+        host = _own_address()
+        with reserved_ports(1) as [port]:
+            # A world size of 1 makes the constructor return at once instead of waiting for the others.
+            store = core.TCPStore(host, port, True, 1, TIMEOUT_SECONDS)
         collective._default_store.set(key, f"{host}:{port}")
     else:
         host, port = split_address(bytes(collective._default_store.get(key)).decode())
@@ -79,9 +80,3 @@ def _own_address() -> str:
     if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
         return "127.0.0.1"
     return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
