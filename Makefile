@@ -6,7 +6,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit verify-gpu import export merge predict ledger clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit verify-gpu import export merge predict serve ledger clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -54,6 +54,9 @@ merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
 	@$(RUN) launch/predict.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter_path "$(ADAPTER)") \
 	    $(if $(DATA),--data_file "$(DATA)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
+
+serve: setup ## MODEL=... [ADAPTER="NAME=DIR ..."]: REST, gRPC and a page to try it
+	@$(RUN) launch/serve.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)

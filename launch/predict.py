@@ -18,11 +18,10 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from data_tools.formats.questions import read_questions
-from launch.devices.cards import list_cards
-from launch.devices.cuda import paddle_build
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.prediction.arguments import above_zero, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -63,32 +62,21 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--prompt_column", help="key of the question in each row; default: found in the row")
     add("--output_file", type=Path, help="the rows of --data_file with their predictions; default: the terminal")
     add("--chat_template", help="how turns become text; default: plain for texts, the model family's for dialogues")
-    add("--src_length", type=_above_zero, default=1024, help="tokens of a question, at most: its end is kept")
-    add("--max_new_tokens", type=_above_zero, default=128, help="tokens of an answer, at most")
+    add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
+    add("--max_new_tokens", type=above_zero, default=128, help="tokens of an answer, at most")
     add("--temperature", type=_not_negative, default=0.0, help="0: always the most likely token")
     add("--top_k", type=int, default=0, help="draw from the k most likely tokens; 0: from all")
     add("--top_p", type=float, default=1.0, help="draw from the most likely tokens of so much probability together")
     add("--seed", type=int, default=42, help="of what is drawn")
-    add("--batch_size", type=_above_zero, default=8, help="questions of --data_file answered at once")
+    add("--batch_size", type=above_zero, default=8, help="questions of --data_file answered at once")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
-    add("--device", default=_device(), help="default here: %(default)s")
+    add("--device", default=default_device(), help="default here: %(default)s")
     args = parser.parse_args(argv, argparse.Namespace(max_length=0))  # of a sample with its answer: encodings have it
     if args.prompt and args.data_file:
         raise UserError("--prompt and --data_file: found both, give one.")
     if args.output_file and not args.data_file:
         raise UserError("--output_file: found without --data_file, whose rows it would hold.")
     return args
-
-
-def _device() -> str:
-    """gpu where both a card and a Paddle for cards are there."""
-    return "gpu" if list_cards() and paddle_build() not in (None, "cpu") else "cpu"
-
-
-def _above_zero(text: str) -> int:
-    if int(text) <= 0:
-        raise argparse.ArgumentTypeError(f"found {text}, expected a number above 0")
-    return int(text)
 
 
 def _not_negative(text: str) -> float:

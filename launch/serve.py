@@ -1,0 +1,121 @@
+"""Serve a model: REST as clients of the OpenAI API speak it, gRPC, and a page to try it in a browser.
+
+    python launch/serve.py --model_name_or_path build/demo/model
+    python launch/serve.py --model_name_or_path models/llama-7b --adapter poems=checkpoints/poems law=checkpoints/law
+
+The base is served under the name of its directory, each adapter (a LoRA or a prefix) under its own, on one copy of the
+base's weights. Requests that come together are answered together. Ctrl-C or SIGTERM: no new requests, those in work are
+answered, then it ends. It listens on this machine alone; another --host needs a key (--api_key, or the variable
+SERVE_API_KEY, which others cannot see in a list of processes) or --insecure. docs/serve.md has the clients.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.entry import start_paddle
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.prediction.arguments import above_zero, default_device
+from launch.preflight.report import Finding, print_findings
+
+KEY_VARIABLE = "SERVE_API_KEY"
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    key = args.api_key or os.environ.get(KEY_VARIABLE) or None
+    name = args.model_name or Path(args.model_name_or_path).resolve().name
+    adapters = _adapters(args.adapter, name)
+
+    from launch.serving.run import Addresses, bind, run
+
+    addresses = Addresses(args.host, args.port, args.grpc_port)
+    if not (addresses.is_local or key or args.insecure):
+        raise UserError(
+            f"--host: found {args.host}, which others can reach. Give a key (--api_key or {KEY_VARIABLE}), or "
+            "--insecure if whoever reaches it may use it."
+        )
+    socket = bind(addresses)
+    service = _service(args, name, adapters)
+
+    def ready(port: int, grpc_port: int) -> None:
+        print_findings(_findings(args, service, key, port, grpc_port), sys.stdout)
+        print("ready (Ctrl-C stops)", flush=True)
+
+    run(service, socket, addresses, key, ready)
+    print("stopped")
+
+
+def _service(args, name: str, adapters: dict[str, Path]):
+    start_paddle(on_cpu=args.device == "cpu")
+
+    from launch.serving.models import load_models
+    from launch.serving.service import Limits, Service
+    from launch.training.device import set_device
+
+    set_device(args.device)
+    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template)
+    return Service(models, Limits(args.max_new_tokens, args.batch_size, args.queue_size, args.request_timeout))
+
+
+def _findings(args, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:
+    asked = f"with the key of {'--api_key' if args.api_key else KEY_VARIABLE}" if key else "no key"
+    limits = service.limits
+    lines = [("model", f"{name} = {served.description}") for name, served in service.models.items()]
+    lines += [
+        ("REST", f"http://{args.host}:{port}/v1, {asked}; to try it: http://{args.host}:{port}/"),
+        ("gRPC", f"{args.host}:{grpc_port}, launch/serving/rpc/generation.proto"),
+        (
+            "limits",
+            f"{limits.batch} answers at once, {limits.places} waiting, {limits.answer} tokens an answer, "
+            f"{limits.seconds:g} s a request",
+        ),
+    ]
+    return [Finding(True, subject, found) for subject, found in lines]
+
+
+def _adapters(words: list[str], base: str) -> dict[str, Path]:
+    """name=DIRECTORY, or a DIRECTORY that gives the name."""
+    adapters: dict[str, Path] = {}
+    for word in words:
+        name, equals, directory = word.partition("=")
+        path = Path(directory if equals else word)
+        name = name if equals else path.resolve().name
+        if not name or name == base or name in adapters:
+            raise UserError(f"--adapter: found {name!r} twice or no name in {word!r}. Name each once: NAME=DIRECTORY.")
+        if not path.is_dir():
+            raise UserError(f"--adapter: {path} is no directory.")
+        adapters[name] = path
+    return adapters
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="serve.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
+    add("--model_name", help="what clients call it; default: the name of the directory")
+    add("--adapter", nargs="+", default=[], metavar="NAME=DIRECTORY", help="LoRA adapters and prefixes of this base")
+    add("--host", default="127.0.0.1", help="0.0.0.0: the network; default %(default)s")
+    add("--port", type=int, default=8000, help="of REST and the page; 0: any; default %(default)s")
+    add("--grpc_port", type=int, default=8001, help="of gRPC; 0: any; default %(default)s")
+    add("--api_key", help=f"what clients must send; or the variable {KEY_VARIABLE}")
+    add("--insecure", action="store_true", help="no key on an address that others can reach")
+    add("--chat_template", help="how chats become text; default: the model family's")
+    add("--max_new_tokens", type=above_zero, default=1024, help="tokens of an answer, at most; default %(default)s")
+    add("--batch_size", type=above_zero, default=16, help="answers made at once; default %(default)s")
+    add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")
+    add("--request_timeout", type=float, default=300.0, help="seconds for a request, waiting included")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
+    add("--device", default=default_device(), help="default here: %(default)s")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""The models of a server: one base, and adapters by name that share its weights.
+
+    models = load_models("llama-7b", "models/llama-7b", {"poems": Path("checkpoints/poems")})
+    models["poems"].answer(rows)
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import paddlenlp.transformers as transformers
+
+from launch.adapters.load import load_adapter
+from launch.checkpoint.read import without_values
+from launch.generation.stream import decode
+from launch.prediction.predictor import POSITIONS, Predictor, load_predictor
+from launch.serving.batch import answer_rows
+from launch.serving.prompts import Prompts
+from launch.serving.request import Row
+from launch.upstream import correct
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under its name. description: for people."""
+
+    name: str
+    predictor: Predictor
+    prompts: Prompts
+    description: str
+
+    def group(self, prompt: list[int]) -> tuple:
+        """What rows must share to be in one batch: behind a prefix no padding can stand, so there the length, too."""
+        return (self.name, len(prompt)) if self._prefix() else (self.name,)
+
+    def room(self, prompt: list[int]) -> int | None:
+        """The most tokens that an answer to this prompt can have; None: positions without a limit."""
+        prefix = self._prefix()
+        taken = len(prompt) + (prefix.num_prefix_tokens if prefix else 0)
+        config = self.predictor.config
+        positions = next((getattr(config, name) for name in POSITIONS if hasattr(config, name)), None)
+        return None if positions is None else max(positions - taken, 0)
+
+    def answer(self, rows: list[Row]) -> None:
+        answer_rows(self.predictor, rows)
+
+    def decode(self, ids: list[int]) -> str:
+        return decode(self.predictor.tokenizer, ids)
+
+    def _prefix(self):
+        return getattr(self.predictor.model, "prefix_config", None)
+
+
+def load_models(
+    name: str,
+    directory: str,
+    adapters: dict[str, Path],
+    dtype: str | None = None,
+    chat_template: str | None = None,
+) -> dict[str, Served]:
+    """The base under `name` and each adapter under its own.
+
+    Raises UserError where an adapter does not fit, or there is no tokenizer.
+    """
+    correct(["logits_processor_list"])
+    base = load_predictor(directory, None, dtype)
+    predictors = {name: base} | {adapter: _adapted(base, path) for adapter, path in adapters.items()}
+    places = {name: directory} | adapters
+    served = {}
+    for one, predictor in predictors.items():
+        prompts = Prompts(predictor, chat_template)
+        prompts.prepare()
+        served[one] = Served(one, predictor, prompts, f"{places[one]}: {_kind(predictor)}")
+    return served
+
+
+def _adapted(base: Predictor, adapter: Path) -> Predictor:
+    model = load_adapter(_twin(base.model), adapter)
+    model.eval()
+    own = (adapter / "tokenizer_config.json").is_file()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(adapter)) if own else base.tokenizer
+    return Predictor(model, base.family, tokenizer, base.config)
+
+
+def _twin(model):
+    """Another model with the same parameters, for an adapter of its own."""
+    twin = without_values(type(model), copy.deepcopy(model.config), str(model.config.dtype))
+    layers = zip(twin.sublayers(include_self=True), model.sublayers(include_self=True), strict=True)
+    for mine, theirs in layers:
+        mine._parameters.update(theirs._parameters)
+        mine._buffers.update(theirs._buffers)
+    return twin
+
+
+def _kind(predictor: Predictor) -> str:
+    if prefix := getattr(predictor.model, "prefix_config", None):
+        return f"a prefix of {prefix.num_prefix_tokens}"
+    if lora := getattr(predictor.model, "lora_config", None):
+        return f"LoRA r {lora.r}"
+    return f"{predictor.family.title}, {predictor.config.dtype}"

@@ -1,0 +1,63 @@
+"""Texts and chats to ids, as training and launch/predict.py make them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+
+from data_tools.formats.dialogue import RowError
+from data_tools.formats.errors import DataError
+from data_tools.formats.questions import NO_LIMIT, Question, encode_question, text_question
+from data_tools.formats.questions import _question as row_question
+from launch.errors import UserError
+from launch.prediction.predictor import Predictor
+from launch.serving.errors import Reason, Refusal
+from launch.training.encoding import encoding_of
+
+
+@dataclass
+class Prompts:
+    """chat_template: a name or file; None: that of the model's family."""
+
+    predictor: Predictor
+    chat_template: str | None
+
+    def of_text(self, text: str) -> list[int]:
+        """The bare text, after what the tokenizer puts before every text."""
+        return self._encode(text_question(text), self._for_texts, "prompt")
+
+    def of_chat(self, messages: list[dict]) -> list[int]:
+        """messages: {"role": ..., "content": text}, the last one the user's."""
+        try:
+            question = row_question({"messages": messages}, None)
+        except (RowError, DataError) as error:
+            raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
+        return self._encode(question, self._for_chats, "messages")
+
+    def of_ids(self, ids: list[int]) -> list[int]:
+        size = self.predictor.config.vocab_size
+        wrong = next((one for one in ids if not 0 <= one < size), None)
+        if wrong is not None:
+            raise Refusal(Reason.INVALID, f"prompt: found id {wrong}, the model has ids from 0 to {size - 1}", "prompt")
+        return ids
+
+    def prepare(self) -> None:
+        """Raises UserError or DataError where texts or chats cannot become ids at all: better before the first one."""
+        self._for_texts, self._for_chats  # noqa: B018
+
+    def _encode(self, question: Question, encoding, parameter: str) -> list[int]:
+        try:
+            return encode_question(question.dialogue, encoding)[0]
+        except (UserError, DataError) as error:
+            raise Refusal(Reason.INVALID, f"{parameter}: {error}", parameter) from None
+
+    @cached_property
+    def _for_texts(self):
+        return self._encoding(None, chat=False)
+
+    @cached_property
+    def _for_chats(self):
+        return self._encoding(self.chat_template, chat=True)
+
+    def _encoding(self, template: str | None, chat: bool):
+        limits = SimpleNamespace(chat_template=template, src_length=NO_LIMIT, max_length=NO_LIMIT)
+        return encoding_of(limits, self.predictor.tokenizer, self.predictor.config.to_dict(), chat)

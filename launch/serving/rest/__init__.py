@@ -1,0 +1,1 @@
+"""REST, as clients of the OpenAI API speak it."""

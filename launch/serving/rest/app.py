@@ -1,0 +1,128 @@
+"""The REST server: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics, and a page to try it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from launch.serving.answer import Answer
+from launch.serving.errors import Reason, Refusal
+from launch.serving.rest.limits import LARGEST_BODY, LOOPBACK, BodyLimit, require_key
+from launch.serving.rest.replies import Reply
+from launch.serving.rest.schema import ChatRequest, CompletionRequest
+from launch.serving.service import Service
+
+PAGE = Path(__file__).parent / "page.html"
+
+
+def make_app(service: Service, key: str | None = None, local: bool = True) -> FastAPI:
+    """key: what clients must send as their API key; None: none is asked for. local: only names of this machine are
+    answered to, so that no web page can reach the server by a name of its own that leads here (DNS rebinding)."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(BodyLimit, largest=LARGEST_BODY)
+    if local:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _fault)
+    keyed = [Depends(require_key(key))]
+
+    @app.post("/v1/completions", dependencies=keyed)
+    async def completions(body: CompletionRequest, request: Request):
+        answer = service.complete(body.model, body.prompts(), body.options())
+        return await _reply("text_completion", body, answer, request)
+
+    @app.post("/v1/chat/completions", dependencies=keyed)
+    async def chat(body: ChatRequest, request: Request):
+        answer = service.chat(body.model, [message.turn() for message in body.messages], body.options())
+        return await _reply("chat.completion", body, answer, request)
+
+    @app.get("/v1/models", dependencies=keyed)
+    async def models():
+        return {"object": "list", "data": [_model(name, service) for name in service.models]}
+
+    @app.get("/v1/models/{name:path}", dependencies=keyed)
+    async def model(name: str):
+        return _model(service.model(name).name, service)
+
+    @app.get("/metrics", dependencies=keyed)
+    async def metrics():
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.get("/health")
+    async def health():
+        if service.stopping:
+            raise Refusal(Reason.STOPPING, "the server is stopping")
+        return {"status": "ok"}
+
+    @app.get("/")
+    async def page():
+        return FileResponse(PAGE)
+
+    return app
+
+
+async def _reply(kind: str, body: CompletionRequest | ChatRequest, answer: Answer, request: Request) -> Response:
+    reply = Reply(kind, body.model, answer)
+    if body.stream:
+        return _Stream(reply.events(body.with_usage), answer.cancel)
+    whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return JSONResponse(await whole) if whole.done() else Response(status_code=499)
+    finally:
+        whole.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events. cancel: called at the end, also where a client went away before the first."""
+
+    def __init__(self, events, cancel: Callable[[], None]):
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self.cancel = cancel
+
+    async def __call__(self, scope, receive, send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.cancel()
+
+
+def _model(name: str, service: Service) -> dict:
+    return {"id": name, "object": "model", "created": service.started, "owned_by": "paddle-llm-recipes"}
+
+
+async def _refused(request: Request, refusal: Refusal) -> Response:
+    headers = {"Retry-After": "1"} if refusal.reason is Reason.BUSY else None
+    return JSONResponse(refusal.body(), refusal.reason.http, headers)
+
+
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    found = f"{place}: {first['msg']}" if place else str(first["msg"])
+    return await _refused(request, Refusal(Reason.INVALID, found, place or None))
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    """Of the framework: no such path, wrong method, a body that is too large."""
+    body = {"error": {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": None}}
+    return JSONResponse(body, error.status_code)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Of ours: the traceback goes to the server's terminal, not to the client."""
+    return await _refused(request, Refusal(Reason.FAILED, "a fault of the server; its terminal says more"))

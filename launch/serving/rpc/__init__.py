@@ -1,0 +1,1 @@
+"""gRPC: generation.proto, what is generated of it, and the server."""

@@ -1,0 +1,102 @@
+"""Both servers in one event loop, from their first request to a clean stop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+
+from launch.errors import UserError
+from launch.serving.rest.app import make_app
+from launch.serving.rpc.server import RpcServer
+from launch.serving.service import Service
+
+GRACE_SECONDS = 20.0  # what is being answered when a stop is asked for has so long
+BACKLOG = 1024
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """port, grpc_port: 0 for any that is free."""
+
+    host: str
+    port: int
+    grpc_port: int
+
+    @property
+    def is_local(self) -> bool:
+        return self.host in ("127.0.0.1", "localhost")
+
+
+def bind(addresses: Addresses) -> socket.socket:
+    """The socket of REST, taken but deaf: clients are turned away until the models are there.
+
+    Raises UserError where the address cannot be taken.
+    """
+    server = socket.socket(socket.AF_INET6 if ":" in addresses.host else socket.AF_INET)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((addresses.host, addresses.port))
+    except OSError as error:
+        raise UserError(
+            f"--host {addresses.host} --port {addresses.port}: {error.strerror}. Choose another, such as --port "
+            f"{addresses.port + 10}; 0 takes any that is free."
+        ) from None
+    return server
+
+
+def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
+    """Serve until SIGTERM or Ctrl-C. ready(port, grpc_port) is called once both answer.
+
+    Raises UserError where the port of gRPC cannot be taken.
+    """
+    service.engine.start()
+    try:
+        asyncio.run(_serve(service, rest, addresses, key, ready))
+    finally:
+        service.engine.stop(GRACE_SECONDS)
+
+
+async def _serve(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
+    host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
+    try:
+        rpc = RpcServer(service, f"{host}:{addresses.grpc_port}", key)
+    except RuntimeError as error:
+        raise UserError(
+            f"--grpc_port {addresses.grpc_port} on {addresses.host}: {error}. Choose another; 0 takes any that is free."
+        ) from None
+    server = _Server(_config(service, addresses, key))
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await rpc.start()
+    running = asyncio.create_task(server.serve(sockets=[rest]))
+    while not server.started and not running.done():
+        await asyncio.sleep(0.01)
+    ready(rest.getsockname()[1], rpc.port)
+    await stop.wait()
+    service.refuse_more()
+    server.should_exit = True
+    await asyncio.gather(running, rpc.stop(GRACE_SECONDS))
+
+
+def _config(service: Service, addresses: Addresses, key: str | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(service, key, addresses.is_local),
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(GRACE_SECONDS),
+    )
+
+
+class _Server(uvicorn.Server):
+    """Signals are not its own: gRPC stops with it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield

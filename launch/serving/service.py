@@ -1,0 +1,102 @@
+"""What REST and gRPC share: requests checked, turned into ids, queued, and answered with text as it is made."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.serving.answer import Answer
+from launch.serving.engine import Engine, QueueFull
+from launch.serving.errors import Reason, Refusal
+from launch.serving.metrics import Metrics
+from launch.serving.request import Options, Row
+
+
+@dataclass(frozen=True)
+class Limits:
+    """answer: tokens. batch, places: rows together, rows that wait. seconds: for a request."""
+
+    answer: int
+    batch: int
+    places: int
+    seconds: float
+
+
+class Service:
+    """Models by name (launch/serving/models.py: Served), in front of one engine."""
+
+    def __init__(self, models: dict, limits: Limits):
+        self.models = models
+        self.limits = limits
+        self.engine = Engine(self._answer_rows, limits.batch, limits.places)
+        self.metrics = Metrics(self.engine)
+        self.started = int(time.time())
+        self.stopping = False
+
+    def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
+        """Queue answers to texts or lists of ids. Raises Refusal where there cannot be any, or not now."""
+
+        def encode(served) -> list[list[int]]:
+            ids = [
+                served.prompts.of_text(one) if isinstance(one, str) else served.prompts.of_ids(one) for one in prompts
+            ]
+            return [one for one in ids for _ in range(options.n)]
+
+        return self._start(model, encode, options)
+
+    def chat(self, model: str, messages: list[dict], options: Options) -> Answer:
+        """Queue answers to a chat. Raises Refusal where there cannot be any, or not now."""
+        return self._start(model, lambda served: [served.prompts.of_chat(messages)] * options.n, options)
+
+    def model(self, name: str):
+        """Raises Refusal for a name that no model has."""
+        if name not in self.models:
+            raise Refusal(Reason.UNKNOWN_MODEL, f"model: found {name!r}, there are {', '.join(self.models)}", "model")
+        return self.models[name]
+
+    def refuse_more(self) -> None:
+        """From now on; what was asked before is answered."""
+        self.stopping = True
+
+    def _start(self, name: str, encode: Callable, options: Options) -> Answer:
+        try:
+            answer = self._queued(name, encode, options)
+        except Refusal as refusal:
+            self.metrics.refused(refusal)
+            raise
+        self.metrics.started(name, answer)
+        return answer
+
+    def _queued(self, name: str, encode: Callable, options: Options) -> Answer:
+        if self.stopping:
+            raise Refusal(Reason.STOPPING, "the server is stopping")
+        served = self.model(name)
+        if options.n > self.limits.places:
+            raise Refusal(Reason.INVALID, f"n: found {options.n}, at most {self.limits.places}", "n")
+        prompts = encode(served)
+        if not 0 < len(prompts) <= self.limits.places:
+            raise Refusal(Reason.INVALID, f"prompt: {len(prompts)} answers wanted, 1 to {self.limits.places}", "prompt")
+        deadline = time.monotonic() + self.limits.seconds
+        answer = Answer(served, prompts, [self._length(served, one, options) for one in prompts], options, deadline)
+        try:
+            self.engine.submit(answer.rows)
+        except QueueFull as full:
+            raise Refusal(Reason.BUSY, f"{full}: ask again later") from None
+        return answer
+
+    def _length(self, served, prompt: list[int], options: Options) -> int:
+        """The most tokens that the answer may have. Raises Refusal where there is no room for what was asked."""
+        if not prompt:
+            raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
+        room = served.room(prompt)
+        most = self.limits.answer if room is None else min(self.limits.answer, room)
+        wanted = options.max_tokens or max(most, 1)
+        if wanted > most:
+            positions = "" if room is None else f"; after {len(prompt)} tokens of the prompt {room} positions are left"
+            raise Refusal(
+                Reason.INVALID, f"max_tokens: found {wanted}, at most {self.limits.answer}{positions}", "max_tokens"
+            )
+        return wanted
+
+    def _answer_rows(self, rows: list[Row]) -> None:
+        self.metrics.batch.observe(len(rows))
+        self.models[rows[0].group[0]].answer(rows)
