@@ -203,6 +203,9 @@ class RunArguments(TrainingArguments):
 
     def __post_init__(self):
         self.bf16, self.fp16 = resolve(self.bf16, self.fp16, compute_capability(self.device))
+        words = self.sharding.split()
+        self.host_offload = "offload" in words  # launch/offload does it, not upstream, which must not hear of it
+        self.sharding = " ".join(word for word in words if word != "offload")
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
         super().__post_init__()

@@ -8,6 +8,7 @@ from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch.checkpoint.state.ledger import Ledger
+from launch.offload.attach import Offload
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.device import peak_memory_bytes
 from launch.training.grad_norm import GradNorm, clip_by_global_norm
@@ -55,6 +56,7 @@ class RunTrainer(CheckpointTrainer):
         self.grad_norm.record()
         self.hang_timer = HangTimer(kwargs["args"].hang_factor, kwargs["args"].hang_seconds)
         self.phase = Phase(memory.FORWARD)
+        self.offload = Offload() if kwargs["args"].host_offload else None
         self.skipped = SkippedSteps() if kwargs["args"].fp16 else None
         skips = [self.skipped] if self.skipped else []
         super().__init__(callbacks=[*skips, *reports, HangReport(self.hang_timer), PhaseReport(self.phase)], **kwargs)
@@ -94,7 +96,17 @@ class RunTrainer(CheckpointTrainer):
     def create_optimizer(self, lr_scheduler=None):
         optimizer = super().create_optimizer(lr_scheduler)
         optimizer._grad_clip = clip_by_global_norm(self.args.max_grad_norm)
+        if self.offload:
+            self.offload.prepare(optimizer)
         return optimizer
+
+    def _wrap_model(self, model, training=True):
+        if not (self.offload and training):
+            return super()._wrap_model(model, training)
+        with self.offload.sharding():
+            wrapped = super()._wrap_model(model, training)
+        self.offload.finish(self.scaler if self.do_grad_scaling else None)
+        return wrapped
 
     def create_scheduler(self, num_training_steps: int):
         """Cosine and linear schedules end at --min_learning_rate after --decay_steps; others are upstream's."""

@@ -1,0 +1,166 @@
+"""Host memory, and the copies between it and the device."""
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from launch.checkpoint.stored_tensor import numpy_dtype
+
+Tensor = paddle.Tensor
+
+
+class HostMemory:
+    """Tensors whose values lie in host memory between their uses.
+
+        host.keep(moment)                       # its device memory is free now
+        with host.on_device(write=[moment]):    # here it has device memory again
+            update(moment)
+
+    A tensor stays the same object throughout: optimizers and layers know it by that. Whether it lies in the host is
+    told by its address, so a tensor that shares its memory lies there, too.
+    """
+
+    def __init__(self):
+        self._lane = Lane()
+        self._kept: dict[int, Tensor] = {}  # by address
+        self._ahead: dict[int, tuple] = {}  # (device tensor, event) of copies begun early, by address in the host
+
+    @property
+    def nbytes(self) -> int:
+        return sum(_nbytes(one) for one in self._kept.values())
+
+    def holds(self, tensor: Tensor) -> bool:
+        return tensor._is_initialized() and tensor.data_ptr() in self._kept
+
+    def keep(self, tensor: Tensor) -> None:
+        """Move a tensor to the host; one that lies there is left as it is."""
+        if self.holds(tensor):
+            return
+        self._adopt(tensor, _in_host_memory(tensor))
+
+    def take_back(self, tensor: Tensor) -> None:
+        """Move a tensor to the device, for good."""
+        if self.holds(tensor):
+            device = self.copy_of(tensor)
+            self.forget(tensor)
+            device._share_buffer_to(tensor)
+
+    def forget(self, tensor: Tensor) -> None:
+        """Give the host memory back once nothing else uses it; the tensor must not be used any more."""
+        self._kept.pop(tensor.data_ptr(), None)
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        """A copy on the device of a tensor that lies in the host."""
+        device, copied = self._begin(self._kept[tensor.data_ptr()])
+        self._lane.wait(copied)
+        return device
+
+    def prefetch(self, tensors: Iterable[Tensor]) -> None:
+        """Begin the copies that on_device will need next."""
+        for tensor in tensors:
+            if self.holds(tensor):
+                self._ahead[tensor.data_ptr()] = self._begin(self._kept[tensor.data_ptr()])
+
+    @contextmanager
+    def on_device(self, read: Iterable[Tensor] = (), write: Iterable[Tensor] = ()):
+        """Device memory for those of the tensors that lie in the host; what was written goes back there."""
+        loaded = [self._load(tensor) for tensor in read if self.holds(tensor)]
+        changed = [self._load(tensor) for tensor in write if self.holds(tensor)]
+        yield
+        for _, device, host in changed:
+            self._lane.copy(host, device)
+        for tensor, _, host in loaded + changed:
+            host._share_buffer_to(tensor)
+
+    def settle(self) -> None:
+        """Wait until all that was written has arrived."""
+        self._lane.settle()
+
+    def _load(self, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(the tensor, its device memory, its host memory)"""
+        host = self._kept[tensor.data_ptr()]
+        device, copied = self._ahead.pop(tensor.data_ptr(), None) or self._begin(host)
+        self._lane.wait(copied)
+        device._share_buffer_to(tensor)
+        return tensor, device, host
+
+    def _begin(self, host: Tensor) -> tuple:
+        device = paddle.empty(host.shape, host.dtype)
+        return device, self._lane.copy(device, host)
+
+    def _adopt(self, tensor: Tensor, host: Tensor) -> None:
+        self._kept[host.data_ptr()] = host
+        host._share_buffer_to(tensor)
+
+
+class KeptTensors(dict):
+    """A dictionary that keeps its tensors in the host, but those of one number."""
+
+    def __init__(self, host: HostMemory):
+        super().__init__()
+        self.host = host
+
+    def __setitem__(self, key, tensor: Tensor) -> None:
+        if tensor.size > 1:
+            self.host.keep(tensor)
+        super().__setitem__(key, tensor)
+
+
+class Lane:
+    """A GPU's stream for copies, beside the one that computes. On a CPU a copy is done when it returns.
+
+    Memory of copies is taken and given back by the computing stream: it waits for a copy before it reads what arrived,
+    and before what was copied away is given back.
+    """
+
+    def __init__(self):
+        on_gpu = paddle.framework._current_expected_place().is_gpu_place()
+        self._stream = paddle.device.Stream() if on_gpu else None
+        self._leaving: list[tuple] = []  # (event, the tensors of copies that may still be under way)
+
+    def copy(self, target: Tensor, source: Tensor):
+        """Copy after all that the computing stream has been given so far; the event of its end, None on a CPU."""
+        if self._stream is None:
+            target.copy_(source, True)
+            return None
+        for event, _ in self._leaving:
+            self.wait(event)
+        self._stream.wait_stream(paddle.device.current_stream())
+        with paddle.device.stream_guard(self._stream):
+            target.copy_(source, False)
+            event = self._stream.record_event()
+        self._leaving = [(event, (target, source))]
+        return event
+
+    def wait(self, event) -> None:
+        if event is not None:
+            paddle.device.current_stream().wait_event(event)
+
+    def settle(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
+            self._leaving = []
+
+
+def _in_host_memory(tensor: Tensor) -> Tensor:
+    """A copy: page-locked for a GPU, in NumPy's memory for a CPU."""
+    if tensor.place.is_gpu_place():
+        return tensor._copy_to(core.CUDAPinnedPlace(), True)
+    dtype = numpy_dtype(str(tensor.dtype).removeprefix("paddle."))
+    host = core.eager.Tensor(
+        value=np.empty(tensor.shape, dtype),
+        place=core.CPUPlace(),
+        persistable=False,
+        zero_copy=True,
+        name=f"{tensor.name}@host",
+        stop_gradient=True,
+    )
+    host.copy_(tensor, True)
+    return host
+
+
+def _nbytes(tensor: Tensor) -> int:
+    return int(np.prod(tensor.shape)) * tensor.element_size()
