@@ -77,7 +77,29 @@ VARIANTS = [
     wrong(PRETRAIN, "--virtual_pp_degree 2", ("--virtual_pp_degree", "interleaved pipeline")),
     wrong(TINY, "--max_steps ten", ("--max_steps", "found 'ten'")),
     # Layout
-    wrong(PRETRAIN, '--sharding "stage2 offload"', ("--sharding", "stage2 offload: upstream warns")),
+    wrong(PRETRAIN, '--sharding "stage1 offload"', ("--sharding", "offload is of stage2 and stage3")),
+    wrong(
+        PRETRAIN,
+        '--sharding "stage2 offload" --tensor_parallel_degree 8',
+        ("--sharding", "the sharding degree is 1, where upstream switches sharding off and offload with it"),
+        told=[("--sharding", "does nothing")],
+    ),
+    wrong(
+        PRETRAIN,
+        '--sharding "stage2 offload" --offload_optim 1',
+        ("--offload_optim", "all of the optimizer's states to the card at once"),
+    ),
+    wrong(
+        PRETRAIN,
+        '--sharding "stage3 offload" --amp_master_grad 1',
+        ("--amp_master_grad", "where offload does not look"),
+    ),
+    wrong(
+        PRETRAIN,
+        '--sharding "stage2 offload" --sharding_parallel_config enable_stage2_overlap --logging_steps 10',
+        ("--sharding_parallel_config", "leave for the host before its sum"),
+    ),
+    wrong(PRETRAIN, '--sharding "stage2 offload" --optim adamw_mini', ("--optim", "not made parameter by parameter")),
     wrong(PRETRAIN, '--sharding "stage1 stage2"', ("--sharding", "one stage at a time")),
     wrong(
         PRETRAIN,

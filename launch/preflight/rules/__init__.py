@@ -5,7 +5,7 @@ seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flag
 never apply to it.
 """
 
-from launch.preflight.rules import batch, checkpoint, family, finetuning, layout, model, overlap, unsupported
+from launch.preflight.rules import batch, checkpoint, family, finetuning, layout, model, offload, overlap, unsupported
 from launch.preflight.rules.rule import Request, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     *family.RULES,
     *batch.RULES,
     *overlap.RULES,
+    *offload.RULES,
     *checkpoint.RULES,
     *finetuning.RULES,
     *unsupported.RULES,
