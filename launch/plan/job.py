@@ -13,10 +13,10 @@ from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.models.parameters import key_value_heads
 from launch.plan.hardware import Card
+from launch.plan.quantised import QuantisedBase
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
-BITS = {"weight_only_int8": 8, "llm.int8": 8, "weight_only_int4": 4, "nf4": 4, "fp4": 4}  # of --weight_quantize_algo
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Job:
     master_weights:    a float32 copy of each trained weight that is kept in half precision
     recompute:         "", full, full_attn or core_attn
     adapter:           what is trained instead of the model's own weights
-    base_bits:         of the frozen weights, 16 or 32 where they are not quantised
+    base:              how the frozen weights of linear layers are quantised
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/token_loss.py)
@@ -78,7 +78,7 @@ class Job:
     flash_attention: bool = False
     fused_rms_norm: bool = False
     adapter: Lora | Prefix | None = None
-    base_bits: int = 0
+    base: QuantisedBase | None = None
     offload: Offload = Offload()
     eval_batch: int = 0
     data_workers: int = 0
@@ -142,7 +142,7 @@ class Job:
             flash_attention=_flash_attention(values, config, capability, half),
             fused_rms_norm=_fused_rms_norm(values, on_gpu),
             adapter=_adapter(values, family_of_config(config)),
-            base_bits=BITS.get(values.weight_quantize_algo or "", 0),
+            base=_base(values),
             offload=_offload(values, flags),
             eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
             data_workers=values.dataloader_num_workers or 0,
@@ -172,6 +172,17 @@ def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
         targets = (values.lora_target_modules or "").split()
         return Lora(values.lora_rank, tuple(targets) or family.linear_layers, values.lora_dropout or 0.0)
     return None
+
+
+def _base(values: FlagValues) -> QuantisedBase | None:
+    if not values.weight_quantize_algo:
+        return None
+    return QuantisedBase(
+        values.weight_quantize_algo,
+        values.weight_blocksize,
+        bool(values.weight_double_quant),
+        values.weight_double_quant_block_size,
+    )
 
 
 def _offload(values: FlagValues, flags: Flags) -> Offload:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
+INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
     PRETRAIN: {},
     FINETUNE: {},
@@ -15,18 +16,20 @@ METHOD_FLAGS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """recompute: granularity, "" for none."""
+    """recompute: granularity, "" for none. base: how the frozen weights are quantised, "" for not at all."""
 
     family: str = "llama"
     method: str = PRETRAIN
     layout: Layout = Layout()
     recompute: str = ""
+    base: str = ""
 
     @property
     def name(self) -> str:
         parts = [self.family, self.method, self.layout.name]
         parts += [f"x{self.layout.accumulation}"] if self.layout.accumulation > 1 else []
-        return " ".join(parts + ([f"recompute-{self.recompute}"] if self.recompute else []))
+        parts += [f"recompute-{self.recompute}"] if self.recompute else []
+        return " ".join(parts + ([self.base] if self.base else []))
 
     @property
     def script(self) -> str:
@@ -37,7 +40,10 @@ class Cell:
         recompute = {"recompute": "1", "recompute_granularity": self.recompute} if self.recompute else {}
         words = self.layout.argv
         layout = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
-        return layout | METHOD_FLAGS[self.method] | recompute
+        base = {"weight_quantize_algo": self.base} if self.base else {}
+        if self.base == NF4:
+            base["weight_double_quant"] = "1"
+        return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
 DP2, S1, S2, S3 = Layout(data=2), *(Layout(stage=stage, sharding=2) for stage in (1, 2, 3))
@@ -86,7 +92,7 @@ CELLS = [
     Cell("bloom", recompute=FULL),
     *[Cell("opt", layout=layout) for layout in (Layout(), S2, S3, TP2)],
     *[Cell(method=FINETUNE, layout=layout) for layout in (Layout(), TP2, S2)],
-    *[Cell(method=LORA, layout=layout) for layout in (Layout(), DP2, S2, S3, TP2)],
+    *[Cell(method=LORA, layout=layout) for layout in (Layout(), DP2, S1, S2, S3, TP2)],
     Cell(method=LORA, recompute=FULL),
     *[Cell(family, LORA) for family in ("qwen2", "baichuan", "chatglm2", "bloom", "opt")],
     *[Cell(family, PREFIX) for family in ("llama", "qwen2", "chatglm2", "bloom")],
@@ -95,4 +101,8 @@ CELLS = [
     *[Cell(family, FINETUNE, TP2) for family in ("chatglm", "glm")],
     *[Cell(family, FINETUNE, recompute=FULL) for family in ("chatglm", "glm")],
     Cell("chatglm", PREFIX),
+    *[Cell(method=LORA, base=base) for base in (INT8, INT4, NF4, FP4, LLM_INT8)],
+    *[Cell(method=LORA, layout=layout, base=NF4) for layout in (DP2, S1, S2, S3, TP2, PP2)],
+    *[Cell(method=LORA, recompute=FULL, base=base) for base in (INT8, NF4)],
+    *[Cell(family, LORA, base=NF4) for family in ("baichuan", "chatglm2", "bloom")],
 ]

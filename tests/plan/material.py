@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.formats.indexed import IndexedWriter
+from launch.models.families import FAMILIES
 from launch.models.named_configs import load_config
 
 VOCABULARY = 1024
 SEQUENCE_LENGTH = 64
+MARKS = tuple(dict.fromkeys(token for name in ("chatglm", "glm") for token in FAMILIES[name].answer_symbols))
 
 
 def make_material(root: Path) -> None:
@@ -22,7 +24,7 @@ def make_material(root: Path) -> None:
     with IndexedWriter(root / "corpus", VOCABULARY) as corpus:
         for _ in range(400):
             corpus.add_document(ids.integers(0, VOCABULARY, size=100))
-    save_tokenizer(root / "tokenizer", train_tokenizer(islice(documents(), 50), VOCABULARY))
+    save_tokenizer(root / "tokenizer", train_tokenizer(islice(documents(), 50), VOCABULARY, symbols=MARKS))
     (root / "dialogues").mkdir()
     rows = [{"src": f"question {number} " * 40, "tgt": f"answer {number} " * 40} for number in range(64)]
     for split in ("train", "dev"):

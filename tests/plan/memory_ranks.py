@@ -60,8 +60,9 @@ def bytes_of(trainer) -> dict:
 
     kept = {id(one): one for one in trainer.model.parameters()}.values()
     states = innermost(trainer.optimizer)._accumulators
+    codes = sum(_bytes(one) for one in packed_tensors(trainer.model))
     found = {
-        "parameters": sum(_bytes(_own(one)) for one in kept),
+        "parameters": sum(_bytes(_own(one)) for one in kept) + codes,
         "gradients": sum(_bytes(one.grad) for one in kept if one.grad is not None),
         "moments": sum(_bytes(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
     }
@@ -74,8 +75,23 @@ def bytes_of(trainer) -> dict:
         return found | {"gradients": gradients}
     # The buffers hold what is trained; frozen tensors lie apart.
     frozen = sum(_bytes(_own(one)) for one in kept if one.stop_gradient)
-    parameters = sum(_bytes(one.buffer) for one in buffers) + frozen
+    parameters = sum(_bytes(one.buffer) for one in buffers) + frozen + codes
     return found | {"gradients": gradients, "parameters": parameters}
+
+
+def packed_tensors(model) -> list:
+    """Codes and scales of all quantised layers, each once."""
+    from launch.adapters.quantization import Packed
+
+    waiting = [layer.packed for layer in model.sublayers() if hasattr(layer, "packed")]
+    found = {}
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Packed):
+            waiting += [one.codes, one.scales, one.offset]
+        elif one is not None:
+            found[id(one)] = one
+    return list(found.values())
 
 
 def _own(parameter):

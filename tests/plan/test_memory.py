@@ -11,6 +11,7 @@ from launch.plan.memory import least_bytes, plan_memory
 from launch.plan.memory.division import adapter, held, stage_layers
 from launch.plan.memory.sharding import deal
 from launch.plan.memory.step import Place, replay
+from launch.plan.quantised import QuantisedBase
 
 ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
 STATES = ("parameters", "gradients", "master weights", "moments")
@@ -124,12 +125,12 @@ def test_adapters_train_what_they_say():
 
 
 def test_a_base_in_4_bits_takes_a_quarter():
-    def layers(bits: int) -> int:
-        job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base_bits=bits)
+    def layers(base: QuantisedBase | None) -> int:
+        job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base=base)
         return sum(one.nbytes for one in held(job) if ".layers." in one.name)
 
-    linear, quantised = layers(0), layers(4)
-    assert quantised / linear == pytest.approx(1 / 4, rel=0.01)
+    linear, quantised = layers(None), layers(QuantisedBase("nf4", double_quant=True))
+    assert quantised / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
 
 
 def test_offload_moves_the_optimizer_to_the_host():

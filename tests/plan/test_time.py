@@ -11,6 +11,7 @@ from launch.models.layout import Layout
 from launch.models.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload
+from launch.plan.quantised import QuantisedBase
 from launch.plan.time import plan_time
 from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
 from launch.plan.time.show import duration, time_lines
@@ -107,7 +108,7 @@ def test_lora_needs_less_time_and_sums_almost_nothing():
 
 def test_a_quantised_base_is_written_out_before_each_product():
     lora = JOB.changed(adapter=Lora(8, ("q_proj", "v_proj")), recompute="full")
-    plain, quantised = plan_time(lora, A100), plan_time(lora.changed(base_bits=4), A100)
+    plain, quantised = plan_time(lora, A100), plan_time(lora.changed(base=QuantisedBase("nf4")), A100)
     once = 8 * (0.5 + 2) * 32 * (4 * 4096**2 + 3 * 4096 * 11008) / (2039e9 * 0.8)
     assert quantised.parts[PRODUCTS] - plain.parts[PRODUCTS] == pytest.approx(2 * once)
     assert quantised.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)

@@ -107,8 +107,13 @@ class Model:
         return self.weights.get(name)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        out = self.ops.linear(x, self.weights[f"{name}.weight"], self.weight(f"{name}.bias"))
-        return self.with_lora(name, out, x)
+        return self.with_lora(name, self.product(name, x, self.weight(f"{name}.bias")), x)
+
+    def product(self, name: str, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x W + b, W quantised or not. On a CPU the product is a tensor of its own beside the sum with the bias."""
+        weight, base = self.weights[f"{name}.weight"], self.job.base
+        product = self.ops.quantised_matmul(x, weight, base) if base else self.ops.matmul(x, weight)
+        return product if bias is None else self.ops.add(product, bias)
 
     def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:
         """out + scaling A B x, where there is an adapter. divided: "column" or "row" under tensor parallelism."""
@@ -127,14 +132,14 @@ class Model:
         if self.tensor_parallel == 1:
             return self.linear(name, x)
         whole = self.gather(x) if self.job.sequence_parallel else self.identity(x)
-        out = self.ops.linear(whole, self.weights[f"{name}.weight"], self.weight(f"{name}.bias"))
+        out = self.product(name, whole, self.weight(f"{name}.bias"))
         return self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
 
     def row(self, name: str, x: Tensor) -> Tensor:
         """A linear layer of which each rank has some rows; the outputs are summed over the ranks."""
         if self.tensor_parallel == 1:
             return self.linear(name, x)
-        out = self.ops.matmul(x, self.weights[f"{name}.weight"])
+        out = self.product(name, x)
         out = self.reduce_scatter(out) if self.job.sequence_parallel else self.all_reduce(out)
         out = self.with_lora(name, out, x, "row")
         bias = self.weight(f"{name}.bias")

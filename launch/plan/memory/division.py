@@ -22,6 +22,7 @@ from launch.models.parameters import (
     parameters,
 )
 from launch.plan.job import Job, Lora, Prefix
+from launch.plan.quantised import QuantisedBase
 
 COLUMN = {
     "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
@@ -32,14 +33,16 @@ LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor as one rank holds it. divided: over the tensor parallel ranks. bits: of a number."""
+    """A tensor as one rank holds it. divided: over the tensor parallel ranks. item: bytes of a number. base: how it is
+    quantised."""
 
     name: str
     shape: tuple[int, ...]
     kind: str
     divided: bool
     trained: bool
-    bits: int
+    item: int
+    base: QuantisedBase | None = None
 
     @property
     def size(self) -> int:
@@ -47,9 +50,7 @@ class Held:
 
     @property
     def nbytes(self) -> int:
-        """A quantised one with a scale in 16 bit for each column (weight_only_linear's weight_scale)."""
-        scales = 2 * self.shape[-1] if self.bits < 16 else 0
-        return self.size * self.bits // 8 + scales
+        return self.base.nbytes(*self.shape) if self.base else self.size * self.item
 
 
 def stage_layers(job: Job) -> list[range]:
@@ -89,14 +90,14 @@ def held(job: Job, stage: int = 0) -> list[Held]:
 
 def _divide(one: Parameter, job: Job) -> Held:
     axis = _axis(one, job)
-    quantised = job.base_bits and one.kind == LINEAR
     return Held(
         one.name,
         _part(one.shape, axis, job),
         one.kind,
         axis is not None,
         job.trains_all,
-        job.base_bits if quantised else 8 * job.item,
+        job.item,
+        job.base if one.kind == LINEAR else None,
     )
 
 
@@ -110,7 +111,7 @@ def adapter(job: Job, stage: int = 0) -> list[Held]:
     if isinstance(job.adapter, Prefix):
         width = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config)
         shape = (job.adapter.tokens, width)
-        return [Held("prefix_encoder.0.weight", shape, ADAPTER, False, True, 8 * job.item)] if stage == 0 else []
+        return [Held("prefix_encoder.0.weight", shape, ADAPTER, False, True, job.item)] if stage == 0 else []
     if not isinstance(job.adapter, Lora):
         return []
     here = {one.name for one in held(job, stage)}
@@ -130,8 +131,8 @@ def _lora_halves(one: Parameter, job: Job) -> list[Held]:
     name = one.name.removesuffix(".weight")
     first, second = (inputs, rank), (rank, outputs)
     return [
-        Held(f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, 8 * job.item),
-        Held(f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, 8 * job.item),
+        Held(f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item),
+        Held(f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item),
     ]
 
 

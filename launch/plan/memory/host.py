@@ -55,7 +55,7 @@ def _whole(job: Job) -> int:
 
 
 def _largest(job: Job) -> int:
-    return max(one.size for stage in _stages(job) for one in held(job, stage))
+    return max(one.size for stage in _stages(job) for one in held(job, stage) + adapter(job, stage) if one.trained)
 
 
 def _stages(job: Job) -> range:

@@ -30,7 +30,7 @@ def describe(job: Job) -> list[str]:
 def method(job: Job) -> str:
     """What is trained."""
     if isinstance(job.adapter, Lora):
-        return f"LoRA, rank {job.adapter.rank}" + (f", on a {job.base_bits}-bit base" if job.base_bits else "")
+        return f"LoRA, rank {job.adapter.rank}" + (f", on a {job.base.bits}-bit base" if job.base else "")
     if isinstance(job.adapter, Prefix):
         return f"a prefix of {job.adapter.tokens} tokens"
     return "all parameters are trained"

@@ -47,10 +47,13 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
     names = frozenset(one.name for one in trained)
     gradients = optimized = sum(one.size for one in trained)
     if job.layout.sharding == "stage1":
-        # Frozen tensors are dealt, too.
-        owners = deal([one.size for one in tensors], job.layout.sharding_parallel_degree, largest_first=True)
-        pairs = zip(tensors, owners, strict=True)
+        # Frozen tensors are dealt, too, and get gradients of zeros (dygraph_sharding_optimizer.py, reduce_gradients);
+        # quantised ones are no parameters.
+        dealt = [one for one in tensors if not one.base]
+        owners = deal([one.size for one in dealt], job.layout.sharding_parallel_degree, largest_first=True)
+        pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
+        gradients = sum(one.size for one in dealt)
     parts = _bytes_held(tensors) | _optimized(job, gradients, optimized)
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
         parts["communication"] = gradients * job.item
@@ -90,7 +93,7 @@ def _stage3(job: Job, tensors: list[Held]) -> States:
     held = _bytes_held(whole)
     for one in tensors:
         if one.name in slices:
-            held[_part_of(one)] += slices[one.name] * one.bits // 8
+            held[_part_of(one)] += slices[one.name] * one.item
     small = [one for one in whole if one.trained]
     gradients = sum(padded(one.size, item, alignment) for one in small)
     optimized = sum(slices.get(one.name, one.size) for one in tensors if one.trained)

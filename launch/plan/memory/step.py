@@ -104,8 +104,9 @@ class Step:
 
     def gather_largest(self) -> None:
         """Tensors that are divided are put together one by one before they are written."""
-        largest = max(one.size for one in self.tensors) * self.job.item
-        if any(one.divided for one in self.tensors):
+        saved = [one for one in self.tensors if one.trained]
+        largest = max((one.size for one in saved), default=0) * self.job.item
+        if any(one.divided for one in saved):
             largest *= self.job.layout.tensor_parallel_degree
         if self.job.layout.sharding == "stage3" or self.job.layout.tensor_parallel_degree > 1:
             Storage(self.memory, largest, "communication")

@@ -6,6 +6,7 @@ a Leaf; a frozen one has no node. Nothing is saved where no input wants a gradie
 
 from math import prod
 
+from launch.plan.quantised import QuantisedBase
 from launch.plan.tape.autograd import Node, Tensor
 from launch.plan.tape.memory import Memory, Storage
 
@@ -52,10 +53,26 @@ class Operators:
         del copies
         return self.record(out, [x, y], [x, y])
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """On a CPU the product is a tensor of its own beside the sum with the bias."""
-        product = self.matmul(x, weight)
-        return product if bias is None else self.add(product, bias)
+    def quantised_matmul(self, x: Tensor, weight: Tensor, base: QuantisedBase) -> Tensor:
+        """By a weight that is computed from its codes in each pass; nothing of x is kept
+        (launch/adapters/quantized_product.py)."""
+        scratch = base.scratch(weight.elements, weight.item)
+        if base.algo == "llm.int8":
+            self._rounded_product(x, weight)
+            out = self.new((*x.shape[:-1], weight.shape[-1]), x.item)
+        else:
+            Storage(self.memory, scratch)
+            values = Storage(self.memory, weight.nbytes)
+            out = self.new((*x.shape[:-1], weight.shape[-1]), x.item)
+            del values
+        return self.record(out, [x], temporary=max(scratch - x.nbytes, weight.nbytes))
+
+    def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
+        """LLM.int8 (launch/adapters/llm_int8.py): inputs and codes as whole numbers in float32, and their product."""
+        rows, codes = 4 * x.elements, 4 * weight.elements
+        result = rows // x.shape[-1] * weight.shape[-1]
+        values = 0 if x.item == 4 else rows
+        Storage(self.memory, values + rows + max(2 * codes, codes + result, 2 * result))
 
     # ---- arithmetic
 

@@ -126,7 +126,7 @@ class Traffic:
     @property
     def weight_bytes(self) -> float:
         """Of all parameters of this rank before sharding."""
-        return self.parameters * (self.job.base_bits / 8 if 0 < self.job.base_bits < 16 else self.job.item)
+        return self.parameters * (self.job.base.bits / 8 if self.job.base else self.job.item)
 
     def _times_gathered(self) -> int:
         return 3 if self.job.recompute == "full" else 2

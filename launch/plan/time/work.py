@@ -112,8 +112,8 @@ class Work:
     def _product(self, linear: Parameter) -> float:
         inputs, outputs = self._divided(linear)
         seconds = self.pace.multiply(self.tokens, inputs, outputs)
-        if 0 < self.job.base_bits < 16:  # a quantised weight is first written out in the dtype of the product
-            seconds += self.pace.stream(inputs * outputs * (self.job.base_bits / 8 + self.job.item))
+        if self.job.base:  # a quantised weight is first written out in the dtype of the product
+            seconds += self.pace.stream(inputs * outputs * (self.job.base.bits / 8 + self.job.item))
         return seconds
 
     def _divided(self, linear: Parameter) -> tuple[float, float]:
