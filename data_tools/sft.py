@@ -124,9 +124,9 @@ def report_lengths(
     """Print a histogram of tokens, and what the lengths allowed will cut."""
     dialogues = list(dialogues)
     whole = encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)
-    sizes = np.array([len(encode_dialogue(dialogue, whole).ids) for dialogue in dialogues])
+    sizes = np.array([len(encode_dialogue(dialogue, whole)[0].ids) for dialogue in dialogues])
     allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
-    cut = DialogueDataset(encode_dialogue(dialogue, allowed) for dialogue in dialogues)
+    cut = DialogueDataset(encode_dialogue(dialogue, allowed)[0] for dialogue in dialogues)
     table = Table("tokens", "dialogues", "", box=None)
     for low, high, count in length_histogram(sizes):
         beyond = " beyond --max_length" if low > max_length else ""

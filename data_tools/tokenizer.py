@@ -45,10 +45,14 @@ CONFIG = {
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, model_type: str = "bpe", max_lines: int | None = None
+    texts: Iterable[str],
+    vocab_size: int,
+    model_type: str = "bpe",
+    max_lines: int | None = None,
+    symbols: tuple[str, ...] = (),
 ) -> bytes:
-    """A sentencepiece model (bpe or unigram) of `vocab_size` ids: 0 <unk>, 1 <s>, 2 </s>, line end, 256
-    bytes, pieces. max_lines: train on so many lines, drawn from all.
+    """A sentencepiece model (bpe or unigram) of `vocab_size` ids: 0 <unk>, 1 <s>, 2 </s>, line end, symbols, 256
+    bytes, pieces. max_lines: train on so many lines, drawn from all. symbols: texts that are one piece each.
 
     Raises DataError when the text is too little, or too varied, for that many pieces.
     """
@@ -58,7 +62,7 @@ def train_tokenizer(
         sentencepiece.SentencePieceTrainer.train(
             # The trainer drops line ends and works line by line: "\n" is given as a piece of its own.
             sentence_iterator=_lines(texts, broken),
-            user_defined_symbols=["\n"],
+            user_defined_symbols=["\n", *symbols],
             input_sentence_size=max_lines or 0,
             shuffle_input_sentence=max_lines is not None,
             model_writer=model,

@@ -13,11 +13,13 @@ IGNORED = -100  # the label of a position that counts for nothing
 class Encoding:
     """How text becomes ids.
 
-    template:   around the turns; None: the bare texts, `begin` before the first question, `eos` after each answer
+    template:   around the turns; None: the bare texts, `eos` after each answer
     encode:     the ids of a text; special tokens are made only where the text names them
-    begin:      ids that the tokenizer puts before a text by itself, such as its bos
+    begin:      ids before the first question, such as bos, which a template may say itself
     eos:        the id that ends a sample
     src_length: ids of a question, at most. max_length: of a sample, at most
+    marks:      ids between a question and its answer, in families whose questions are seen in both directions. Each
+                answer is then a sample of its own, with all before it as its question
     """
 
     template: ChatTemplate | None
@@ -26,6 +28,7 @@ class Encoding:
     eos: int
     src_length: int
     max_length: int
+    marks: tuple[int, ...] = ()
 
     def texts(self, dialogue: Dialogue) -> list[tuple[str, str]]:
         """(all text before an answer, the answer with what ends it) of each turn."""
@@ -58,24 +61,32 @@ class Encoded:
     dropped_turns: int = 0
 
 
-def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> Encoded:
-    """The dialogue as at most max_length ids.
+def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
+    """The samples of a dialogue, each of at most max_length ids: one, or one for each answer where there are marks.
 
     A question longer than src_length keeps its end. The first answer is cut where it does not fit, and then has no
     end that could be learnt; a later turn that does not fit is dropped, and all after it.
     """
-    ids = [] if encoding.template else list(encoding.begin)
+    texts = encoding.texts(dialogue)
+    if not encoding.marks:
+        return [_encode(texts, encoding)]
+    told = ["".join(before + after for before, after in texts[:number]) for number in range(len(texts))]
+    return [_encode([(said + before, after)], encoding) for said, (before, after) in zip(told, texts, strict=True)]
+
+
+def _encode(texts: list[tuple[str, str]], encoding: Encoding) -> Encoded:
+    ids = list(encoding.begin)
     labels = [IGNORED] * len(ids)
     cut_prompts = 0
-    texts = encoding.texts(dialogue)
     for number, (before, after) in enumerate(texts):
         prompt, answer = encoding.encode(before), encoding.answer(after, last=number == len(texts) - 1)
-        room = encoding.src_length - (len(ids) if number == 0 else 0)
+        room = encoding.src_length - (len(ids) if number == 0 else 0) - len(encoding.marks)
         kept = prompt[max(len(prompt) - room, 0) :]
+        cut_prompts += len(kept) < len(prompt)
+        kept += encoding.marks
         room = encoding.max_length - len(ids) - len(kept)
         if number > 0 and len(answer) > room:
             return Encoded(ids, labels, cut_prompts, dropped_turns=len(texts) - number)
-        cut_prompts += len(kept) < len(prompt)
         ids += kept + answer[:room]
         labels += [IGNORED] * len(kept) + answer[:room]
         if len(answer) > room:

@@ -81,7 +81,7 @@ def _asks(message: object) -> bool:
 
 def encode_question(dialogue: Dialogue, encoding: Encoding) -> tuple[list[int], bool]:
     """(the ids before the last answer, as training has them; whether a question was cut)"""
-    encoded = encode_dialogue(dialogue, replace(encoding, max_length=NO_LIMIT))
+    *_, encoded = encode_dialogue(dialogue, replace(encoding, max_length=NO_LIMIT))
     start, _ = last_answer(encoded.labels)
     return encoded.ids[:start], encoded.cut_prompts > 0
 

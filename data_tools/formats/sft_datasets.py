@@ -97,10 +97,11 @@ def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_to
 def _encoded(sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding]) -> DialogueDataset:
     encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for source in sources for rows in source}}
     return DialogueDataset(
-        encode_dialogue(dialogue, encodings[rows.schema.chat])
+        sample
         for source in sources
         for rows in source
         for dialogue in rows.dialogues
+        for sample in encode_dialogue(dialogue, encodings[rows.schema.chat])
     )
 
 
@@ -113,7 +114,9 @@ def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None
 def _line(name: str, dataset: Dialogues, sources: list[list[Rows]]) -> str:
     rows = [one for source in sources for one in source]
     schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
+    dialogues = sum(len(one.dialogues) for one in rows)
+    samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
     return (
-        f"{name}: {sum(len(one.dialogues) for one in rows):,} dialogues ({schemas}), {dataset.tokens.sum():,} tokens, "
+        f"{name}: {dialogues:,} dialogues ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "
         f"{dataset.counted.sum():,} of answers, {dataset.cuts}"
     )

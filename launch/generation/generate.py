@@ -88,6 +88,7 @@ def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_to
     positions = np.zeros((len(prompts), 2, total), dtype=np.int64)
     for number, prompt in enumerate(prompts):
         pad, context = length - len(prompt), len(prompt) - 1
+        mask = prefix_lm.mask_position(context, family.answer_marks)
         masks[number, :, pad:, pad:] = prefix_lm.attention_mask(total - pad, context)
-        positions[number, :, pad:] = prefix_lm.position_ids(total - pad, context, context - 1)
+        positions[number, :, pad:] = prefix_lm.position_ids(total - pad, context, mask)
     return {"attention_mask": masks.astype("float32") if family.name == "glm" else masks, "position_ids": positions}

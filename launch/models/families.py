@@ -44,8 +44,13 @@ class Family:
     prefix_postprocess: function of `paddlenlp.peft.prefix` that shapes prefix keys and values; None: no prefix tuning
     chat_template:    file in launch/models/chat_templates, in paddlenlp's form, ends of turns included; for a
                       tokenizer that brings none of its own
+    begins_chats:     whether what the tokenizer puts before a text stands before a chat, too; else the template says
     attention:        "causal": input_ids and labels are enough. "prefix": the prompt is seen in both directions, and
                       the model needs an attention mask and two rows of positions (launch/models/prefix_lm.py)
+    answer_marks:     with "prefix", the tokens between prompt and answer, as the tokenizers of the published models
+                      and paddlenlp's build_inputs_with_special_tokens put them: the first is the mask that the answer
+                      stands for, the last begins the answer
+    answer_end:       the token that ends an answer; None: the tokenizer's eos
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
     corrections:      files of launch/upstream that this family alone needs
     """
@@ -61,9 +66,17 @@ class Family:
     linear_layers: tuple[str, ...]
     prefix_postprocess: str | None
     chat_template: str
+    begins_chats: bool = False
     attention: str = "causal"
+    answer_marks: tuple[str, ...] = ()
+    answer_end: str | None = None
     lacking: dict[str, str] = field(default_factory=dict)
     corrections: tuple[str, ...] = ()
+
+    @property
+    def answer_symbols(self) -> tuple[str, ...]:
+        """All tokens that this family's answers need."""
+        return self.answer_marks + ((self.answer_end,) if self.answer_end else ())
 
     @property
     def lora_targets(self) -> list[str]:
@@ -116,6 +129,7 @@ FAMILIES = {
             prefix_postprocess="chatglm_postprocess_past_key_value",
             chat_template="chatglm",
             attention="prefix",
+            answer_marks=("[gMASK]", "<sop>"),
             lacking={
                 "pretrain": PREFIX_LM,
                 "pipeline_parallel": NO_PIPELINE,
@@ -136,6 +150,7 @@ FAMILIES = {
             linear_layers=GLM_LINEAR,
             prefix_postprocess="chatglm_postprocess_past_key_value",
             chat_template="chatglm_v2",
+            begins_chats=True,
             corrections=(
                 "generation_mask",
                 "chatglm_v2_flash_layout",
@@ -177,7 +192,10 @@ FAMILIES = {
             linear_layers=GLM_LINEAR,
             prefix_postprocess=None,
             chat_template="plain",
+            begins_chats=True,
             attention="prefix",
+            answer_marks=("[gMASK]", "<|endoftext|>", "<|startofpiece|>"),
+            answer_end="<|endofpiece|>",
             lacking={
                 "pretrain": PREFIX_LM,
                 "pipeline_parallel": NO_PIPELINE,
@@ -200,6 +218,7 @@ FAMILIES = {
             linear_layers=OPT_LINEAR,
             prefix_postprocess=None,
             chat_template="plain",
+            begins_chats=True,
             lacking={
                 "pipeline_parallel": NO_PIPELINE,
                 "sequence_parallel": NO_SEQUENCE,

@@ -1,8 +1,9 @@
 """What GLM and ChatGLM-6B read beside the token ids: who sees whom, and two rows of positions.
 
-A sample is prompt, then the token that begins the answer (bos of ChatGLM, <|startofpiece|> of GLM), then the answer.
-The prompt is seen in both directions, the answer from left to right. The first row of positions counts the prompt and
-stands still at the mask token during the answer; the second is 0 in the prompt and counts the answer from 1.
+A sample is prompt, then the token that begins the answer (<sop> of ChatGLM, <|startofpiece|> of GLM), then the answer.
+The prompt, which ends with the mask token that the answer replaces, is seen in both directions, the answer from left to
+right. The first row of positions counts the prompt and stands still at the mask token during the answer; the second is
+0 in the prompt and counts the answer from 1. Which tokens these are: answer_marks of launch/models/families.py.
 Sources: arXiv 2103.10360, section 2; get_position_ids and get_masks of THUDM/chatglm-6b.
 """
 
@@ -25,3 +26,8 @@ def position_ids(length: int, context_length: int, mask_position: int) -> np.nda
     blocks = np.maximum(positions - context_length + 1, 0)
     positions[context_length:] = mask_position
     return np.stack([positions, blocks])
+
+
+def mask_position(context_length: int, marks: tuple[str, ...]) -> int:
+    """Where the first of the marks stands; the last is the token behind the context."""
+    return max(context_length + 1 - len(marks), 0)

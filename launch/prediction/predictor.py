@@ -21,6 +21,7 @@ from launch.generation.generate import Decoding, generate
 from launch.generation.stream import TextStream, decode
 from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
+from launch.training.encoding import end_id
 from launch.training.model import family_config, weights_directory
 from launch.training.ranks import rank, world_size
 
@@ -36,7 +37,7 @@ class Predictor:
 
     @property
     def eos(self) -> int:
-        return self.tokenizer.eos_token_id
+        return end_id(self.tokenizer, self.family)
 
     def answer(self, prompts: list[list[int]], decoding: Decoding, batch_size: int) -> Iterator[list[tuple[int, str]]]:
         """Batch by batch, (number of the prompt, its answer). Prompts of about the same length go together."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
 from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks
@@ -29,7 +30,7 @@ def make_materials(directory: Path, configuration: str) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=directory.parent))
     try:
-        _make_data(unfinished, load_config(configuration)["vocab_size"])
+        _make_data(unfinished, load_config(configuration))
         write_dialogues(unfinished)
         _make_model(unfinished, configuration)
         unfinished.rename(directory)
@@ -40,10 +41,11 @@ def make_materials(directory: Path, configuration: str) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _make_data(directory: Path, vocab_size: int) -> None:
+def _make_data(directory: Path, config: dict) -> None:
     """A tokenizer of made-up text, saved where the model will be, and the text's token files."""
     texts = list(documents())
-    save_tokenizer(directory / "model", train_tokenizer(texts, vocab_size))
+    symbols = family_of_config(config).answer_symbols
+    save_tokenizer(directory / "model", train_tokenizer(texts, config["vocab_size"], symbols=symbols))
     text = directory / "text.jsonl"
     text.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts), encoding="utf-8")
     tokenize_files([str(text)], directory / "model", directory / "data" / "corpus")

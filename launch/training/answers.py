@@ -11,6 +11,7 @@ from data_tools.formats.questions import last_answer
 from launch.generation.generate import Decoding, generate
 from launch.generation.stream import decode
 from launch.models.families import family_of_config
+from launch.training.encoding import end_id
 from launch.training.ranks import broadcast, gather, rank
 from launch.training.sampler import PaddedShard
 
@@ -23,6 +24,7 @@ class Answers:
     def __init__(self, tokenizer, model_config: dict, max_new_tokens: int):
         self.tokenizer = tokenizer
         self.family = family_of_config(model_config)
+        self.end = end_id(tokenizer, self.family)
         self.decoding = Decoding(max_new_tokens)
 
     def evaluate(self, model, dataset, args, global_step: int) -> dict[str, float]:
@@ -37,7 +39,7 @@ class Answers:
                 self.family,
                 [_question(sample) for sample in samples],
                 self.decoding,
-                self.tokenizer.eos_token_id,
+                self.end,
                 synced_gpus="stage3" in args.sharding and args.sharding_parallel_degree > 1,
             )
             own |= {number: ids for number, ids in zip(numbers, answers, strict=True) if number is not None}
@@ -57,7 +59,7 @@ class Answers:
         reference = sample["labels"][start:end].tolist()
         return {
             "question": decode(self.tokenizer, _question(sample)),
-            "reference": decode(self.tokenizer, [one for one in reference if one != self.tokenizer.eos_token_id]),
+            "reference": decode(self.tokenizer, [one for one in reference if one != self.end]),
             "prediction": decode(self.tokenizer, answer),
         }
 

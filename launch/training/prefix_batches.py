@@ -1,7 +1,6 @@
 """Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/models/prefix_lm.py).
 
-A prompt's last token is taken for the one that begins the answer, the token before it for the mask that the answer
-replaces, as in launch/generation.
+Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
 """
 
 import numpy as np
@@ -14,7 +13,7 @@ from launch.training.pipeline_loss import IGNORED
 
 class PrefixCollator(Collator):
     """Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
-    [batch, 2, length]. In a dialogue of several turns the first prompt alone is seen in both directions."""
+    [batch, 2, length]. Samples have one answer each (data_tools.formats.encoding)."""
 
     def __init__(self, family: Family, pad: int):
         super().__init__(pad, length=None)
@@ -27,6 +26,9 @@ class PrefixCollator(Collator):
         masks = np.stack([prefix_lm.attention_mask(length, context) for context in contexts])
         batch["attention_mask"] = masks.astype("float32") if self.family.name == "glm" else masks
         batch["position_ids"] = np.stack(
-            [prefix_lm.position_ids(length, context, context - 1) for context in contexts]
+            [
+                prefix_lm.position_ids(length, context, prefix_lm.mask_position(context, self.family.answer_marks))
+                for context in contexts
+            ]
         )
         return batch

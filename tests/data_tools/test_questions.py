@@ -42,7 +42,7 @@ def written(path, rows):
 def test_a_question_is_encoded_as_in_training(tmp_path, number, name):
     template = load_template(template_file(name, {})) if name else None
     whole, asked = ROWS[number]
-    trained = encode_dialogue(find_schema([whole]).read(whole), encoding(template))
+    [trained] = encode_dialogue(find_schema([whole]).read(whole), encoding(template))
     start, end = last_answer(trained.labels)
     assert end == len(trained.ids) and IGNORED not in trained.labels[start:]
     for question in read_questions(written(tmp_path / "rows.json", [whole, asked])):

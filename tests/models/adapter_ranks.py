@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 
+from launch.adapters.load import load_adapter
 from launch.adapters.lora import add_lora
 from launch.adapters.prefix import add_prefix
+from launch.adapters.save import save_adapter
 from launch.models.families import FAMILIES
 from tests.models import family_ranks
 
@@ -63,10 +65,26 @@ def numbers_all(names: list[str], kind: str, size: int, directory: str, tensor_p
 
 
 def _numbers(name: str, kind: str, size: int, directory: str, tensor_parallel: int) -> dict:
-    adapter = with_adapter(family_ranks.load(name, directory, tensor_parallel), kind, size)
-    for key, parameter in adapter.named_parameters():
-        if key.endswith("lora_B"):
-            parameter.set_value(paddle.full_like(parameter, 0.05))
-        elif kind == "prefix" and not parameter.stop_gradient:
-            parameter.set_value(30 * parameter)
+    """One process makes an adapter of its own and saves it; two load that, and save what they hold."""
+    saved = f"{directory}-{kind}-of-1"
+    model = family_ranks.load(name, directory, tensor_parallel)
+    if tensor_parallel == 1:
+        adapter = with_adapter(model, kind, size)
+        for key, parameter in adapter.named_parameters():
+            if key.endswith("lora_B"):
+                parameter.set_value(0.05 * paddle.randn(parameter.shape))
+            elif kind == "prefix" and not parameter.stop_gradient:
+                parameter.set_value(30 * parameter)
+    else:
+        adapter = load_adapter(model, saved)
+    save_adapter(adapter, f"{directory}-{kind}-of-{tensor_parallel}", _arguments(tensor_parallel))
     return family_ranks.loss_and_grad_norm(adapter, FAMILIES[name], tensor_parallel)
+
+
+def _arguments(tensor_parallel: int) -> SimpleNamespace:
+    """What save_adapter asks of the layout."""
+    rank = max(paddle.distributed.get_rank(), 0) if tensor_parallel > 1 else 0
+    return SimpleNamespace(
+        tensor_parallel_rank=rank, dataset_rank=0, pipeline_parallel_rank=0, pipeline_parallel_degree=1,
+        process_index=rank,
+    )  # fmt: skip

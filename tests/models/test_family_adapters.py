@@ -1,6 +1,8 @@
 """Adapters of every family, on tiny models: what they train, that they learn, that tensor parallel changes nothing."""
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from launch.models.arithmetic import lora_parameters, prefix_parameters
 from launch.models.families import FAMILIES, unsupported
@@ -66,17 +68,26 @@ def models(ranks, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module", params=["lora", "prefix"])
-def both(ranks, models, request) -> tuple[dict, list[dict]]:
-    """Of one process, and of each of two ranks."""
+def both(ranks, models, request) -> tuple[str, dict, list[dict]]:
+    """The kind of adapter; the numbers of one process, and of each of two ranks that have loaded its adapter."""
     names, size = (NAMES, RANK) if request.param == "lora" else (WITH_PREFIX, TOKENS)
     names = [name for name in names if not unsupported(FAMILIES[name], "tensor_parallel")]
     [single], two = [ranks(n, f"{RANKS}:numbers_all", names, request.param, size, models, n) for n in (1, 2)]
-    return single, two
+    return request.param, single, two
 
 
 def test_tensor_parallel_gives_the_numbers_of_one_process(both):
-    single, two = both
+    _, single, two = both
     for found in two:
         for name, expected in single.items():
             assert found[name]["loss"] == pytest.approx(expected["loss"], abs=LOSS_TOLERANCE), name
             assert found[name]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRAD_NORM_TOLERANCE), name
+
+
+def test_an_adapter_loaded_and_saved_under_tensor_parallel_is_the_same(both, models):
+    """Fused weights are divided in several places, and what is added to them too."""
+    kind, single, _ = both
+    for name in single:
+        one, two = (load_file(f"{models}/{name}-{kind}-of-{n}/peft_model-00001-of-00001.safetensors") for n in (1, 2))
+        assert one.keys() == two.keys(), name
+        assert [key for key in one if not np.array_equal(one[key], two[key])] == [], name

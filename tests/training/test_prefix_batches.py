@@ -3,9 +3,10 @@
 import pytest
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("chatglm", "bool"), ("glm", "float32")])
-def test_the_prompt_is_seen_in_both_directions_and_the_answer_from_left_to_right(ranks, name, dtype):
-    """The prompt's last token begins the answer: it is seen from there on only."""
+@pytest.mark.parametrize(("name", "dtype", "mask"), [("chatglm", "bool", 1), ("glm", "float32", 0)])
+def test_the_prompt_is_seen_in_both_directions_and_the_answer_from_left_to_right(ranks, name, dtype, mask):
+    """The prompt's last token begins the answer: it is seen from there on only. mask: where the first prompt has the
+    token that the answer stands for, the last but one of ChatGLM's, the last but two of GLM's."""
     [found] = ranks(1, "tests.training.prefix_batches_ranks:batch", name)
     assert found["input_ids"][1] == [[5, 6, 7, 8], [5, 6, 0, 0]]
     assert found["attention_mask"] == [
@@ -15,4 +16,4 @@ def test_the_prompt_is_seen_in_both_directions_and_the_answer_from_left_to_right
             [[[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]],
         ],
     ]
-    assert found["position_ids"] == ["int64", [[[0, 1, 1, 1], [0, 0, 1, 2]], [[0, 0, 0, 0], [0, 1, 2, 3]]]]
+    assert found["position_ids"] == ["int64", [[[0, 1, mask, mask], [0, 0, 1, 2]], [[0, 0, 0, 0], [0, 1, 2, 3]]]]

@@ -143,7 +143,7 @@ def baichuan(alibi: bool, **changes) -> tuple[dict, dict]:
     return config, random.tensors
 
 
-def chatglm() -> tuple[dict, dict]:
+def chatglm(**changes) -> tuple[dict, dict]:
     """ChatGLM-6B: bos (<sop>) 90, [gMASK] 91, [MASK] 92."""
     config = {
         "architectures": ["ChatGLMModel"],
@@ -162,9 +162,9 @@ def chatglm() -> tuple[dict, dict]:
         "gmask_token_id": 91,
         "mask_token_id": 92,
         "pad_token_id": 3,
-    }
+    } | changes
     random = Random()
-    random.table("transformer.word_embeddings", VOCABULARY, 32)
+    random.table("transformer.word_embeddings", config["vocab_size"], 32)
     for i in range(LAYERS):
         _glm_layer(random, f"transformer.layers.{i}", 32)
         random.tensors[f"transformer.layers.{i}.attention.rotary_emb.inv_freq"] = np.ones(2, np.float32)
@@ -173,7 +173,7 @@ def chatglm() -> tuple[dict, dict]:
     return config, random.tensors
 
 
-def glm() -> tuple[dict, dict]:
+def glm(**changes) -> tuple[dict, dict]:
     """GLM-10B and its kin, saved with the prefix of GLMForConditionalGeneration."""
     config = {
         "architectures": ["GLMForConditionalGeneration"],
@@ -188,11 +188,11 @@ def glm() -> tuple[dict, dict]:
         "embedding_dropout_prob": 0.1,
         "attention_dropout_prob": 0.1,
         "output_dropout_prob": 0.1,
-    }
-    random = Random()
-    random.table("glm.word_embeddings", VOCABULARY, 32)
-    random.table("glm.transformer.position_embeddings", 65, 32)
-    random.table("glm.transformer.block_position_embeddings", 65, 32)
+    } | changes
+    random, positions = Random(), config["max_sequence_length"] + 1
+    random.table("glm.word_embeddings", config["vocab_size"], 32)
+    random.table("glm.transformer.position_embeddings", positions, 32)
+    random.table("glm.transformer.block_position_embeddings", positions, 32)
     for i in range(LAYERS):
         _glm_layer(random, f"glm.transformer.layers.{i}", 32)
     random.norm("glm.transformer.final_layernorm", 32, bias=True)

@@ -127,10 +127,13 @@ def _part(model, name: str, parameter) -> Part:
 
 
 def _split_action(model, name: str):
-    """paddlenlp's function from a whole tensor to this rank's part; None for adapters, which are cut evenly."""
-    if not trains_all(model):
-        return None
-    actions = type(model).get_tensor_parallel_convert_actions(model.config, [name], ignore_error=True)
+    """paddlenlp's function from a whole tensor to this rank's part; None for what is cut evenly."""
+    if isinstance(model, LoRAModel):
+        actions = model._get_tensor_parallel_convert_actions([name], ignore_error=True)
+    elif trains_all(model):
+        actions = type(model).get_tensor_parallel_convert_actions(model.config, [name], ignore_error=True)
+    else:
+        actions = {}
     return actions.get(name)
 
 

@@ -1,0 +1,13 @@
+"""AutoTokenizer does not find the tokenizers of GLM-10B-Chinese and GLM-515M.
+
+paddlenlp/transformers/auto/tokenizer.py, TOKENIZER_MAPPING_NAMES: knows GLMGPT2Tokenizer alone, and ends with
+"Tokenizer class GLMChineseTokenizer does not exist". Corrected: all three are known.
+"""
+
+from paddlenlp.transformers.auto import tokenizer
+
+CLASSES = ("GLMGPT2Tokenizer", "GLMChineseTokenizer", "GLMBertTokenizer")
+
+
+def correct() -> None:
+    tokenizer.TOKENIZER_MAPPING_NAMES["glm"] = (CLASSES, None)
