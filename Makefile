@@ -55,8 +55,8 @@ predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
 	@$(RUN) launch/predict.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter_path "$(ADAPTER)") \
 	    $(if $(DATA),--data_file "$(DATA)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
-serve: setup ## MODEL=... [ADAPTER="NAME=DIR ..."]: REST, gRPC and a page to try it
-	@$(RUN) launch/serve.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
+serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
+	@$(RUN) launch/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)

@@ -1,0 +1,20 @@
+"""The servers in front of the fake model, as a process: `python -m tests.serving.fake_server PLACES SECONDS [KEY]`.
+
+Says "ready PORT GRPC_PORT".
+"""
+
+import sys
+
+from launch.serving.run import Addresses, bind, run
+from launch.serving.service import Limits, Service
+from tests.serving.fake_model import FakeModel
+
+
+def main(places: str, seconds: str, key: str | None = None) -> None:
+    service = Service({name: FakeModel(name) for name in ("base", "poems")}, Limits(2000, 4, int(places), float(seconds)))
+    addresses = Addresses("127.0.0.1", 0, 0)
+    run(service, bind(addresses), addresses, key, lambda rest, grpc: print("ready", rest, grpc, flush=True))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

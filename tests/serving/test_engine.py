@@ -1,0 +1,153 @@
+"""The queue: what goes together, what has no room, who leaves, and that a fault ends one batch only."""
+
+import threading
+import time
+
+import pytest
+
+from launch.serving.engine import Engine, QueueFull
+from launch.serving.request import Finish, Options, Row
+
+
+def row(group="a", seconds=60.0, max_tokens=3):
+    events = []
+    made = Row((group,), [1], Options(), max_tokens, 0, time.monotonic() + seconds, events.append)
+    made.events = events
+    return made
+
+
+def until(happened):
+    deadline = time.monotonic() + 10
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+class Held:
+    """answer(rows) that waits for go(): batches are seen while they are in work."""
+
+    def __init__(self):
+        self.batches, self.entered, self.let_go = [], threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, rows):
+        self.batches.append(rows)
+        self.entered.release()
+        self.let_go.acquire()
+        while not all(one.done for one in rows):
+            for one in rows:
+                if not one.done:
+                    one.put(7, eos=0)
+
+    def go(self):
+        self.let_go.release()
+
+    def wait(self):
+        assert self.entered.acquire(timeout=10)
+
+
+@pytest.fixture
+def held():
+    return Held()
+
+
+@pytest.fixture
+def engine(held):
+    engine = Engine(held, largest_batch=3, places=4)
+    engine.start()
+    yield engine
+    for _ in range(10):
+        held.go()
+    engine.stop(10)
+    assert not engine.thread.is_alive()
+
+
+def test_rows_of_a_group_go_together_in_their_order_and_a_new_batch_starts_when_one_ends(engine, held):
+    first, second = row("a"), row("a")
+    engine.submit([first, second])
+    held.wait()
+    late = [row("b"), row("a"), row("b")]
+    for one in late:
+        engine.submit([one])
+    for _ in range(2):
+        held.go()
+        held.wait()
+    held.go()
+    assert held.batches == [[first, second], [late[0], late[2]], [late[1]]]
+
+
+def test_a_batch_has_its_largest_size_and_what_comes_at_once_is_one_batch(engine, held):
+    rows = [row() for _ in range(4)]
+    for one in rows:
+        engine.submit([one])
+    for _ in range(2):
+        held.wait()
+        held.go()
+    assert [len(batch) for batch in held.batches] == [3, 1]
+
+
+def test_a_request_has_room_for_all_its_rows_or_none(engine, held):
+    engine.submit([row()])
+    held.wait()
+    engine.submit([row(), row(), row()])
+    with pytest.raises(QueueFull, match="3 of 4 places"):
+        engine.submit([row(), row()])
+    assert engine.depth() == 3
+    engine.submit([row()])
+
+
+def test_a_cancelled_row_frees_its_place(engine, held):
+    engine.submit([row()])
+    held.wait()
+    waiting = [row() for _ in range(4)]
+    engine.submit(waiting)
+    waiting[1].cancel()
+    engine.submit([row()])
+    held.go()
+    held.wait()
+    assert waiting[1] not in held.batches[1] and waiting[1].events == []
+
+
+def test_a_row_that_is_late_leaves_the_queue_and_is_told(engine, held):
+    engine.submit([row()])
+    held.wait()
+    late = row(seconds=-1)
+    engine.submit([late])
+    assert engine.depth() == 0 and late.events == [Finish.LATE]
+
+
+def test_a_row_in_work_ends_when_it_is_late(engine, held):
+    late = row(seconds=0.01, max_tokens=10**9)
+    engine.submit([late])
+    held.wait()
+    time.sleep(0.02)
+    held.go()
+    until(lambda: late.done)
+    assert late.events == [7, Finish.LATE]
+
+
+def test_a_batch_that_fails_is_told_and_the_next_one_is_answered(capfd):
+    calls = []
+
+    def answer(rows):
+        calls.append(rows)
+        if len(calls) == 1:
+            raise RuntimeError("no such luck")
+        rows[0].put(0, eos=0)
+
+    engine, bad, good = Engine(answer, 1, 4), row(), row()
+    engine.submit([bad, good])
+    engine.start()
+    until(lambda: good.events)
+    assert bad.events == [Finish.FAILED] and good.events == [Finish.STOP]
+    engine.stop(10)
+    assert "no such luck" in capfd.readouterr().err
+
+
+def test_a_stop_ends_the_batch_in_work_and_forgets_what_waits(engine, held):
+    running, waiting = row(max_tokens=10**9), row()
+    engine.submit([running])
+    held.wait()
+    engine.submit([waiting])
+    held.go()
+    engine.stop(10)
+    assert running.done and waiting.done and not engine.thread.is_alive()
+    assert Finish.FAILED not in running.events

@@ -1,0 +1,235 @@
+"""REST in front of a fake model, by the official client and by hand: answers, streams, limits, mistakes, the end."""
+
+import json
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+
+from tests.serving.servers import start_fake
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = start_fake()
+    yield server
+    assert server.process.poll() is None, "".join(server.said)
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return server.client()
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["base", "poems"]
+    assert client.models.retrieve("poems").id == "poems"
+
+
+def test_a_completion_and_its_usage(client):
+    reply = client.completions.create(model="base", prompt="字 é", max_tokens=100)
+    [choice] = reply.choices
+    assert (choice.text, choice.finish_reason) == ("<字 é>", "stop")
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (6, 8, 14)
+
+
+def test_sixteen_tokens_without_max_tokens_as_the_api_has_it(client):
+    reply = client.completions.create(model="base", prompt="x" * 20)
+    assert (reply.choices[0].text, reply.choices[0].finish_reason) == ("<" + "x" * 15, "length")
+
+
+def test_several_prompts_and_several_answers_come_in_order(client):
+    reply = client.completions.create(model="base", prompt=["a", "b"], n=2)
+    assert [(choice.index, choice.text) for choice in reply.choices] == [(0, "<a>"), (1, "<a>"), (2, "<b>"), (3, "<b>")]
+    assert client.completions.create(model="base", prompt=[97, 98]).choices[0].text == "<ab>"
+    assert client.completions.create(model="base", prompt=[[97], [98]]).choices[1].text == "<b>"
+
+
+def test_a_chat_and_its_parts(client):
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    ]
+    reply = client.chat.completions.create(model="poems", messages=messages)
+    assert (reply.model, reply.choices[0].message.content, reply.choices[0].finish_reason) == ("poems", "<s|ab>", "stop")
+    reply = client.chat.completions.create(model="poems", messages=messages, max_completion_tokens=2)
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("<s", "length")
+
+
+def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(client):
+    events = list(
+        client.completions.create(
+            model="base", prompt="字😀", max_tokens=50, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    texts = [event.choices[0].text for event in events if event.choices]
+    assert [text for text in texts if text] == ["<", "字", "😀", ">"]
+    assert [event.choices[0].finish_reason for event in events if event.choices][-1] == "stop"
+    assert events[-1].usage.completion_tokens == 9 and not events[-1].choices
+
+
+def test_a_streamed_chat(client):
+    events = list(client.chat.completions.create(model="base", messages=[{"role": "user", "content": "é"}], stream=True))
+    assert events[0].choices[0].delta.role == "assistant"
+    assert "".join(event.choices[0].delta.content or "" for event in events) == "<é>"
+
+
+def test_stop_words_end_an_answer_and_are_no_part_of_it(client):
+    reply = client.completions.create(model="base", prompt="one two three", stop=["wo ", "hree"])
+    assert (reply.choices[0].text, reply.choices[0].finish_reason) == ("<one t", "stop")
+    assert reply.usage.completion_tokens == 9  # those that were looked at
+    events = client.completions.create(model="base", prompt="one two endless", stop="two", stream=True, max_tokens=99)
+    assert "".join(event.choices[0].text for event in events) == "<one "
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "JSON"),
+        (b"\xff\xfe", 400, ""),
+        (b"[" * 100_000, 400, ""),
+        ({}, 400, "model: Field required"),
+        ({"model": "base"}, 400, "prompt: Field required"),
+        ({"model": "nobody", "prompt": "a"}, 404, "found 'nobody', there are base, poems"),
+        ({"model": "base", "prompt": 7}, 400, "prompt"),
+        ({"model": "base", "prompt": []}, 400, "prompt: 0 answers wanted"),
+        ({"model": "base", "prompt": ""}, 400, "no token to begin with"),
+        ({"model": "base", "prompt": "a", "temperature": -1}, 400, "temperature: found -1.0, expected"),
+        ({"model": "base", "prompt": "a", "temperature": "hot"}, 400, "temperature: Input should be a valid number"),
+        ({"model": "base", "prompt": "a", "top_p": 0}, 400, "top_p: found 0.0, expected above 0, at most 1"),
+        ({"model": "base", "prompt": "a", "top_k": -1}, 400, "top_k: found -1"),
+        ({"model": "base", "prompt": "a", "max_tokens": 0}, 400, "max_tokens: found 0"),
+        ({"model": "base", "prompt": "a", "max_tokens": 2001}, 400, "max_tokens: found 2001, at most 2000"),
+        ({"model": "base", "prompt": "a" * 4000, "max_tokens": 97}, 400, "after 4000 tokens of the prompt 96 positions"),
+        ({"model": "base", "prompt": "a", "n": 65}, 400, "n: found 65, at most 64"),
+        ({"model": "base", "prompt": "a", "stop": ["x"] * 17}, 400, "stop: found 17, expected at most 16"),
+        ({"model": "base", "prompt": "a", "stop": ""}, 400, "stop: found '', expected texts of 1 to"),
+        ({"model": "base", "prompt": "a", "logprobs": 3}, 400, "not understood by this server: logprobs"),
+        ({"model": "base", "prompt": "a", "frequency_penalty": 0, "user": "me"}, 200, "<a>"),
+        ({"model": "base", "prompt": "fail"}, 500, "the batch of this request failed"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_has_its_status_and_the_server_goes_on(server, body, status, said):
+    found, text = server.ask("/v1/completions", body)
+    assert found == status, text
+    assert said in (json.loads(text)["error"]["message"] if status != 200 else text)
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [([], "messages"), ([{"role": "poet", "content": "a"}], "role"), ([{"role": "assistant", "content": "a"}], "user")],
+)
+def test_chats_that_ask_nothing(server, messages, said):
+    status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages})
+    assert status == 400 and said in json.loads(text)["error"]["message"]
+
+
+def test_other_paths_methods_and_kinds_of_body(server):
+    assert server.ask("/v1/nothing")[0] == 404
+    assert server.ask("/v1/completions")[0] == 405
+    assert server.ask("/v1/models/nobody")[0] == 404
+    assert server.ask("/v1/completions", b'{"model": "base", "prompt": "a"}', {"Content-Type": "text/plain"})[0] == 400
+
+
+def test_a_body_that_is_too_large_is_not_read_to_its_end(server):
+    assert server.ask("/v1/completions", b" " * (4 * 2**20 + 1))[0] == 413
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
+        for _ in range(5):  # no end: it answers all the same
+            connection.sendall(chunk)
+        assert b" 413 " in connection.recv(100)
+
+
+def test_a_name_of_somebody_else_is_not_answered_to(server):
+    assert server.ask("/v1/models", headers={"Host": "rebound.example"})[0] == 400
+
+
+def test_health_and_metrics(server, client):
+    assert server.ask("/health") == (200, '{"status":"ok"}')
+    before = server.metric('requests_total{model="poems",outcome="answered"}')
+    client.completions.create(model="poems", prompt="a")
+    assert server.metric('requests_total{model="poems",outcome="answered"}') == before + 1
+    assert server.metric('completion_tokens_total{model="poems"}') > 0
+
+
+def test_what_comes_together_is_answered_together_and_nothing_is_mixed(server, client):
+    def ask(number: int) -> str:
+        model = ("base", "poems")[number % 2]
+        return client.completions.create(model=model, prompt=f"slow {number}").choices[0].text
+
+    batches = server.metric("batch_rows_count")
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, range(32))) == [f"<slow {number}>" for number in range(32)]
+    assert server.metric("batch_rows_count") - batches <= 16  # of four at most, two models
+
+
+def test_a_full_queue_answers_429_and_a_client_that_left_frees_its_place():
+    server = start_fake(places=2)
+    client = server.client()
+    stream = client.completions.create(model="base", prompt="slow endless", stream=True, max_tokens=2000)
+    next(iter(stream))
+    left = [_leave_behind(server) for _ in range(2)]
+    server.wait_for("waiting_rows", 2)
+    with pytest.raises(openai.RateLimitError, match="2 of 2 places of the queue are taken"):
+        client.completions.create(model="base", prompt="a")
+    assert server.ask("/health")[0] == 200
+    for connection in left:
+        connection.close()
+    server.wait_for("waiting_rows", 0)
+    stream.close()
+    server.wait_for("running_rows", 0)
+    assert client.completions.create(model="base", prompt="a").choices[0].text == "<a>"
+    assert server.stop() == 0
+
+
+def _leave_behind(server) -> socket.socket:
+    """A request whose answer nobody reads yet."""
+    body = json.dumps({"model": "base", "prompt": "slow endless", "max_tokens": 2000}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+@pytest.mark.long
+def test_time_outs_and_keys():
+    server = start_fake(seconds=0.3, key="secret")
+    with pytest.raises(openai.AuthenticationError, match="Authorization: Bearer"):
+        server.client("wrong").models.list()
+    assert server.ask("/health")[0] == 200 and server.ask("/")[0] == 200
+    assert server.ask("/metrics")[0] == 401
+    client = server.client("secret")
+    with pytest.raises(openai.APIStatusError) as error:
+        client.completions.create(model="base", prompt="slow endless", max_tokens=2000)
+    assert error.value.status_code == 504
+    events = client.completions.create(model="base", prompt="slow endless", max_tokens=2000, stream=True)
+    with pytest.raises(openai.APIError, match="not answered within"):
+        list(events)
+    assert client.completions.create(model="base", prompt="a").choices[0].text == "<a>"
+    assert server.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_answers_what_was_asked_takes_no_more_and_says_nothing(how):
+    server = start_fake()
+    replies = []
+
+    def ask() -> None:
+        replies.append(server.client().completions.create(model="base", prompt="slow word").choices[0].text)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    server.wait_for("running_rows", 1)
+    assert server.stop(how) == 0
+    asking.join()
+    assert replies == ["<slow word>"]
+    assert "".join(server.said).count("\n") == 1  # "ready": no traceback, no noise

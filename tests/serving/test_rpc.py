@@ -1,0 +1,142 @@
+"""gRPC in front of a fake model, by stubs: answers, streams, statuses, health, reflection."""
+
+import time
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from launch.serving.rpc import generation_pb2 as messages
+from launch.serving.rpc import generation_pb2_grpc as stubs
+from tests.serving.servers import start_fake
+
+SERVICE = "paddle_llm_recipes.v1.Generation"
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = start_fake(places=4, key="secret")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with grpc.insecure_channel(server.grpc) as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def stub(channel):
+    return stubs.GenerationStub(channel)
+
+
+KEY = (("authorization", "Bearer secret"),)
+
+
+def completion(*prompts, model="base", **options):
+    return messages.CompleteRequest(model=model, prompts=prompts, options=messages.Options(**options))
+
+
+def chat(*contents, **options):
+    roles = ["user", "assistant"] * len(contents)
+    turns = [messages.Message(role=role, content=content) for role, content in zip(roles, contents)]
+    return messages.ChatRequest(model="poems", messages=turns, options=messages.Options(**options))
+
+
+def test_models_and_answers(stub):
+    assert list(stub.ListModels(messages.ListModelsRequest(), metadata=KEY).names) == ["base", "poems"]
+    reply = stub.Complete(completion("字", "b", n=2, stop=[">"]), metadata=KEY)
+    assert [answer.text for answer in reply.answers] == ["<字", "<字", "<b", "<b"]
+    assert {answer.finish for answer in reply.answers} == {messages.FINISH_STOP}
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (8, 16)
+    [answer] = stub.Chat(chat("a", "b", "c", max_tokens=3), metadata=KEY).answers
+    assert (answer.text, answer.finish) == ("<a|", messages.FINISH_LENGTH)
+
+
+def test_streams_are_the_same_in_whole_characters(stub):
+    chunks = list(stub.CompleteStream(completion("字😀", "é"), metadata=KEY))
+    assert [chunk.text for chunk in chunks if chunk.index == 0 and chunk.text] == ["<", "字", "😀", ">"]
+    assert "".join(chunk.text for chunk in chunks if chunk.index == 1) == "<é>"
+    assert [chunk.finish for chunk in chunks].count(messages.FINISH_STOP) == 2
+    assert [chunk.HasField("usage") for chunk in chunks].index(True) == len(chunks) - 1
+    assert chunks[-1].usage.completion_tokens == 9 + 4
+    assert "".join(chunk.text for chunk in stub.ChatStream(chat("é"), metadata=KEY)) == "<é>"
+
+
+def refused(call) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    return error.value.code(), error.value.details()
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "said"),
+    [
+        (completion("a", model="nobody"), "NOT_FOUND", "found 'nobody', there are base, poems"),
+        (completion("a", temperature=-1), "INVALID_ARGUMENT", "temperature: found -1.0"),
+        (completion("a", max_tokens=0), "INVALID_ARGUMENT", "max_tokens: found 0"),
+        (completion(), "INVALID_ARGUMENT", "prompt: 0 answers wanted"),
+        (completion("fail"), "INTERNAL", "the batch of this request failed"),
+        (completion("x" * (4 * 2**20 + 1)), "RESOURCE_EXHAUSTED", "larger than max"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_is_wrong_has_its_status(stub, request_, code, said):
+    for call in (lambda: stub.Complete(request_, metadata=KEY), lambda: list(stub.CompleteStream(request_, metadata=KEY))):
+        found, details = refused(call)
+        assert (found.name, said in details) == (code, True), details
+
+
+def test_a_call_without_the_key_is_not_answered(stub):
+    for metadata in ((), (("authorization", "Bearer wrong"),)):
+        code, _ = refused(lambda: stub.Complete(completion("a"), metadata=metadata))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_full_queue_and_a_cancelled_call(stub):
+    running = stub.CompleteStream(completion("slow endless"), metadata=KEY)
+    next(running)
+    waiting = [stub.Complete.future(completion("slow endless"), metadata=KEY) for _ in range(4)]
+    until(lambda: asked(stub, "slow endless") is grpc.StatusCode.RESOURCE_EXHAUSTED)
+    for call in (*waiting, running):
+        call.cancel()
+    until(lambda: asked(stub, "a") is grpc.StatusCode.OK)
+
+
+def asked(stub, prompt: str) -> grpc.StatusCode:
+    """How a call ends that does not wait for long."""
+    try:
+        stub.Complete(completion(prompt), metadata=KEY, timeout=0.05)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def until(happens) -> None:
+    deadline = time.monotonic() + 20
+    while not happens():
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.long
+def test_time_outs():
+    server = start_fake(seconds=0.3)
+    with grpc.insecure_channel(server.grpc) as channel:
+        stub = stubs.GenerationStub(channel)
+        for call in (lambda: stub.Complete(completion("slow endless")), lambda: list(stub.ChatStream(chat("endless slow")))):
+            code, details = refused(call)
+            assert code is grpc.StatusCode.DEADLINE_EXCEEDED and "not answered within" in details
+    assert server.stop() == 0
+
+
+def test_health_and_reflection(channel):
+    check = health_pb2_grpc.HealthStub(channel).Check
+    for name in ("", SERVICE):
+        assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
+    found = ProtoReflectionDescriptorDatabase(channel)
+    assert SERVICE in found.get_services()
+    service = DescriptorPool(found).FindServiceByName(SERVICE)
+    assert [method.name for method in service.methods] == ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
