@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
     started = time.time()
     process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
-    from launch.adapters.add import add_adapter
+    from launch.adapters.add import add_adapter, base_format
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_finetune
     from launch.training.decisions import decide
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
     data = open_dialogues(data_args, training_args, tokenizer, config)
     ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
-        model = build_model(config, model_args, training_args)
+        model = build_model(config, model_args, training_args, base_format(adapter_args))
     process_lines += speed_up(model, training_args)
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)

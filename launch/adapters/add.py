@@ -2,7 +2,7 @@
 
 from launch.adapters import lora, prefix
 from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import quantize_base
+from launch.adapters.quantized_base import quantize_base, use_quantized
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
@@ -18,12 +18,17 @@ def add_adapter(model, model_args, adapter_args, seed: int):
         lines = [prefix.describe(adapter)]
     else:
         return model, []
-    if adapter_args.weight_quantize_algo:
-        lines.append(quantize_base(adapter.model, base_format(adapter_args)))
+    base = base_format(adapter_args)
+    if base:
+        use = use_quantized if model_args.continue_training else quantize_base
+        lines.append(use(adapter.model, base))
     return adapter, lines
 
 
-def base_format(adapter_args) -> Format:
+def base_format(adapter_args) -> Format | None:
+    """That of the frozen weights; None where they stay as they are."""
+    if not adapter_args.weight_quantize_algo:
+        return None
     return Format(
         algo=adapter_args.weight_quantize_algo,
         block=adapter_args.weight_blocksize,

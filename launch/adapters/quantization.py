@@ -3,7 +3,10 @@
     packed = quantize(weight, Format("nf4", double_quant=True))
     weight = dequantize(packed)
 
+A weight passes in pieces of some rows: beside it and its codes there are PIECE numbers in float32, not all.
+
 weight_only_int8, weight_only_int4  whole numbers from -127 to 127 (-7 to 7) times one scale for each output
+llm.int8     the weights of weight_only_int8; inputs are rounded, too, when they are used (launch/adapters/llm_int8.py)
 nf4, fp4     one of 16 numbers between -1 and 1 times one scale for each block of --weight_blocksize weights in a row:
              nf4 has a sixteenth of a normal distribution around each (QLoRA, arXiv 2305.14314, appendix E), fp4 is a
              sign, two bits of exponent and one of mantissa (bitsandbytes, FP4). With --weight_double_quant the scales,
@@ -11,8 +14,11 @@ nf4, fp4     one of 16 numbers between -1 and 1 times one scale for each block o
              of them, on the dynamic scale of arXiv 2110.02861.
 """
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import paddle
 
 NF4 = (
@@ -22,7 +28,11 @@ NF4 = (
 )  # fmt: skip
 FP4_POSITIVE = (0.0, 0.0625 / 12, 2 / 12, 3 / 12, 4 / 12, 6 / 12, 8 / 12, 1.0)
 TABLES = {"nf4": NF4, "fp4": tuple(sorted({-value for value in FP4_POSITIVE} | set(FP4_POSITIVE)))}
-LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7}
+LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
+PIECE = 2**22  # elements
+# llm.int8: rows whose largest weight is so many times the median row's are no part of the scales, at most one in KEPT.
+LARGE_ROW = 4.0
+KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,15 @@ class Format:
     @property
     def bits(self) -> int:
         """Of a code."""
-        return 8 if self.algo == "weight_only_int8" else 4
+        return 8 if LARGEST.get(self.algo) == 127 else 4
 
 
 @dataclass(frozen=True)
 class Packed:
     """A quantised tensor. codes: uint8 [n], two of 4 bits in each, the first in the upper half; scales: float32, for
-    each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight."""
+    each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
+    For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
+    are taken from there always."""
 
     format: Format
     codes: paddle.Tensor
@@ -51,6 +63,8 @@ class Packed:
     offset: paddle.Tensor | None
     shape: tuple[int, ...]
     dtype: paddle.dtype
+    exact: Callable[[list[int]], paddle.Tensor] | None = None
+    apart: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -59,36 +73,115 @@ class Packed:
 
 
 @paddle.no_grad()
-def quantize(weight: paddle.Tensor, format: Format) -> Packed:
+def quantize(
+    weight: paddle.Tensor, format: Format, exact: Callable[[list[int]], paddle.Tensor] | None = None
+) -> Packed:
     """weight: [inputs, outputs], of any floating-point dtype."""
-    shape, dtype = tuple(weight.shape), weight.dtype
-    weight = weight.astype("float32")
+    shape = tuple(weight.shape)
+    offset, apart = None, ()
     if format.algo in LARGEST:
-        largest = LARGEST[format.algo]
-        scales, offset = weight.abs().max(axis=0) / largest, None
-        codes = (weight / _no_zeros(scales)).round().clip(-largest, largest) + largest
+        apart = _large_rows(weight, format) if exact else ()
+        scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
+        codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
     else:
-        blocks, scales = _blocks(weight, format.block)
-        codes = _nearest(blocks / _no_zeros(scales).unsqueeze(1), TABLES[format.algo])
-        offset = scales.mean() if format.double_quant else None
+        blocks = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
+        codes, scales = [one for one, _ in blocks], paddle.concat([one for _, one in blocks])
         if format.double_quant:
+            offset = scales.mean()
             scales = _quantize_scales(scales - offset, format.double_block)
-    codes = codes.flatten()[: weight.size].astype("uint8")
-    return Packed(format, _pack(codes) if format.bits == 4 else codes, scales, offset, shape, dtype)
+    codes = paddle.concat([_pack(one) if format.bits == 4 else one for one in codes])
+    return Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
 
 
 @paddle.no_grad()
 def dequantize(packed: Packed) -> paddle.Tensor:
     """The weight in its own shape and dtype."""
-    format, size = packed.format, packed.shape[0] * packed.shape[1]
-    codes = _unpack(packed.codes, size) if format.bits == 4 else packed.codes
-    if format.algo in LARGEST:
-        whole = codes.astype("float32").reshape(packed.shape) - LARGEST[format.algo]
-        return (whole * packed.scales).astype(packed.dtype)
+    inputs = packed.shape[0]
     scales = packed.scales
     if isinstance(scales, Packed):
         scales = _dequantize_scales(scales) + packed.offset
-    return _scaled(codes, TABLES[format.algo], scales, format.block).reshape(packed.shape).astype(packed.dtype)
+    step = _rows_of_a_piece(packed.shape, packed.format)
+    if step >= inputs:
+        weight = _rows(packed, scales, 0, inputs)
+    else:
+        weight = paddle.empty(packed.shape, packed.dtype)
+        for start in range(0, inputs, step):
+            stop = min(start + step, inputs)
+            weight[start:stop] = _rows(packed, scales, start, stop)
+    if packed.apart:
+        weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
+    return weight
+
+
+def whole_codes(packed: Packed) -> paddle.Tensor:
+    """float32 [inputs, outputs], whole numbers: of the formats in LARGEST."""
+    return _codes(packed, 0, packed.shape[0]).astype("float32").reshape(packed.shape) - LARGEST[packed.format.algo]
+
+
+# ---- pieces of a weight
+
+
+def _rows_of_a_piece(shape: tuple[int, int], format: Format) -> int:
+    """So many that codes fill whole bytes and blocks are whole, too."""
+    together = math.lcm(2, 1 if format.algo in LARGEST else format.block)
+    return max(PIECE // shape[1] // together, 1) * together
+
+
+def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
+    """Some rows after the other, in float32."""
+    step = _rows_of_a_piece(weight.shape, format)
+    for start in range(0, weight.shape[0], step):
+        yield weight[start : start + step].astype("float32")
+
+
+def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
+    """[outputs]: the largest magnitude of each, rows that are apart not counted."""
+    counted = paddle.ones([weight.shape[0], 1])
+    if apart:
+        counted[paddle.to_tensor(apart)] = 0
+    step = _rows_of_a_piece(weight.shape, format)
+    pieces = enumerate(_pieces(weight, format))
+    return paddle.stack(
+        [(rows.abs() * counted[i * step : (i + 1) * step]).max(axis=0) for i, rows in pieces]
+    ).max(axis=0)
+
+
+def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
+    """In ascending order: those of llm.int8 that would make the scales of all others coarse."""
+    largest = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
+    order = np.argsort(-largest, kind="stable")[: len(largest) // KEPT]
+    return tuple(sorted(order[largest[order] > LARGE_ROW * np.median(largest)].tolist()))
+
+
+def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
+    """uint8 [n]: whole numbers from 0, the middle is `largest`."""
+    codes = (rows / _no_zeros(scales)).round().clip(-largest, largest) + largest
+    return codes.flatten().astype("uint8")
+
+
+def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """uint8 [n]: places in the format's table; float32: the scale of each block."""
+    blocks, scales = _blocks(rows, format.block)
+    codes = _nearest(blocks / _no_zeros(scales).unsqueeze(1), TABLES[format.algo])
+    return codes.flatten()[: rows.size].astype("uint8"), scales
+
+
+def _codes(packed: Packed, start: int, stop: int) -> paddle.Tensor:
+    """[n] of the rows from start to stop."""
+    first, last = start * packed.shape[1], stop * packed.shape[1]
+    if packed.format.bits == 8:
+        return packed.codes[first:last]
+    return _unpack(packed.codes[first // 2 : (last + 1) // 2], last - first)
+
+
+def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
+    format, shape = packed.format, [stop - start, packed.shape[1]]
+    codes = _codes(packed, start, stop)
+    if format.algo in LARGEST:
+        whole = codes.astype("float32").reshape(shape) - LARGEST[format.algo]
+        return (whole * scales).astype(packed.dtype)
+    first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
+    return _scaled(codes, TABLES[format.algo], scales[first:last], format.block).reshape(shape).astype(packed.dtype)
 
 
 # ---- scales in 8 bits

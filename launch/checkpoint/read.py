@@ -29,21 +29,24 @@ from launch.errors import UserError
 GENERATION_CONFIG = "generation_config.json"
 
 
-def load_model(model_class, config, dtype: str, directory: str | Path):
+def load_model(
+    model_class, config, dtype: str, directory: str | Path, filled: "Callable[[Fill], None] | None" = None
+):
     """A model of `model_class` in `dtype` with the weights of a directory.
 
     float32 becomes half precision by rounding to nearest, half precision becomes float32 as it is.
+    filled: called after each parameter that has its values; it may make something else of them and release them.
     Raises UserError, the same on every rank, where the weights are damaged or do not fit the model.
     """
     config.dtype = dtype
     model = without_values(model_class, config, dtype)
-    load_weights(model, directory)
+    load_weights(model, directory, filled)
     if model.can_generate() and Path(directory, GENERATION_CONFIG).is_file():
         model.generation_config = GenerationConfig.from_pretrained(str(directory))
     return model
 
 
-def load_weights(model, directory: str | Path) -> None:
+def load_weights(model, directory: str | Path, filled: "Callable[[Fill], None] | None" = None) -> None:
     """Fill all parameters of a model from a directory; see load_model."""
     too_large = []
     for fill in plan_fills(model, directory):
@@ -51,6 +54,9 @@ def load_weights(model, directory: str | Path) -> None:
             fill.run()
         except OverflowError as error:
             too_large.append(f"{fill.name} (up to {error.args[0]:.3g})")
+            continue
+        if filled:
+            filled(fill)
     _agree_on_range(directory, too_large)
     if isinstance(model, PipelineLayer):
         model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding

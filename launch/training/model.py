@@ -7,6 +7,8 @@ import paddlenlp.transformers as transformers
 from paddlenlp.trainer import set_seed
 from paddlenlp.transformers import AutoTokenizer
 
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_base import quantize_filled
 from launch.checkpoint.read import load_model
 from launch.cpu import kernels
 from launch.errors import UserError
@@ -64,8 +66,11 @@ def _require_weights(name: str) -> None:
         )
 
 
-def build_model(config, model_args, training_args):
-    """The model on its device, in the dtype of training, with random or loaded weights."""
+def build_model(config, model_args, training_args, base: Format | None = None):
+    """The model on its device, in the dtype of training, with random or loaded weights.
+
+    base: of the linear layers of a loaded model, which are quantised while they are read; None: they stay as they are.
+    """
     family = family_of_config(config.to_dict())
     pipeline = training_args.pipeline_parallel_degree > 1
     model_class = getattr(transformers, family.pipeline_class if pipeline else family.model_class)
@@ -73,7 +78,8 @@ def build_model(config, model_args, training_args):
     if not model_args.continue_training:
         set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
         return model_class._from_config(config, dtype=dtype)
-    return load_model(model_class, config, dtype, weights_directory(model_args.model_name_or_path, model_class, config))
+    directory = weights_directory(model_args.model_name_or_path, model_class, config)
+    return load_model(model_class, config, dtype, directory, quantize_filled(family, base) if base else None)
 
 
 def weights_directory(name: str, model_class, config) -> Path:

@@ -3,14 +3,17 @@
 import numpy as np
 import paddle
 
-from launch.adapters import quantized_base
+from launch.adapters import quantization, quantized_base, quantized_product
 from launch.adapters.quantization import Format, dequantize, quantize
 from launch.models.families import FAMILIES
 from tests.models import family_ranks
 
 
-def there_and_back(values: list[list[float]], format: dict) -> dict:
-    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each}."""
+def there_and_back(values: list[list[float]], format: dict, piece: int = quantization.PIECE) -> dict:
+    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each}.
+
+    piece: elements that pass at once."""
+    quantization.PIECE = piece
     weight = paddle.to_tensor(np.array(values, dtype="float32"))
     packed = quantize(weight, Format(**format))
     back = dequantize(packed)
@@ -61,11 +64,11 @@ def _is_linear_weight(name: str, linear_layers: tuple[str, ...]) -> bool:
 
 
 def _count_dequantized() -> list:
-    calls, stock = [], quantized_base.dequantize
+    calls, stock = [], quantized_product.dequantize
 
     def counted(packed):
         calls.append(packed)
         return stock(packed)
 
-    quantized_base.dequantize = counted
+    quantized_product.dequantize = counted
     return calls

@@ -69,6 +69,14 @@ def test_scales_in_eight_bits(ranks, weight):
     assert found["bits"] == 4 + (8 * len(rows) + 32 * len(fives) + 32) / weight.size
 
 
+@pytest.mark.parametrize("algo", ["weight_only_int8", "weight_only_int4", "nf4"])
+def test_pieces_of_a_weight_give_what_the_whole_gives(ranks, weight, algo):
+    """Of 8 rows, which blocks of 32 numbers do not divide into rows of 20; the last piece is shorter."""
+    odd, format = weight[:21].tolist(), {"algo": algo, "block": BLOCK, "double_quant": True}
+    whole, pieces = (ranks(1, f"{RANKS}:there_and_back", odd, format, *piece)[0] for piece in ([], [160]))
+    assert pieces == whole
+
+
 def dynamic() -> list[float]:
     """bitsandbytes' signed map of 8 bits: means of neighbours on even steps from 0.1 to 1 for each power of ten."""
     numbers = [0.0, 1.0]

@@ -1,0 +1,59 @@
+"""A linear layer's product with a weight in 8 or 4 bits, and its gradient by the inputs, of which it keeps nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+
+from launch.adapters import llm_int8
+from launch.adapters.quantization import Packed, dequantize
+
+stock_linear = F.linear
+
+
+def linear(x, weight, bias=None, name=None) -> paddle.Tensor:
+    """paddle.nn.functional.linear, which also takes a Packed for its weight."""
+    if not isinstance(weight, Packed):
+        return stock_linear(x, weight, bias, name)
+    outputs = (Int8Product if weight.format.algo == "llm.int8" else Product).apply(x, weight)
+    return outputs if bias is None else outputs + bias
+
+
+@contextmanager
+def linear_replaced() -> Iterator[None]:
+    """Within, layers that call paddle.nn.functional.linear call ours."""
+    before, F.linear = F.linear, linear
+    try:
+        yield
+    finally:
+        F.linear = before
+
+
+class Product(PyLayer):
+    """With the numbers that codes stand for, which have memory while they are used, in each pass anew."""
+
+    @staticmethod
+    def forward(ctx, x, packed):
+        ctx.packed, ctx.dtype = packed, x.dtype
+        return paddle.matmul(x, dequantize(packed))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        weight = dequantize(ctx.packed).astype(gradient.dtype)  # of another dtype under O1
+        return paddle.matmul(gradient, weight, transpose_y=True).astype(ctx.dtype)
+
+
+class Int8Product(PyLayer):
+    """Of LLM.int8."""
+
+    @staticmethod
+    def forward(ctx, x, packed):
+        ctx.packed, ctx.dtype = packed, x.dtype
+        ctx.columns = llm_int8.columns_apart(x, packed)
+        return llm_int8.product(x, ctx.columns, packed)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return llm_int8.input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)
