@@ -12,6 +12,7 @@ HUNG = 128 + signal.SIGALRM  # launch/watch/hang.py
 
 STACKS = re.compile(r"^Timeout \(.*\)!$", re.MULTILINE)  # what faulthandler writes above them
 THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)
+SAVER = "launch/training/saving/saver.py"  # of the thread that writes a checkpoint
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (\S+)$', re.MULTILINE)
 
 
@@ -48,10 +49,16 @@ def _place(log: Path) -> str:
         return "its log has no stack: it was stopped, or it had ended"
     threads = [FRAME.findall(thread) for thread in THREAD.split(stacks[-1])]
     training = max(threads, key=len)  # helpers of libraries wait a few frames deep
-    file, line, function = training[0]
     ours = next((frame for frame in training if "/launch/" in frame[0] or "paddlenlp/trainer" in frame[0]), training[0])
-    called = f", called by {ours[2]} ({_short(ours[0])}:{ours[1]})" if ours != training[0] else ""
-    return f"in {function} ({_short(file)}:{line}){called}"
+    called = f", called by {_frame(ours)}" if ours != training[0] else ""
+    saving = [thread[0] for thread in threads if thread is not training and any(SAVER in frame[0] for frame in thread)]
+    save = f"; its save is in {_frame(saving[0])}" if saving else ""
+    return f"in {_frame(training[0])}{called}{save}"
+
+
+def _frame(frame: tuple[str, str, str]) -> str:
+    file, line, function = frame
+    return f"{function} ({_short(file)}:{line})"
 
 
 def _short(file: str) -> str:

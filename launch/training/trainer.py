@@ -1,5 +1,6 @@
 """paddlenlp's Trainer with our order of samples, our numbers in the log and an evaluation that weighs tokens."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -208,8 +209,13 @@ class RunTrainer(CheckpointTrainer):
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _save_checkpoint(self, model, metrics=None):
-        with self.clock.paused(), self.hang_timer.paused(), self.phase.during(memory.CHECKPOINT):
+        with self.clock.paused(), self.hang_timer.beside_steps(), self.phase.during(memory.CHECKPOINT):
             super()._save_checkpoint(model, metrics=metrics)
+
+    @contextlib.contextmanager
+    def watched_saving(self):
+        with self.hang_timer.beside_steps():
+            yield self.hang_timer.moved
 
     # ---- evaluation
 

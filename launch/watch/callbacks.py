@@ -43,7 +43,7 @@ def message(fault: Fault, step: int, output: Path) -> str:
 
 
 class HangReport(TrainerCallback):
-    """Tells a timer that the run moves. Loading a checkpoint before and writing the last one after may take long."""
+    """Tells a timer that the run moves. Loading a checkpoint before and writing the model after may take long."""
 
     def __init__(self, timer: HangTimer):
         self.timer = timer

@@ -53,20 +53,24 @@ class HangTimer:
         self.moved()
 
     def moved(self) -> None:
-        """Something short of a step was done: a micro batch, a batch of an evaluation."""
+        """Something short of a step was done: a micro batch, a batch of an evaluation, a piece of a checkpoint."""
         if self._armed:
             faulthandler.dump_traceback_later(self.limit, file=STDERR)
             signal.setitimer(signal.ITIMER_REAL, self.limit + self.seconds_to_write)
 
     @contextlib.contextmanager
-    def paused(self):
-        """While something goes on that may take long, such as saving; the step it is part of is not measured."""
-        _disarm()
+    def beside_steps(self):
+        """While something else goes on that tells its moves, such as saving; the step it is part of is not measured."""
+        armed = self._armed
+        self.start()
         try:
             yield
         finally:
             self._step_start = None
-            self.moved()
+            if armed:
+                self.moved()
+            else:
+                self.stop()
 
 
 def _disarm() -> None:

@@ -30,20 +30,36 @@ FAULTS = {
 
 
 def stall(argv: list[str], step: int, rank: int, how: str) -> None:
-    """run_pretrain, in which one rank "sleeps" for ever or is "killed" in a forward pass."""
+    """run_pretrain, in which one rank "sleeps" for ever or is "killed" in a forward pass, "saves" without an end, or
+    "saves slowly"."""
     import os
     import signal
     import time
 
     import paddle
 
+    from launch.checkpoint.state import write
     from launch.run_pretrain import main
     from launch.training.trainer import RunTrainer
 
-    upstream = RunTrainer.compute_loss
+    upstream, upstream_write = RunTrainer.compute_loss, write.write_hashed
+
+    def write_hashed(path, pieces):
+        if paddle.distributed.get_rank() == rank and path.parent.name.endswith(f"-{step}"):
+            time.sleep(600 if how == "saves" else 0)
+            pieces = slowly(pieces) if how == "saves slowly" else pieces
+        return upstream_write(path, pieces)
+
+    def slowly(pieces):
+        for piece in pieces:
+            time.sleep(0.15)
+            yield piece
+
+    write.write_hashed = write_hashed
 
     def compute_loss(trainer, *args, **kwargs):
-        if paddle.distributed.get_rank() == rank and trainer.state.global_step + 1 == step:
+        here = paddle.distributed.get_rank() == rank and trainer.state.global_step + 1 == step
+        if here and how in ("sleeps", "killed"):
             if how == "sleeps":
                 time.sleep(600)
             os.kill(os.getpid(), signal.SIGKILL)

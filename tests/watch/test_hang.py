@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.checkpoint.state.manifest import checkpoints
+from launch.checkpoint.state.verify import first_fault
 from launch.processes.ends import HUNG, KILLED, print_failure
 from launch.watch.hang import FIRST_STEPS, HangTimer
 from tests.training.run_ranks import make_corpus
@@ -30,13 +32,13 @@ def test_the_limit_is_a_multiple_of_the_median_step(monkeypatch):
     assert HangTimer(factor=20, seconds=300).limit == 1800
 
 
-def test_a_step_that_was_paused_is_not_measured(monkeypatch):
+def test_a_step_with_something_beside_it_is_not_measured(monkeypatch):
     now = iter([0.0, 10.0, 20.0, 30.0, 1000.0, 1010.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     timer = HangTimer(factor=1, seconds=1)
     for _ in range(4):
         timer.step_done()
-    with timer.paused():
+    with timer.beside_steps():
         pass
     timer.step_done()  # a thousand seconds later
     timer.step_done()
@@ -65,7 +67,8 @@ def test_a_process_that_hangs_writes_its_stacks_and_ends():
     "usual",
     [
         "for _ in range(9):\n    time.sleep(0.1); timer.moved()",
-        "with timer.paused():\n    time.sleep(0.8)",
+        "with timer.beside_steps():\n    for _ in range(9):\n        time.sleep(0.1); timer.moved()",
+        "timer.stop()\nwith timer.beside_steps():\n    pass\ntime.sleep(0.8)",
         "timer.stop(); time.sleep(0.8)",
         "timer.stop(); timer.moved(); time.sleep(0.8)",
         "timer.stop(); timer = HangTimer(0, 0.01, seconds_to_write=0); timer.start(); time.sleep(0.8)",
@@ -98,6 +101,27 @@ def test_every_rank_of_a_hung_run_shows_where_it_is(ranks, corpus, tmp_path, cap
     first, second = re.findall(r"^  rank \d: .*$", told, flags=re.MULTILINE)
     assert second.startswith("  rank 1: in compute_loss (watch/faulty_ranks.py:")
     assert first.startswith("  rank 0: in ") and "compute_loss" not in first and ", called by " in first
+
+
+@pytest.mark.long
+def test_a_save_that_hangs_ends_the_run_and_leaves_the_checkpoint_before(ranks, corpus, tmp_path, capsys):
+    outcome = stalled(ranks, corpus, tmp_path, "saves", hang_factor=3, hang_seconds=2)
+    assert outcome.exit_code == HUNG
+    print_failure(outcome.failed_rank, outcome.exit_code, tmp_path / "log")
+    told = capsys.readouterr().err
+    first, second = re.findall(r"^  rank \d: .*$", told, flags=re.MULTILINE)
+    assert "; its save is in write_hashed (watch/faulty_ranks.py:" in second
+    assert "; its save is in _report_of (state/write.py:" in first  # waits for rank 1
+    newest = checkpoints(tmp_path / "out")[0]
+    assert newest.name == "checkpoint-4" and first_fault(newest) is None
+
+
+@pytest.mark.long
+def test_a_save_that_takes_long_but_goes_on_is_left_alone(ranks, corpus, tmp_path):
+    started = time.monotonic()
+    outcome = stalled(ranks, corpus, tmp_path, "saves slowly", hang_factor=3, hang_seconds=2, max_steps=7)
+    assert outcome.exit_code == 0 and time.monotonic() - started > 2 * 2
+    assert first_fault(tmp_path / "out" / "checkpoint-6") is None
 
 
 def test_a_rank_killed_alone_ends_the_others_and_is_named(ranks, corpus, tmp_path, capsys):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -30,6 +31,7 @@ DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
 PARTS = "parts"  # key of a file's metadata: JSON {tensor's key: Part.to_json()} of those that are not whole
 REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
 POLL_SECONDS = 0.01
+SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel's cache would take minutes at the end
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,13 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
 
 
 class PartialCheckpoint:
-    """The directory that becomes checkpoint-STEP."""
+    """The directory that becomes checkpoint-STEP. written: bytes, by this rank so far."""
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
         self.final = Path(output) / checkpoint_name(global_step)
         self.directory = self.final.with_name(PARTIAL + self.final.name)
         self.global_step, self.rank, self.ranks = global_step, rank, ranks
+        self.written = 0
 
     def prepare(self) -> None:
         """Rank 0, before any rank writes: an empty directory. Raises OSError."""
@@ -100,7 +103,7 @@ class PartialCheckpoint:
                     self._fault("after-first-file")
                 if number == len(files) // 2:
                     self._fault("between-files")
-                written[file.name] = write_hashed(self.directory / file.name, file.pieces())
+                written[file.name] = write_hashed(self.directory / file.name, self._counted(file.pieces()))
         except Exception as failure:  # whatever it is: rank 0 waits for this rank's report
             error = f"{self.directory}: {getattr(failure, 'strerror', None) or repr(failure)}"
             for file in files:
@@ -130,6 +133,11 @@ class PartialCheckpoint:
             raise UserError(f"{self.final} could not be written: {error}") from None
         self._fault("after-rename")
 
+    def _counted(self, pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        for piece in pieces:
+            yield piece
+            self.written += len(piece)
+
     def _report_of(self, rank: int) -> dict:
         path = self.directory / REPORT.format(rank)
         while not path.exists():
@@ -144,15 +152,22 @@ class PartialCheckpoint:
 
 def write_hashed(path: Path, pieces: Iterator[bytes | memoryview]) -> dict:
     """Write a file to the disk itself; {"bytes", "sha256"} of it. Raises OSError."""
-    digest, size = hashlib.sha256(), 0
+    digest, size, synced = hashlib.sha256(), 0, 0
     with open(path, "wb") as file:
         for piece in pieces:
             file.write(piece)
             digest.update(piece)
             size += len(piece)
-        file.flush()
-        os.fsync(file.fileno())
+            if size - synced >= SYNCED_BYTES:
+                _sync(file)
+                synced = size
+        _sync(file)
     return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def remove_checkpoint(checkpoint: Path) -> None:

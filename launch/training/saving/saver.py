@@ -38,10 +38,11 @@ from launch.checkpoint.state.write import (
 )
 from launch.errors import UserError
 from launch.reporting.summary import git_revision, package_versions, plain
-from launch.training.ranks import broadcast, first_on_rank_zero, rank, world_size
+from launch.training.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.training.saving.continuation import layout_of
 from launch.training.saving.plan import Plan, agree_on_writers
 
+LOOK_SECONDS = 1.0  # between looks at what the ranks have written
 WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
 
 
@@ -76,13 +77,26 @@ class Saver:
         """Wait for what is being written. Raises UserError on all ranks where it failed."""
         if self._writing is None:
             return
-        self._writing.join()
+        with self.trainer.watched_saving() as moved:
+            self._wait(moved)
         self._writing = None
         failure = broadcast(self._failure)
         if failure:
             kept = f"{self.last} is as it was" if self.last else "there is none before it"
             raise UserError(f"{failure}. Of the checkpoints before it, {kept}. Free the disk and start again.")
         self.last = self._pending.final
+
+    def _wait(self, moved: Callable[[], None]) -> None:
+        """Until all ranks have written, which all wait for together. moved: called when any of them has come further."""
+        before = None
+        while True:
+            self._writing.join(LOOK_SECONDS)
+            places = gather((self._writing.is_alive(), self._pending.written))
+            if places != before:
+                moved()
+            if not any(writes for writes, _ in places):
+                return
+            before = places
 
     @property
     def failed(self) -> bool:
