@@ -87,7 +87,7 @@ class Saver:
         self.last = self._pending.final
 
     def _wait(self, moved: Callable[[], None]) -> None:
-        """Until all ranks have written, which all wait for together. moved: called when any of them has come further."""
+        """Until all ranks have written; called by all of them. moved: called when any of them has come further."""
         before = None
         while True:
             self._writing.join(LOOK_SECONDS)
