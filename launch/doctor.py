@@ -2,9 +2,10 @@
 
     make doctor
     python launch/doctor.py [--format json]
+    python launch/doctor.py --deepspeed FILE      # a DeepSpeed or Trainer configuration in our flags, nothing else
 
-Exit code 0 if all is well, 1 if something is to be mended. Answers within a second: Paddle is not imported.
-Works where nothing is installed, too.
+Exit code 0 if all is well, 1 if something is to be mended, 2 if FILE cannot be translated. Answers
+within a second: Paddle is not imported. Works where nothing is installed, too.
 """
 
 import argparse
@@ -27,6 +28,7 @@ if __name__ == "__main__":
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
 from launch.environment import custom_ops, machine, packages
+from launch.guard import guarded
 from launch.preflight.report import print_findings
 
 
@@ -48,12 +50,24 @@ def examine():
     ]
 
 
+def translate_file(file):
+    """Print the flags that a configuration of DeepSpeed means, or one of Hugging Face's Trainer."""
+    from launch.deepspeed.show import show
+    from launch.deepspeed.source import read_source
+    from launch.deepspeed.translate import translate
+
+    print(show(translate(read_source(file)), file))
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--deepspeed", metavar="FILE", help="translate its keys to our flags")
     args = parser.parse_args()
+    if args.deepspeed:
+        return guarded(translate_file, args.deepspeed)
     findings = examine()
     faults = sum(not finding.ok for finding in findings)
     if args.format == "json":

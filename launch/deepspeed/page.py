@@ -1,0 +1,79 @@
+"""Write docs/from-deepspeed.md, the table of keys.json.
+
+    python -m launch.deepspeed.page
+
+Run it after a change of keys.json; a test fails until then.
+"""
+
+from pathlib import Path
+
+from launch.deepspeed.translate import table
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-deepspeed.md"
+
+
+def render() -> str:
+    deepspeed, transformers = (_rows(rows) for rows in (table()["deepspeed"], table()["transformers"]))
+    return f"""# From DeepSpeed and Hugging Face's Trainer
+
+What a `deepspeed.json`, or the arguments of a Trainer script, is called here. One file is translated by
+
+    python launch/doctor.py --deepspeed ds_config.json
+
+which prints our flags, then what has none of its own and why, then all flags in one line for `ARGS="..."`. A file of
+arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...) is translated the same
+way. What the file says wrong is an error with file, line and key. This page is made by
+`python -m launch.deepspeed.page` from the table that the command uses.
+
+- **`"auto"`** is what the Trainer fills in from its own arguments: the flag named in its row says it here.
+- **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`, with the word `offload` for both of DeepSpeed's
+  `offload_optimizer` and `offload_param`. Processes not used otherwise are the sharding group.
+- **The loss scale** moves by DeepSpeed's rule: it doubles after `--loss_scale_window` steps without an overflow; from
+  the `--loss_scale_hysteresis`-th overflow since on, each halves it, down to `--min_loss_scale`. DeepSpeed begins at
+  2^16 where nothing is stated, we at `--scale_loss` 32768. A step that overflows is skipped by all ranks and told. It
+  counts as a step, as its samples were read; the learning rate stays where it was, so that a schedule ends as many
+  steps late as were skipped. On a CPU arithmetic is float32, and the loss scale works as on cards.
+- **Weights** are kept in half precision with a float32 copy in the optimizer (`--fp16_opt_level O2`), as in DeepSpeed.
+
+## `deepspeed.json`
+
+{_table(deepspeed)}
+
+## Arguments of the Trainer and of its scripts
+
+{_table(transformers)}
+"""
+
+
+def _rows(rows: list[dict]) -> list[tuple[str, str, str]]:
+    return [(f"`{row['key']}`", *_meaning(row)) for row in rows]
+
+
+def _meaning(row: dict) -> tuple[str, str]:
+    """(flags, remark) of a row."""
+    if "why" in row:
+        return "", row["why"]
+    if "flag" in row:
+        flags = [row["flag"]] if isinstance(row["flag"], str) else row["flag"]
+        exponent = " 2^n" if row.get("how") == "power_of_two" else ""
+        return ", ".join(f"`--{flag}{exponent}`" for flag in flags), row.get("note", "")
+    meant = [f"{value or '(empty)'}: `{words}`" for value, words in row["values"].items() if words]
+    silent = [value or "(empty)" for value, words in row["values"].items() if not words]
+    nothing = [f"{', '.join(silent)}: no flag"] if silent else []
+    others = [f"others: {row['other']}"] if "other" in row else []
+    notes = [row["note"]] if "note" in row else []
+    return "; ".join([*meant, *nothing]), "; ".join([*notes, *others])
+
+
+def _table(rows: list[tuple[str, str, str]]) -> str:
+    lines = [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+    return "\n".join(["| theirs | ours | remark |", "|---|---|---|", *lines])
+
+
+def main() -> None:
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"{PAGE.relative_to(PAGE.parents[1])}: {sum(len(rows) for rows in table().values())} keys")
+
+
+if __name__ == "__main__":
+    main()

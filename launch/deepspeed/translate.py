@@ -1,0 +1,222 @@
+"""Translate what a file states to our flags, by keys.json.
+
+    translation = translate(read_source("ds_config.json"))
+    translation.flags               # {"sharding": "stage2 offload", "fp16": "1", ...}
+
+A row of keys.json has its `key` and one of: `flag`, which takes the value, `how` saying through which function of
+HOW; `values`, each with the flags that it means, `other` saying why any other has none; `why` there is no counterpart,
+`off` listing the values that ask for nothing. `note` is for the page of the documentation.
+"""
+
+import difflib
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from launch.deepspeed.source import Stated
+from launch.errors import UserError
+from launch.models.flag_values import load_schema
+
+TABLE = Path(__file__).with_name("keys.json")
+KINDS = {"deepspeed": "a configuration of DeepSpeed", "transformers": "arguments of Hugging Face's Trainer"}
+AUTO = "auto"
+NUMBERS = {"int": "a whole number", "float": "a number"}
+
+Words = dict[str, str]  # {flag: its words}
+
+
+@dataclass(frozen=True)
+class Translated:
+    """What became of one key. flags: {} where it needs none, or has no counterpart: then told says why."""
+
+    stated: Stated
+    flags: Words
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """kind: a key of KINDS. keys: in the order of the file."""
+
+    kind: str
+    keys: list[Translated]
+
+    @property
+    def flags(self) -> Words:
+        return {flag: words for one in self.keys for flag, words in one.flags.items()}
+
+
+@lru_cache
+def table() -> dict[str, list[dict]]:
+    """{kind: rows} of keys.json."""
+    return json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+@lru_cache
+def flag_type(flag: str) -> str:
+    """As the schema of the shared modules has it."""
+    return (load_schema("finetune_generation") | load_schema("run_pretrain"))[flag]["type"]
+
+
+def translate(stated: list[Stated]) -> Translation:
+    """Raises UserError with file, line and key for all unknown keys at once, for a value of a wrong kind, and where two
+    keys give one flag two values."""
+    kind = max(KINDS, key=lambda kind: sum(_row(kind, one.key) is not None for one in stated))
+    unknown = [_unknown(kind, one) for one in stated if _row(kind, one.key) is None and not _empty_section(kind, one)]
+    if unknown:
+        raise UserError("\n".join(unknown))
+    config = {one.key: one.value for one in stated}
+    rows = [(one, _row(kind, one.key)) for one in stated if not _empty_section(kind, one)]
+    keys = [_translated(one, row, config) for one, row in rows]
+    _check_agreement(keys)
+    return Translation(kind, keys)
+
+
+def _row(kind: str, key: str) -> dict | None:
+    rows = {row["key"]: row for row in table()[kind]}
+    return rows.get(key) or rows.get(f"{key.partition('.')[0]}.*")
+
+
+def _empty_section(kind: str, stated: Stated) -> bool:
+    return stated.value == {} and any(row["key"].startswith(f"{stated.key}.") for row in table()[kind])
+
+
+def _unknown(kind: str, stated: Stated) -> str:
+    near = difflib.get_close_matches(stated.key, [row["key"] for row in table()[kind]], 1)
+    nearest = f"; the nearest that is known: {near[0]}" if near else ""
+    return f"{stated.place}: no key of {KINDS[kind]} that is known here{nearest}"
+
+
+def _translated(stated: Stated, row: dict, config: dict) -> Translated:
+    if "why" in row:
+        return Translated(stated, {}, "" if stated.value in row.get("off", ()) else row["why"])
+    if "values" in row:
+        return _by_value(stated, row)
+    flags = [row["flag"]] if isinstance(row["flag"], str) else row["flag"]
+    if stated.value == AUTO:
+        return Translated(stated, {}, _filled_in(flags))
+    how = HOW[row.get("how", "same")]
+    words = how(stated, flags, config)
+    return Translated(stated, words or {}, "" if words is not None else f"{row['note']}, which is not stated here")
+
+
+def _by_value(stated: Stated, row: dict) -> Translated:
+    values = row["values"]
+    word = stated.value if isinstance(stated.value, str) else json.dumps(stated.value)
+    if word in values:
+        return Translated(stated, parse_words(values[word]))
+    if word == AUTO and "auto" in row:
+        return Translated(stated, {}, _filled_in([row["auto"]]))
+    if "other" in row:
+        return Translated(stated, {}, row["other"])
+    raise UserError(f"{stated.place}: found {stated.text}; expected one of {', '.join(values)}")
+
+
+def _filled_in(flags: list[str]) -> str:
+    return f"the Trainer fills it in; here {' '.join(f'--{flag}' for flag in flags)} says it"
+
+
+def parse_words(text: str) -> Words:
+    """--a 1 --b "x y" as {"a": "1", "b": "x y"}."""
+    words = shlex.split(text)
+    return {flag.removeprefix("--"): value for flag, value in zip(words[::2], words[1::2], strict=True)}
+
+
+def _check_agreement(keys: list[Translated]) -> None:
+    seen: dict[str, Translated] = {}
+    for one in keys:
+        for flag, words in one.flags.items():
+            before = seen.setdefault(flag, one)
+            if before.flags[flag] != words:
+                raise UserError(
+                    f"{one.stated.place}: found {one.stated.text}, but {before.stated.key} in line "
+                    f"{before.stated.line} is {before.stated.text}: both are --{flag}. Keep one."
+                )
+
+
+# ---- from a value to words
+
+
+def _same(stated: Stated, flags: list[str], config: dict) -> Words:
+    return {flags[0]: _word(stated, flags[0], stated.value)}
+
+
+def _word(stated: Stated, flag: str, value: Any) -> str:
+    """A value as the flag takes it."""
+    kind = flag_type(flag)
+    if kind in NUMBERS:
+        return _number(stated, value, kind)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise UserError(f"{stated.place}: found {stated.text}; expected true or false")
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _number(stated: Stated, value: Any, kind: str) -> str:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits or (kind == "int" and value != int(value)):
+        raise UserError(f"{stated.place}: found {stated.text}; expected {NUMBERS[kind]}")
+    return f"{int(value)}" if value == int(value) else repr(value)
+
+
+def _sharding(stated: Stated, flags: list[str], config: dict) -> Words:
+    stage = stated.value
+    if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
+        raise UserError(f"{stated.place}: found {stated.text}; expected 0, 1, 2 or 3")
+    section = stated.key.rpartition(".")[0]
+    offloads = any(config.get(f"{section}.{name}.device") == "cpu" for name in ("offload_optimizer", "offload_param"))
+    offloads |= any(config.get(f"{section}.{name}") is True for name in ("cpu_offload", "cpu_offload_params"))
+    if stage == 0:
+        return {}
+    if stage == 1:
+        return {"sharding": "stage1"} | ({"offload_optim": "1"} if offloads else {})
+    return {"sharding": f"stage{stage} offload" if offloads else f"stage{stage}"}
+
+
+def _power_of_two(stated: Stated, flags: list[str], config: dict) -> Words:
+    return {flags[0]: str(2 ** int(_number(stated, stated.value, "int")))}
+
+
+def _each(stated: Stated, flags: list[str], config: dict) -> Words:
+    if not isinstance(stated.value, list) or len(stated.value) != len(flags):
+        raise UserError(f"{stated.place}: found {stated.text}; expected a list of {len(flags)} numbers")
+    return {flag: _number(stated, value, "float") for flag, value in zip(flags, stated.value, strict=True)}
+
+
+def _times_learning_rate(stated: Stated, flags: list[str], config: dict) -> Words | None:
+    rates = [config.get(key) for key in ("optimizer.params.lr", "scheduler.params.warmup_max_lr")]
+    rate = next((rate for rate in rates if isinstance(rate, (int, float))), None)
+    return None if rate is None else {flags[0]: repr(float(_number(stated, stated.value, "float")) * rate)}
+
+
+def _plus_source(stated: Stated, flags: list[str], config: dict) -> Words | None:
+    source = config.get("max_source_length")
+    if not isinstance(source, int):
+        return None
+    return {flags[0]: str(int(_number(stated, stated.value, "int")) + source)}
+
+
+def _listed(stated: Stated, flags: list[str], config: dict) -> Words:
+    words = stated.value if isinstance(stated.value, list) else str(stated.value).split(",")
+    return {flags[0]: " ".join(word.strip() for word in words)}
+
+
+def _prefix(stated: Stated, flags: list[str], config: dict) -> Words:
+    return {} if stated.value is None else {"prefix_tuning": "1", flags[0]: _number(stated, stated.value, "int")}
+
+
+HOW: dict[str, Callable[[Stated, list[str], dict], Words | None]] = {
+    "same": _same,
+    "sharding": _sharding,
+    "power_of_two": _power_of_two,
+    "each": _each,
+    "times_learning_rate": _times_learning_rate,
+    "plus_source": _plus_source,
+    "words": _listed,
+    "prefix": _prefix,
+}
