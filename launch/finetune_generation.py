@@ -36,6 +36,7 @@ def main(argv: list[str]) -> None:
         build_model,
         load_tokenizer,
         speed_up,
+        widen,
     )
     from launch.training.network import measure_network
     from launch.training.output import open_output
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> None:
     ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
         model = build_model(config, model_args, training_args, base_format(adapter_args))
-    process_lines += speed_up(model, training_args)
+    process_lines += [*speed_up(model, training_args), *widen(model, model_args, training_args)]
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)
     trainer.add_callback(PlannedMemory("finetune_generation", argv, training_args.world_size))

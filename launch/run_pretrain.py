@@ -34,6 +34,7 @@ def main(argv: list[str]) -> None:
         build_model,
         load_tokenizer,
         speed_up,
+        widen,
     )
     from launch.training.network import measure_network
     from launch.training.output import open_output
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> None:
     ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
         model = build_model(config, model_args, training_args)
-    process_lines += speed_up(model, training_args)
+    process_lines += [*speed_up(model, training_args), *widen(model, model_args, training_args)]
     trainer = build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args)
     trainer.add_callback(PlannedMemory("run_pretrain", argv, training_args.world_size))
     announce(process_lines, decisions, trainer)

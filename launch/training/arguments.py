@@ -46,6 +46,10 @@ class ModelArguments:
         default="full",
         metadata={"help": "What --recompute saves memory on.", "choices": ["full", "full_attn", "core_attn"]},
     )
+    fp32_norms_and_head: bool = field(
+        default=False,
+        metadata={"help": "Compute norms and the output layer in float32 where the rest is in half precision."},
+    )
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,9 @@ class FinetuningDataArguments:
         metadata={
             "help": "Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
         },
+    )
+    pad_to_multiple_of: int = field(
+        default=1, metadata={"help": "Pad batches to a length that this divides: 8 suits tensor cores."}
     )
     max_broken_rows: int = field(
         default=0, metadata={"help": "Rows that cannot be read and are left out, at most; more stop the run."}

@@ -12,16 +12,19 @@ class Collator:
     of each dialogue, "position_ids", and a mask, "attention_mask" bool [batch, 1, length, length]: True where the token
     of a row may see that of a column, which is of the same dialogue and not to its right.
 
-    pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's.
+    pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's,
+    rounded up to a multiple of `multiple`.
     """
 
-    def __init__(self, pad: int, length: int | None, packed: bool = False):
+    def __init__(self, pad: int, length: int | None, packed: bool = False, multiple: int = 1):
         self.values = {"input_ids": pad, "labels": IGNORED}
         self.length = length
         self.packed = packed
+        self.multiple = multiple
 
     def __call__(self, samples: list[dict]) -> dict:
-        length = self.length or max(len(sample["labels"]) for sample in samples)
+        longest = max(len(sample["labels"]) for sample in samples)
+        length = self.length or -(-longest // self.multiple) * self.multiple
         batch = {
             key: np.stack([_padded(sample[key], length, value) for sample in samples])
             for key, value in self.values.items()

@@ -164,8 +164,9 @@ def collator(model, tokenizer, data_args, args) -> Collator:
     """What makes batches of the kind that the model's family reads."""
     family = family_of_config(model.config.to_dict())
     if family.attention == "prefix":
-        return PrefixCollator(family, pad_id(tokenizer))
-    return Collator(pad_id(tokenizer), data_args.max_length if args.sequence_parallel else None, data_args.zero_padding)
+        return PrefixCollator(family, pad_id(tokenizer), data_args.pad_to_multiple_of)
+    length = data_args.max_length if args.sequence_parallel else None
+    return Collator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of)
 
 
 def pad_id(tokenizer) -> int:

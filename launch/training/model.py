@@ -14,6 +14,7 @@ from launch.cpu import kernels
 from launch.errors import UserError
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
+from launch.training.float32_layers import norms_and_head_in_float32
 from launch.training.ranks import first_on_rank_zero
 from launch.upstream import correct
 
@@ -100,6 +101,13 @@ def speed_up(model, training_args) -> list[str]:
     if training_args.device != "cpu" or training_args.cpu_fast == "off":
         return []
     return [kernels.apply(model)]
+
+
+def widen(model, model_args, training_args) -> list[str]:
+    """Where the flags ask for it, let norms and output layer compute in float32; the lines to tell the user."""
+    if not model_args.fp32_norms_and_head:
+        return []
+    return [norms_and_head_in_float32(model, compute_dtype(training_args))]
 
 
 def compute_dtype(training_args) -> str:

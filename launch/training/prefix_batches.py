@@ -15,8 +15,8 @@ class PrefixCollator(Collator):
     """Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
     [batch, 2, length]. Samples have one answer each (data_tools.formats.encoding)."""
 
-    def __init__(self, family: Family, pad: int):
-        super().__init__(pad, length=None)
+    def __init__(self, family: Family, pad: int, multiple: int = 1):
+        super().__init__(pad, length=None, multiple=multiple)
         self.family = family
 
     def __call__(self, samples: list[dict]) -> dict:

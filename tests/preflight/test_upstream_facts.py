@@ -116,10 +116,13 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
         (f"--eval_with_do_generation 1 {pipeline}", "eval_with_do_generation"),
         (f"--lora 1 {overlap}", "sharding_parallel_config"),
         ("--lora 1 --prefix_tuning 1", "lora"),
-        ("--lora 1 --weight_quantize_algo llm.int8", "weight_quantize_algo"),
+        ("--lora 1 --pad_to_multiple_of 7", "pad_to_multiple_of"),
+        ("--lora 1 --pad_to_multiple_of 0", "pad_to_multiple_of"),
+        (f"--lora 1 --fp32_norms_and_head 1 {pipeline}", "fp32_norms_and_head"),
         ("--weight_quantize_algo nf4", "weight_quantize_algo"),
     ]:
         assert told(asked, 2, tune)[:2] == (False, f"--{flag}"), asked
+    assert findings("--lora 1 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8", 1, tune) == []
     assert findings(f"--lora 1 {pipeline}", 2, tune) == findings("--prefix_tuning 1", 1, tune) == []
 
 

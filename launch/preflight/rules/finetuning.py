@@ -31,13 +31,46 @@ RULES = (
         fix="one of the two",
     ),
     Rule(
-        flag="weight_quantize_algo",
-        when=lambda run: run.flags.weight_quantize_algo == "llm.int8",
-        found="llm.int8",
-        reason="it rounds activations, too, which passes no gradient on; upstream has no adapters for it either "
-        "(NotImplementedError)",
-        source="paddlenlp/peft/lora/lora_quantization_layers.py, QuantizationLoRALinear.__init__",
-        fix="weight_only_int8, which has the same weights, or weight_only_int4, nf4, fp4",
+        flag="tensor_parallel_config",
+        when=lambda run: bool(run.flags.weight_quantize_algo)
+        and run.has_word("tensor_parallel_config", "enable_mp_async_allreduce"),
+        found="enable_mp_async_allreduce with --weight_quantize_algo {run.flags.weight_quantize_algo}",
+        reason="upstream's product that overlaps with the all-reduce takes whole weights only",
+        source="paddle/distributed/fleet/layers/mpu/mp_layers.py, InnerOverlapLinear",
+        fix="leave enable_mp_async_allreduce out",
+    ),
+    Rule(
+        flag="pad_to_multiple_of",
+        when=lambda run: run.flags.pad_to_multiple_of is not None and run.flags.pad_to_multiple_of < 1,
+        found="{run.flags.pad_to_multiple_of}",
+        reason="a number of tokens",
+        source="launch/training/batches.py, Collator",
+        fix="--pad_to_multiple_of 8",
+    ),
+    Rule(
+        flag="pad_to_multiple_of",
+        when=lambda run: (run.flags.pad_to_multiple_of or 0) > 1
+        and run.flags.max_length % run.flags.pad_to_multiple_of > 0,
+        found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
+        reason="batches of the longest samples would be longer than that",
+        source="launch/training/batches.py, Collator",
+        fix="a --max_length that it divides",
+    ),
+    Rule(
+        flag="fp32_norms_and_head",
+        when=lambda run: bool(run.flags.fp32_norms_and_head) and run.pipeline > 1,
+        found="1 with --pipeline_parallel_degree {run.pipeline}",
+        reason="layers of pipelines take all their inputs in one, which is not widened",
+        source="launch/training/float32_layers.py",
+        fix="--fp32_norms_and_head 0",
+    ),
+    Rule(
+        flag="fp32_norms_and_head",
+        when=lambda run: bool(run.flags.fp32_norms_and_head) and run.model.get("model_type") == "glm",
+        found="1 with a GLM",
+        reason="its output layer is a function, no layer that could compute in float32",
+        source="paddlenlp/transformers/glm/modeling.py, GLMForConditionalGeneration.forward",
+        fix="--fp32_norms_and_head 0",
     ),
     Rule(
         flag="weight_quantize_algo",
