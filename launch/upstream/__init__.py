@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 CORRECTIONS: tuple[str, ...] = (
     "stage3_weight_decay",
+    "stage3_frozen_parameters",
     "shared_weight_counted_twice",
     "pipeline_gradient_shapes",
     "generation_of_divided_logits",

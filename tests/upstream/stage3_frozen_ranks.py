@@ -1,0 +1,43 @@
+"""Rank functions of test_stage3_frozen_parameters.py."""
+
+import math
+
+
+def finetune(argv: list[str], corrected: bool) -> list[dict]:
+    """Fine-tune by LoRA under stage 3. After each backward pass: {"whole": how many frozen tensors above the segment
+    size are not slices, "allocated": bytes that Paddle's allocator counts, "slices", "tensors": bytes of these tensors'
+    slices, and of them whole}."""
+    from paddle.base import core
+
+    from launch import upstream
+    from launch.finetune_generation import main
+    from launch.rehearsal.sharding import STAGE3_SEGMENT_SIZE
+    from launch.training.trainer import RunTrainer
+
+    if not corrected:
+        left = tuple(name for name in upstream.CORRECTIONS if name != "stage3_frozen_parameters")
+        upstream.correct.__defaults__ = (left,)
+    stock, seen = RunTrainer.training_step, []
+
+    def training_step(trainer, model, inputs):
+        loss = stock(trainer, model, inputs)
+        parameters = {id(one): one for one in trainer.model.parameters()}.values()
+        frozen = [one for one in parameters if one.stop_gradient and one.size > STAGE3_SEGMENT_SIZE]
+        sliced = [one for one in frozen if one.status == "part" and not one._is_initialized()]
+        seen.append(
+            {
+                "whole": len(frozen) - len(sliced),
+                "allocated": core.host_memory_stat_current_value("Allocated", 0),
+                "slices": sum(_nbytes(one.fw_storage) for one in sliced),
+                "tensors": sum(_nbytes(one) for one in frozen),
+            }
+        )
+        return loss
+
+    RunTrainer.training_step = training_step
+    main(argv)
+    return seen
+
+
+def _nbytes(tensor) -> int:
+    return math.prod(tensor.shape) * tensor.element_size()
