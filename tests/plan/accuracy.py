@@ -49,7 +49,7 @@ def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
             planned=max(sum(parts.values()) for parts in plans[place].values()),
             measured=max(one["forward and backward"], one["optimizer"]),
             states_planned=_states(job, place),
-            states_measured={name: one[name] for name in STATES},
+            states_measured={name: one[name] for name in (*STATES, "host")},
         )
         for rank, (place, one) in enumerate(zip(places, found, strict=True))
     ]
@@ -57,8 +57,12 @@ def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
 
 def _states(job: Job, place: Place) -> dict[str, int]:
     tensors = held(job, place.stage) + adapter(job, place.stage)
-    parts = states_of(job, tensors, place.shard).parts
-    return {name: parts[name] + (parts["adapter"] if name == "parameters" else 0) for name in STATES}
+    states = states_of(job, tensors, place.shard)
+    # Stage 3 forgets the slices of gradients after the optimizer's step.
+    host = {part: size for part, size in states.host.items() if job.layout.sharding != "stage3" or part != "gradients"}
+    kept = {name: states.parts.get(name, 0) for name in STATES} | {"host": sum(host.values())}
+    kept["parameters"] += states.parts["adapter"]
+    return kept
 
 
 def place_of(rank: int, layout: Layout) -> Place:

@@ -16,20 +16,23 @@ METHOD_FLAGS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """recompute: granularity, "" for none. base: how the frozen weights are quantised, "" for not at all."""
+    """recompute: granularity, "" for none. base: how the frozen weights are quantised, "" for not at all.
+    offload: of the stage of sharding."""
 
     family: str = "llama"
     method: str = PRETRAIN
     layout: Layout = Layout()
     recompute: str = ""
     base: str = ""
+    offload: bool = False
 
     @property
     def name(self) -> str:
         parts = [self.family, self.method, self.layout.name]
         parts += [f"x{self.layout.accumulation}"] if self.layout.accumulation > 1 else []
         parts += [f"recompute-{self.recompute}"] if self.recompute else []
-        return " ".join(parts + ([self.base] if self.base else []))
+        parts += [self.base] if self.base else []
+        return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
     def script(self) -> str:
@@ -43,6 +46,8 @@ class Cell:
         base = {"weight_quantize_algo": self.base} if self.base else {}
         if self.base == NF4:
             base["weight_double_quant"] = "1"
+        if self.offload:
+            layout["sharding"] += " offload"
         return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
@@ -105,4 +110,10 @@ CELLS = [
     *[Cell(method=LORA, layout=layout, base=NF4) for layout in (DP2, S1, S2, S3, TP2, PP2)],
     *[Cell(method=LORA, recompute=FULL, base=base) for base in (INT8, NF4)],
     *[Cell(family, LORA, base=NF4) for family in ("baichuan", "chatglm2", "bloom")],
+    *[Cell(method=method, layout=layout, offload=True) for method in (PRETRAIN, LORA) for layout in (S2, S3)],
+    *[Cell(method=method, layout=S3, recompute=FULL) for method in (LORA,)],
+    *[Cell(method=method, layout=S3, recompute=FULL, offload=True) for method in (PRETRAIN, LORA)],
+    *[Cell(layout=Layout(stage=stage, sharding=2, accumulation=2), offload=True) for stage in (2, 3)],
+    Cell("chatglm2", FINETUNE, S2, offload=True),
+    Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
 ]

@@ -19,7 +19,8 @@ def train(module: str, argv: list[str]) -> dict:
     """Train as a shared module does; bytes on this rank.
 
     Returns {"parameters", "gradients", "moments": kept between two steps, "between": all that is kept then,
-    "forward and backward", "optimizer": the peaks of these parts of a step, after the first step}.
+    "forward and backward", "optimizer": the peaks of these parts of a step, after the first step, "host": what offload
+    keeps in host memory}.
     """
     import importlib
 
@@ -58,13 +59,20 @@ def bytes_of(trainer) -> dict:
     """Of what this rank keeps between two steps: parameters and gradients as the buffers that they lie in."""
     from tests.distributed.observation import innermost
 
+    host = trainer.offload.host if trainer.offload else None
+
+    def here(tensor) -> int:
+        """Bytes on the device."""
+        return 0 if host and host.holds(tensor) else _bytes(tensor)
+
     kept = {id(one): one for one in trainer.model.parameters()}.values()
     states = innermost(trainer.optimizer)._accumulators
     codes = sum(_bytes(one) for one in packed_tensors(trainer.model))
     found = {
-        "parameters": sum(_bytes(_own(one)) for one in kept) + codes,
-        "gradients": sum(_bytes(one.grad) for one in kept if one.grad is not None),
-        "moments": sum(_bytes(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
+        "parameters": sum(here(_own(one)) for one in kept) + codes,
+        "gradients": sum(here(one.grad) for one in kept if one.grad is not None),
+        "moments": sum(here(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
+        "host": host.nbytes if host else 0,
     }
     storages = getattr(trainer.model_wrapped, "_grad_storages", None)
     if storages is None:

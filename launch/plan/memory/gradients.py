@@ -1,5 +1,6 @@
 """What becomes of a gradient when it arrives, by the stage of sharding."""
 
+from launch.plan.job import Job
 from launch.plan.memory.sharding import Buffers
 from launch.plan.memory.states import States
 from launch.plan.tape.autograd import Leaf
@@ -52,10 +53,11 @@ class BufferedGradients:
 
 
 class SlicedGradients:
-    """Stage 3: a sliced tensor's gradient is summed whole, then a rank keeps its slice until the optimizer's step."""
+    """Stage 3: a sliced tensor's gradient is summed whole, then a rank keeps its slice until the optimizer's step, in
+    host memory where gradients are offloaded."""
 
-    def __init__(self, memory: Memory, states: States, item: int):
-        self.memory, self.states, self.item = memory, states, item
+    def __init__(self, memory: Memory, states: States, item: int, offloaded: bool):
+        self.memory, self.states, self.item, self.offloaded = memory, states, item, offloaded
         self.slices: dict[str, Storage] = {}
 
     def begin(self) -> None:
@@ -64,20 +66,22 @@ class SlicedGradients:
     def watch(self, leaf: Leaf) -> None:
         if leaf.name in self.states.slices:
             leaf.arrived = self._slice
-            leaf.gathered = 2 * leaf.size * self.item
+            leaf.gathered = leaf.size * self.item
         leaf.gradient = True
 
     def _slice(self, leaf: Leaf) -> None:
-        self.slices[leaf.name] = Storage(self.memory, self.states.slices[leaf.name] * self.item, PART)
+        kept = Storage(self.memory, self.states.slices[leaf.name] * self.item, PART)
+        if not self.offloaded:
+            self.slices[leaf.name] = kept
 
 
 def _give_away(leaf: Leaf) -> None:
     leaf.gradient = None
 
 
-def gradients_of(stage: str, memory: Memory, states: States, shard: int, item: int):
-    if stage == "stage2":
-        return BufferedGradients(memory, states, shard, item)
-    if stage == "stage3":
-        return SlicedGradients(memory, states, item)
+def gradients_of(job: Job, memory: Memory, states: States, shard: int):
+    if job.layout.sharding == "stage2":
+        return BufferedGradients(memory, states, shard, job.item)
+    if job.layout.sharding == "stage3":
+        return SlicedGradients(memory, states, job.item, job.offload.gradients)
     return KeptGradients()

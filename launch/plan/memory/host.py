@@ -3,7 +3,7 @@
 from launch.models.layout import Layout
 from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
-from launch.plan.memory.states import MASTER, MOMENTS
+from launch.plan.memory.states import MASTER, MOMENTS, states_of
 
 # A process that has imported Paddle and PaddleNLP, measured: 1.1 GB resident; a data worker is a fork of it that shares
 # most pages.
@@ -13,18 +13,10 @@ PROCESS, WORKER = 1_100_000_000, 300_000_000
 def host_bytes(job: Job) -> dict[str, int]:
     """Of one rank, by part."""
     trained = _trained(job)
-    shards = job.layout.sharding_parallel_degree
-    offload = 0
-    if job.offload.optimizer:
-        offload += trained * (MOMENTS + (MASTER if job.master_weights else 0)) // shards
-    if job.offload.gradients:
-        offload += trained * MASTER // shards
-    if job.offload.parameters:
-        offload += _held(job) * job.item // shards
     parts = {
         "process": PROCESS,
         "data workers": job.data_workers * WORKER,
-        "offload": offload,
+        "offload": max(_offloaded(job, stage) for stage in _stages(job)),
         # Each tensor is copied to the host, then written; stage 3 gathers the whole model on every rank first.
         "checkpoint": trained * job.item if job.layout.sharding == "stage3" else _largest(job) * job.item,
     }
@@ -38,9 +30,11 @@ def disk_bytes(job: Job) -> dict[str, int]:
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 
-def _held(job: Job) -> int:
-    """Numbers of a rank's part of the model, on its largest stage."""
-    return max(sum(one.size for one in held(job, stage)) for stage in _stages(job))
+def _offloaded(job: Job, stage: int) -> int:
+    """Of the rank of this stage's sharding groups that keeps the most there, page-locked."""
+    tensors = held(job, stage) + adapter(job, stage)
+    ranks = range(job.layout.sharding_parallel_degree)
+    return max(sum(states_of(job, tensors, rank).host.values()) for rank in ranks)
 
 
 def _trained(job: Job) -> int:

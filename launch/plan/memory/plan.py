@@ -46,7 +46,7 @@ def _kept_by_shard(job: Job, stage: int) -> list[int]:
     """Bytes on the device between two steps, of each rank of a sharding group."""
     tensors = held(job, stage) + adapter(job, stage)
     ranks = range(job.layout.sharding_parallel_degree)
-    return [sum(states_of(job, tensors, rank).on_device(job).values()) for rank in ranks]
+    return [sum(states_of(job, tensors, rank).parts.values()) for rank in ranks]
 
 
 def _shown(parts: dict[str, int]) -> dict[str, int]:

@@ -18,23 +18,20 @@ from launch.plan.memory.sharding import (
 
 MOMENTS = 8  # bytes a number: AdamW's two, in float32 in every precision
 MASTER = 4
-OF_THE_OPTIMIZER = ("master weights", "moments")
 
 
 @dataclass(frozen=True)
 class States:
-    """parts: bytes by part. mine: names of tensors whose gradients have their place among them. buffers: of stage 2.
-    slices: numbers of a rank's part of each sliced tensor, of stage 3."""
+    """parts: bytes on the device by part. host: those in host memory. mine: names of tensors whose gradients have their
+    place on the device. buffers: of stage 2. slices: numbers of a rank's part of each sliced tensor, of stage 3.
+    updates: bytes that come from host memory to update a tensor, of each in turn."""
 
     parts: dict[str, int]
     mine: frozenset[str]
     buffers: Buffers | None = None
     slices: dict[str, int] = field(default_factory=dict)
-
-    def on_device(self, job: Job) -> dict[str, int]:
-        """The parts that are not in host memory."""
-        away = OF_THE_OPTIMIZER if job.offload.optimizer else ()
-        return {part: size for part, size in self.parts.items() if part not in away}
+    host: dict[str, int] = field(default_factory=dict)
+    updates: tuple[int, ...] = ()
 
 
 def states_of(job: Job, tensors: list[Held], shard: int) -> States:
@@ -54,10 +51,11 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
         pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
         gradients = sum(one.size for one in dealt)
-    parts = _bytes_held(tensors) | _optimized(job, gradients, optimized)
+    here, there = _optimizer(job, optimized)
+    parts = _bytes_held(tensors) | here | {"gradients": gradients * job.item}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
         parts["communication"] = gradients * job.item
-    return States(parts, names)
+    return States(parts, names, host=there)
 
 
 def _reducer_copies(job: Job) -> bool:
@@ -67,37 +65,55 @@ def _reducer_copies(job: Job) -> bool:
 
 
 def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
-    """All parameters, in padded buffers; gradients and optimizer of this rank's own."""
+    """All parameters, in padded buffers; gradients and optimizer of this rank's own. Offload moves those gradients away
+    that are in no buffer (launch/offload/stage2.py)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     owners = deal([one.size if one.trained else 0 for one in tensors], ranks, largest_first=False)
     trained = [(one, owner) for one, owner in zip(tensors, owners, strict=True) if one.trained]
     mine = [one for one, owner in trained if owner == shard]
     buffers = gradient_buffers(*zip(*trained, strict=True), ranks, item, alignment)
-    gradients = buffers.size + sum(one.size for one in mine if one.name not in buffers.members[shard])
-    parts = _bytes_held(tensors) | _optimized(job, gradients, sum(one.size for one in mine))
+    apart = [one for one in mine if one.name not in buffers.members[shard]]
+    here, there = _optimizer(job, sum(one.size for one in mine))
+    parts = _bytes_held(tensors) | here | {"gradients": buffers.size * item}
+    places = there if job.offload.gradients else parts
+    places["gradients"] = places.get("gradients", 0) + sum(one.size for one in apart) * item
+    placed = [one.name for one in mine if not (job.offload.gradients and one in apart)]
+    updates = [one.size * (_state_bytes(job) + (item if one in apart else 0)) for one in mine]
     if buffers.last_owner not in (None, shard):
         parts["communication"] = buffers.size * item  # the last of a backward pass is not let go before the next step
     padding = sum(padded(one.size, item, alignment) - one.size for one, _ in trained) * item
     parts["parameters"] += padding
-    return States(parts, frozenset(one.name for one in mine), buffers)
+    return States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates))
 
 
 def _stage3(job: Job, tensors: list[Held]) -> States:
-    """A slice of each large tensor, the small ones whole. Frozen ones stay whole, too: what backward has put together
-    upstream cuts again for trained tensors alone (group_sharded_stage3.py, _get_allreduce_fn)."""
+    """A slice of each large tensor, frozen ones too (launch/upstream/stage3_frozen_parameters.py); the small ones, and
+    quantised ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     segment = SEGMENT_SIZE if job.on_gpu else CPU_SEGMENT_SIZE
-    large = [one for one in tensors if one.size > segment and one.trained]
+    large = [one for one in tensors if one.size > segment and not one.base]
     slices = {one.name: sliced(one.size, ranks, item, alignment) for one in large}
     whole = [one for one in tensors if one.name not in slices]
-    held = _bytes_held(whole)
-    for one in tensors:
-        if one.name in slices:
-            held[_part_of(one)] += slices[one.name] * one.item
+    parts, there = _bytes_held(whole), {"parameters": 0, "adapter": 0}
+    for one in large:
+        (there if job.offload.parameters else parts)[_part_of(one)] += slices[one.name] * item
     small = [one for one in whole if one.trained]
-    gradients = sum(padded(one.size, item, alignment) for one in small)
-    optimized = sum(slices.get(one.name, one.size) for one in tensors if one.trained)
-    return States(held | _optimized(job, gradients, optimized), frozenset(one.name for one in small), slices=slices)
+    parts["gradients"] = sum(padded(one.size, item, alignment) for one in small) * item
+    if job.offload.gradients:
+        there["gradients"] = sum(slices[one.name] for one in large if one.trained) * item
+    trained = [one for one in tensors if one.trained]
+    here, optimizer = _optimizer(job, sum(slices.get(one.name, one.size) for one in trained))
+    updates = [
+        slices[one.name] * (_state_bytes(job) + 2 * item) if one in large else one.size * _state_bytes(job)
+        for one in trained
+    ]
+    return States(
+        parts | here,
+        frozenset(one.name for one in small),
+        slices=slices,
+        host=there | optimizer,
+        updates=_streamed(job, updates),
+    )
 
 
 def alignment_of(job: Job) -> int:
@@ -115,10 +131,15 @@ def _bytes_held(tensors: list[Held]) -> dict[str, int]:
     return held
 
 
-def _optimized(job: Job, gradients: int, optimized: int) -> dict[str, int]:
-    """Bytes, from numbers."""
-    return {
-        "gradients": gradients * job.item,
-        "master weights": optimized * MASTER if job.master_weights else 0,
-        "moments": optimized * MOMENTS,
-    }
+def _optimizer(job: Job, numbers: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of its states for so many numbers, on the device and in host memory."""
+    states = {"master weights": numbers * MASTER if job.master_weights else 0, "moments": numbers * MOMENTS}
+    return ({}, states) if job.offload.optimizer else (states, {})
+
+
+def _state_bytes(job: Job) -> int:
+    return MOMENTS + (MASTER if job.master_weights else 0)
+
+
+def _streamed(job: Job, updates: list[int]) -> tuple[int, ...]:
+    return tuple(updates) if job.offload.gradients else ()

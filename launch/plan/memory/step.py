@@ -7,7 +7,7 @@ from launch.plan.families.blocks import FLOAT32, Model
 from launch.plan.job import Job
 from launch.plan.memory.division import Held, adapter, held, stage_layers
 from launch.plan.memory.gradients import gradients_of
-from launch.plan.memory.states import OF_THE_OPTIMIZER, States, states_of
+from launch.plan.memory.states import States, states_of
 from launch.plan.tape.autograd import Leaf, Tensor, backward
 from launch.plan.tape.memory import Memory, Storage
 
@@ -39,8 +39,8 @@ class Step:
         self.job, self.place, self.memory = job, place, memory
         self.tensors = held(job, place.stage) + adapter(job, place.stage)
         self.states: States = states_of(job, self.tensors, place.shard)
-        self.kept = self._keep(self.states.on_device(job))
-        self.gradients = gradients_of(job.layout.sharding, memory, self.states, place.shard, job.item)
+        self.kept = self._keep(self.states.parts)
+        self.gradients = gradients_of(job, memory, self.states, place.shard)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = model_of(job, memory, self.weights)
         self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
@@ -65,7 +65,10 @@ class Step:
         leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
         if leaf:
             self.gradients.watch(leaf)
-        return Tensor(one.shape, self.job.item, None, leaf)
+        weight = Tensor(one.shape, self.job.item, None, leaf)
+        if one.name in self.states.slices:
+            weight.gathered = weight.nbytes
+        return weight
 
     def run(self) -> None:
         stages = self.job.layout.pipeline_parallel_degree
@@ -83,14 +86,22 @@ class Step:
             self.backward(*waiting.pop(0))
         del waiting
         self.memory.begin(OPTIMIZER)
-        if self.job.offload.returns:
-            returned = self._keep({part: self.states.parts[part] for part in OF_THE_OPTIMIZER})
-            del returned
+        self.update()
         if self.job.eval_batch:
             self.memory.begin(EVALUATION)
             self.evaluate()
         self.memory.begin(CHECKPOINT)
         self.gather_largest()
+
+    def update(self) -> None:
+        """What comes from host memory: all states at once, or what belongs to a tensor and to the one behind it
+        (launch/offload/optimizer.py)."""
+        if self.job.offload.returns:
+            returned = self._keep(self.states.host)
+            del returned
+        elif self.states.updates:
+            pairs = zip(self.states.updates, (*self.states.updates[1:], 0), strict=True)
+            Storage(self.memory, max(sum(pair) for pair in pairs), "moments")
 
     def evaluate(self) -> None:
         """A forward pass that keeps nothing; a pipeline's has the micro batches of training."""

@@ -13,14 +13,16 @@ from launch.plan.tape.memory import Memory, Storage
 class Tensor:
     """shape, bytes of a number, where it lies, and the node that it comes from: None where no gradient is wanted.
 
-    slot: which of the node's outputs it is. strided: a view whose numbers do not lie in order.
+    slot: which of the node's outputs it is. strided: a view whose numbers do not lie in order. gathered: bytes that
+    are put together while it is used, of a sliced parameter.
     """
 
-    __slots__ = ("shape", "item", "storage", "node", "slot", "strided")
+    __slots__ = ("shape", "item", "storage", "node", "slot", "strided", "gathered")
 
     def __init__(self, shape, item, storage, node=None, slot=0, strided=False):
         self.shape, self.item, self.storage = tuple(shape), item, storage
         self.node, self.slot, self.strided = node, slot, strided
+        self.gathered = 0
 
     @property
     def elements(self) -> int:
@@ -78,7 +80,7 @@ class Leaf(Node):
 
     gradient: what has arrived, True where its place is among what a rank always keeps. arrived: called after each
     addition. kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered:
-    bytes that are put together for the gradient of what uses it: the whole of a sliced parameter and its gradient.
+    bytes of the whole gradient of a sliced parameter, while what uses it runs backward.
     """
 
     __slots__ = ("name", "shape", "size", "gradient", "arrived", "kept_as", "gathered")

@@ -23,6 +23,9 @@ class Operators:
     def record(self, out: Tensor, inputs, saved=(), alias=None, temporary: int = 0) -> Tensor:
         """Give an output its node. alias: the input, by its place, that shares its gradient."""
         wanted = [index for index, one in enumerate(inputs) if one.node is not None]
+        gathered = sum(one.gathered for one in inputs)
+        if gathered:
+            Storage(self.memory, gathered)
         if wanted and self.memory.recording:
             copies = sum(one.nbytes for one in saved if one.strided)
             copies += sum(inputs[index].node.gathered for index in wanted)
@@ -31,7 +34,7 @@ class Operators:
                 [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in wanted],
                 [one.storage for one in saved if one.storage],
                 wanted.index(alias) if alias in wanted else None,
-                temporary + copies,
+                temporary + copies + gathered,
             )
         return out
 
