@@ -11,7 +11,8 @@ from tests.serving.fake_model import FakeModel
 
 
 def main(places: str, seconds: str, key: str | None = None) -> None:
-    service = Service({name: FakeModel(name) for name in ("base", "poems")}, Limits(2000, 4, int(places), float(seconds)))
+    models = {name: FakeModel(name) for name in ("base", "poems")}
+    service = Service(models, Limits(2000, 4, int(places), float(seconds)))
     addresses = Addresses("127.0.0.1", 0, 0)
     run(service, bind(addresses), addresses, key, lambda rest, grpc: print("ready", rest, grpc, flush=True))
 

@@ -55,9 +55,10 @@ def test_a_chat_and_its_parts(client):
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
     ]
     reply = client.chat.completions.create(model="poems", messages=messages)
-    assert (reply.model, reply.choices[0].message.content, reply.choices[0].finish_reason) == ("poems", "<s|ab>", "stop")
-    reply = client.chat.completions.create(model="poems", messages=messages, max_completion_tokens=2)
-    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("<s", "length")
+    [choice] = reply.choices
+    assert (reply.model, choice.message.content, choice.finish_reason) == ("poems", "<s|ab>", "stop")
+    [choice] = client.chat.completions.create(model="poems", messages=messages, max_completion_tokens=2).choices
+    assert (choice.message.content, choice.finish_reason) == ("<s", "length")
 
 
 def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(client):
@@ -73,7 +74,8 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
 
 
 def test_a_streamed_chat(client):
-    events = list(client.chat.completions.create(model="base", messages=[{"role": "user", "content": "é"}], stream=True))
+    messages = [{"role": "user", "content": "é"}]
+    events = list(client.chat.completions.create(model="base", messages=messages, stream=True))
     assert events[0].choices[0].delta.role == "assistant"
     assert "".join(event.choices[0].delta.content or "" for event in events) == "<é>"
 
@@ -104,7 +106,7 @@ def test_stop_words_end_an_answer_and_are_no_part_of_it(client):
         ({"model": "base", "prompt": "a", "top_k": -1}, 400, "top_k: found -1"),
         ({"model": "base", "prompt": "a", "max_tokens": 0}, 400, "max_tokens: found 0"),
         ({"model": "base", "prompt": "a", "max_tokens": 2001}, 400, "max_tokens: found 2001, at most 2000"),
-        ({"model": "base", "prompt": "a" * 4000, "max_tokens": 97}, 400, "after 4000 tokens of the prompt 96 positions"),
+        ({"model": "base", "prompt": "a" * 4000, "max_tokens": 97}, 400, "after 4000 tokens of the prompt 96"),
         ({"model": "base", "prompt": "a", "n": 65}, 400, "n: found 65, at most 64"),
         ({"model": "base", "prompt": "a", "stop": ["x"] * 17}, 400, "stop: found 17, expected at most 16"),
         ({"model": "base", "prompt": "a", "stop": ""}, 400, "stop: found '', expected texts of 1 to"),

@@ -85,8 +85,8 @@ def refused(call) -> tuple[grpc.StatusCode, str]:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_what_is_wrong_has_its_status(stub, request_, code, said):
-    for call in (lambda: stub.Complete(request_, metadata=KEY), lambda: list(stub.CompleteStream(request_, metadata=KEY))):
-        found, details = refused(call)
+    for method in (stub.Complete, lambda *args, **more: list(stub.CompleteStream(*args, **more))):
+        found, details = refused(lambda: method(request_, metadata=KEY))
         assert (found.name, said in details) == (code, True), details
 
 
@@ -126,8 +126,9 @@ def test_time_outs():
     server = start_fake(seconds=0.3)
     with grpc.insecure_channel(server.grpc) as channel:
         stub = stubs.GenerationStub(channel)
-        for call in (lambda: stub.Complete(completion("slow endless")), lambda: list(stub.ChatStream(chat("endless slow")))):
-            code, details = refused(call)
+        asks = (lambda: stub.Complete(completion("slow endless")), lambda: list(stub.ChatStream(chat("slow endless"))))
+        for ask in asks:
+            code, details = refused(ask)
             assert code is grpc.StatusCode.DEADLINE_EXCEEDED and "not answered within" in details
     assert server.stop() == 0
 
@@ -139,4 +140,5 @@ def test_health_and_reflection(channel):
     found = ProtoReflectionDescriptorDatabase(channel)
     assert SERVICE in found.get_services()
     service = DescriptorPool(found).FindServiceByName(SERVICE)
-    assert [method.name for method in service.methods] == ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
+    methods = ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
+    assert [method.name for method in service.methods] == methods

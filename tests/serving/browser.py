@@ -1,0 +1,80 @@
+"""A headless browser, spoken to by the protocol of its own developer tools."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import websocket
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def find_browser() -> str:
+    """Its path. Where there is none: skips the test, but fails it in CI (the variable CI), whose .ci/run installs one."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if not found and os.environ.get("CI"):
+        pytest.fail(f"no browser: none of {', '.join(NAMES)} is on the PATH. .ci/run installs chromium by apt-get.")
+    return found or pytest.skip(f"no browser here: none of {', '.join(NAMES)}")
+
+
+class Browser:
+    """One page of a browser with a profile of its own in `directory`."""
+
+    def __init__(self, path: str, directory: Path, url: str):
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        flags += ["--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=900,640"]
+        flags += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={directory}"]
+        log = directory / "log"
+        with log.open("w") as file:
+            self.process = subprocess.Popen([path, *flags, url], stdout=file, stderr=file, start_new_session=True)
+        port = _wait(lambda: re.search(r"ws://127\.0\.0\.1:(\d+)/", log.read_text())).group(1)
+        self.socket = websocket.create_connection(_wait(lambda: _page_of(port)), timeout=60)
+        self.number = 0
+        self.wait(f"location.href == {url!r} && document.readyState == 'complete'")
+
+    def run(self, expression: str):
+        """The value of an expression in the page; promises are waited for."""
+        sent = {"expression": expression, "awaitPromise": True, "returnByValue": True}
+        result = self.call("Runtime.evaluate", sent)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Until an expression is true."""
+        _wait(lambda: self.run(f"Boolean({expression})"), expression)
+
+    def picture(self, file: Path) -> None:
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", {"format": "png"})["data"]))
+
+    def call(self, method: str, parameters: dict) -> dict:
+        self.number += 1
+        self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
+        while (answer := json.loads(self.socket.recv())).get("id") != self.number:
+            pass
+        return answer["result"]
+
+    def close(self) -> None:
+        self.call("Browser.close", {})
+        self.socket.close()
+        self.process.wait(timeout=30)
+
+
+def _page_of(port: str) -> str | None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=10) as reply:
+        pages = [page for page in json.load(reply) if page["type"] == "page"]
+    return pages[0]["webSocketDebuggerUrl"] if pages else None
+
+
+def _wait(happened, what: str = "the browser", seconds: float = 60):
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.05)
+    return found

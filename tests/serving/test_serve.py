@@ -1,0 +1,131 @@
+"""launch/serve.py as a user starts it, with a real model: what it says is what launch/predict.py says."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from launch.serving.rpc import generation_pb2 as messages
+from launch.serving.rpc import generation_pb2_grpc as stubs
+from tests.serving.servers import ROOT, start_serve
+
+PROMPTS = ["What is this?", "a", "字 and more", "How many of them are there, and where?", "def", "b c d e f g"]
+MODELS = ("model", "poems", "prefix")
+
+
+@pytest.fixture(scope="module")
+def root(ranks, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("served")
+    ranks(1, "tests.serving.material:make_served", str(root))
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(root):
+    server = start_serve(
+        *("--model_name_or_path", root / "model", "--adapter", f"poems={root / 'lora'}", root / "prefix"),
+    )
+    yield server
+    assert server.stop() == 0
+    assert "".join(server.said).endswith("ready (Ctrl-C stops)\nstopped\n")
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return server.client()
+
+
+def greedy(client, model: str, prompt: str, **more) -> str:
+    return client.completions.create(model=model, prompt=prompt, max_tokens=24, temperature=0, **more).choices[0].text
+
+
+def test_it_says_what_it_serves_and_where(server, client):
+    said = " ".join("".join(server.said).split())
+    assert "1 ✓ model model = " in said and "2 ✓ model poems = " in said and "LoRA r 4" in said
+    assert "a prefix of 4" in said and f"http://127.0.0.1:{server.port}/v1, no key" in said
+    assert [model.id for model in client.models.list()] == list(MODELS)
+
+
+def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
+    alone = {(model, prompt): greedy(client, model, prompt) for prompt in PROMPTS for model in MODELS}
+    assert len({tuple(alone[model, prompt] for prompt in PROMPTS) for model in MODELS}) == 3  # adapters change something
+    before = server.metric("batch_rows_count")
+    with ThreadPoolExecutor(len(alone)) as pool:
+        assert list(pool.map(lambda one: greedy(client, *one), alone)) == list(alone.values())
+    assert server.metric("batch_rows_count") - before < len(alone)  # some were together
+
+
+@pytest.mark.long
+def test_greedy_answers_are_those_of_predict(ranks, root, client):
+    adapters = {"model": [], "poems": ["--adapter_path", root / "lora"], "prefix": ["--adapter_path", root / "prefix"]}
+    flags = ["--model_name_or_path", root / "model", "--max_new_tokens", 24, "--device", "cpu"]
+    for model in MODELS:
+        words = [str(word) for word in (*flags, *adapters[model])] + [f"--prompt={prompt}" for prompt in PROMPTS]
+        [said] = ranks(1, "tests.prediction.predict_ranks:predict", words)
+        assert "".join(f"{greedy(client, model, prompt)}\n" for prompt in PROMPTS) == said["stdout"]
+
+
+def test_a_stream_says_the_same_and_grpc_too(server, client):
+    whole = greedy(client, "poems", PROMPTS[0])
+    events = client.completions.create(model="poems", prompt=PROMPTS[0], max_tokens=24, temperature=0, stream=True)
+    assert "".join(event.choices[0].text for event in events) == whole
+    options = messages.Options(max_tokens=24, temperature=0)
+    with grpc.insecure_channel(server.grpc) as channel:
+        chunks = stubs.GenerationStub(channel).CompleteStream(
+            messages.CompleteRequest(model="poems", prompts=[PROMPTS[0]], options=options)
+        )
+        assert "".join(chunk.text for chunk in chunks) == whole
+
+
+def test_a_seed_gives_the_same_answer_beside_others(client):
+    def drawn(seed: int) -> str:
+        reply = client.completions.create(model="model", prompt="a", max_tokens=24, temperature=1.5, top_p=0.9, seed=seed)
+        return reply.choices[0].text
+
+    alone = drawn(5)
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(drawn, [5, 6, 7, 5, 8, 9, 5, 6]))
+    assert {together[number] for number in (0, 3, 6)} == {alone}
+    assert len(set(together)) == 5 and together[1] == together[7]
+
+
+def test_a_chat_is_asked_by_the_template_of_the_family(client):
+    messages = [{"role": "user", "content": "a"}]
+    reply = client.chat.completions.create(model="model", messages=messages, max_tokens=24, temperature=0)
+    assert reply.usage.prompt_tokens > 10  # what stands around the question
+    assert reply.choices[0].message.content != greedy(client, "model", "a")
+
+
+def serve(*words: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "launch/serve.py", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_another_address_wants_a_key_or_insecure(tmp_path):
+    said = serve("--model_name_or_path", tmp_path, "--host", "0.0.0.0")
+    assert said.returncode == 2 and said.stdout == ""
+    assert said.stderr.startswith("error: --host: found 0.0.0.0, which others can reach. Give a key (--api_key or SERVE_")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--port", "{port}"], "error: --host 127.0.0.1 --port {port}: Address already in use. Choose another"),
+        (["--port", "0", "--grpc_port", "{port}"], "error: --grpc_port {port} on 127.0.0.1: "),
+        (["--adapter", "a={root}/lora", "a={root}/prefix"], "error: --adapter: found 'a' twice"),
+        (["--adapter", "{root}/lora", "{root}/nowhere"], "error: --adapter: {root}/nowhere is no directory."),
+        (["--adapter", "{root}/pairs", "--port", "0"], "pairs: no adapter: neither lora_config.json nor"),
+        (["--chat_template", "nobody", "--port", "0"], "error: --chat_template: found 'nobody', allowed: "),
+    ],
+    ids=lambda one: one[0] if isinstance(one, list) else "",
+)
+def test_mistakes_are_named(server, root, words, message):
+    words = [word.format(root=root, port=server.port) for word in words]
+    said = serve("--model_name_or_path", root / "model", *words)
+    assert said.returncode == 2
+    assert message.format(root=root, port=server.port) in said.stderr and "Traceback" not in said.stderr
