@@ -6,6 +6,10 @@ from launch.errors import UserError
 BF16_CAPABILITY = (8, 0)
 
 
+# --precision as (--bf16, --fp16)
+PRECISIONS = {"auto": ("auto", False), "bf16": ("on", False), "fp16": ("off", True), "fp32": ("off", False)}
+
+
 def bf16_obstacle(compute_capability: tuple[int, int] | None) -> str:
     """What speaks against bfloat16, "" where nothing does. compute_capability: None on a CPU."""
     if compute_capability is None:
@@ -36,6 +40,11 @@ def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -
     raise UserError(f"--bf16: found {bf16}, but {obstacle}. Use {instead_of_bf16(compute_capability)}.")
 
 
+def stated(precision: str | None, bf16: str, fp16: bool) -> tuple[str, bool]:
+    """--precision as the switch --bf16 and the flag --fp16, which count where it is not given."""
+    return PRECISIONS[precision] if precision else (bf16, fp16)
+
+
 def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
     """The dtype that attention is computed in. level: --fp16_opt_level, which counts for bfloat16, too; under O1
     attention is among what gets half precision (paddle/amp/amp_lists.py)."""
@@ -52,3 +61,16 @@ def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tupl
         obstacle = bf16_obstacle(compute_capability)
         return f"precision: float16, loss scale {scale_loss:g}" + (f" ({obstacle})" if obstacle else "")
     return "precision: float32"
+
+
+def describe_choice(bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:
+    """What --precision auto has chosen, and why, as one line."""
+    if compute_capability is None:
+        return (
+            f"precision: float32, chosen here as {bf16_obstacle(None)}; cards from A100 on get bfloat16, those before "
+            "float16"
+        )
+    if bf16:
+        number = ".".join(map(str, compute_capability))
+        return f"precision: bfloat16, chosen as compute capability {number} has it: the range of float32, no loss scale"
+    return f"precision: float16, loss scale {scale_loss:g}, chosen as {bf16_obstacle(compute_capability)}"

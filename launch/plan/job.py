@@ -63,6 +63,7 @@ class Job:
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/token_loss.py)
+    float32_norms_and_head: these compute in float32, their weights stay in `compute`
     """
 
     config: dict
@@ -85,6 +86,7 @@ class Job:
     checkpoints: int = 0
     on_gpu: bool = True
     finetunes: bool = False
+    float32_norms_and_head: bool = False
 
     @property
     def family(self) -> Family:
@@ -122,7 +124,8 @@ class Job:
         config = load_config(values.model_name_or_path)
         on_gpu = not str(values.device).startswith("cpu")
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
-        bf16, fp16 = precision.resolve(values.bf16 or "off", bool(values.fp16), capability)
+        asked = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
+        bf16, fp16 = precision.resolve(*asked, capability)
         half = BFLOAT16 if bf16 else FLOAT16 if fp16 else FLOAT32
         level = values.fp16_opt_level if half != FLOAT32 else "O0"
         whole = level == "O2"
@@ -149,6 +152,7 @@ class Job:
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
             finetunes=finetunes,
+            float32_norms_and_head=bool(values.fp32_norms_and_head),
         )
 
 

@@ -17,6 +17,7 @@ ACCUMULATION = 4
 REPLACED = {
     "fp16": ("0", "fp32: the CPU has no kernels in half precision"),
     "bf16": ("0", "fp32: the CPU has no kernels in half precision"),
+    "precision": ("auto", "fp32: the CPU has no kernels in half precision"),
     "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),
     "loss_first": ("auto", "the tiny model has learnt nothing yet"),
 }

@@ -12,7 +12,7 @@ from typing import List
 
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
-from launch.devices.precision import resolve
+from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
 from launch.models.aliases import todays_flags
 from launch.processes.flags import flag_words, parse_flags
@@ -177,6 +177,14 @@ class RunArguments(TrainingArguments):
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )
 
+    precision: str = field(
+        default=None,
+        metadata={
+            "help": "What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older "
+            "cards, float32 on a CPU; says why.",
+            "choices": list(PRECISIONS),
+        },
+    )
     loss_scale_window: int = field(
         default=1000, metadata={"help": "fp16: the loss scale doubles after so many steps without an overflow."}
     )
@@ -209,7 +217,8 @@ class RunArguments(TrainingArguments):
     )
 
     def __post_init__(self):
-        self.bf16, self.fp16 = resolve(self.bf16, self.fp16, compute_capability(self.device))
+        asked = stated(self.precision, self.bf16, self.fp16)
+        self.bf16, self.fp16 = resolve(*asked, compute_capability(self.device))
         words = self.sharding.split()
         self.host_offload = "offload" in words  # launch/offload does it, not upstream, which must not hear of it
         self.sharding = " ".join(word for word in words if word != "offload")

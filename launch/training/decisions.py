@@ -84,4 +84,6 @@ def _precision(training_args, capability: tuple[int, int] | None) -> str:
             "--bf16: found auto, and some ranks have cards with bfloat16, some without. Use --bf16 0 --fp16 1, or "
             "cards of one kind."
         )
+    if training_args.precision == "auto":
+        return precision.describe_choice(bf16, training_args.scale_loss, capability)
     return precision.describe(bf16, fp16, training_args.scale_loss, capability)

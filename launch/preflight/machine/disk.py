@@ -28,7 +28,7 @@ def check_disk(situation: Situation) -> list[Finding]:
         parameters = ModelShape.from_config(load_config(values.model_name_or_path or "")).parameters
     except UserError:
         return []
-    half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16)
+    half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16 or values.precision not in (None, "fp32"))
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
     kept = checkpoints_at_once(values)
     needed = model + kept * checkpoint

@@ -21,12 +21,18 @@ def check_gates(situation: Situation) -> list[Finding]:
     if not capabilities:
         return []
     try:
-        bf16, fp16 = precision.resolve(flags.bf16 or "off", bool(flags.fp16), capabilities[0])
+        asked = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
+        bf16, fp16 = precision.resolve(*asked, capabilities[0])
         line = precision.describe(bf16, fp16, flags.scale_loss, capabilities[0])
+        if flags.precision == "auto":
+            line = precision.describe_choice(bf16, flags.scale_loss, capabilities[0])
         findings = [Finding(True, "precision", line.removeprefix("precision: "))]
     except UserError:
-        found = f"found {flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
-        findings = [Finding(False, "--bf16", found, precision.instead_of_bf16(capabilities[0]))]
+        found = f"found {flags.precision or flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
+        flag, fix = "--bf16", precision.instead_of_bf16(capabilities[0])
+        if flags.precision:
+            flag, fix = "--precision", "--precision auto"
+        findings = [Finding(False, flag, found, fix)]
         bf16, fp16 = True, False
     dtype = attention_dtype(bf16, fp16, flags.fp16_opt_level)
     return [

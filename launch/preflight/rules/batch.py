@@ -86,6 +86,14 @@ RULES = (
         source=ARGUMENTS,
         fix="--fp16 0 or --bf16 0",
     ),
+    Rule(
+        flag="precision",
+        when=lambda run: bool(run.flags.precision and (run.flags.fp16 or run.flags.bf16)),
+        found="{run.flags.precision} with --bf16 or --fp16",
+        reason="it is said instead of them",
+        source="launch/devices/precision.py, PRECISIONS",
+        fix="--precision auto, bf16, fp16 or fp32 alone",
+    ),
     *(
         Rule(
             flag=flag,
@@ -107,7 +115,9 @@ RULES = (
     ),
     Rule(
         flag="amp_master_grad",
-        when=lambda run: bool(run.flags.amp_master_grad) and not (run.flags.fp16 or run.flags.bf16),
+        when=lambda run: bool(run.flags.amp_master_grad)
+        and not (run.flags.fp16 or run.flags.bf16)
+        and run.flags.precision in (None, "fp32"),
         found="1 does nothing",
         reason="gradients are fp32 already",
         source=ARGUMENTS,
