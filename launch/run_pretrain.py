@@ -23,6 +23,7 @@ def main(argv: list[str]) -> None:
     started = time.time()
     process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
+    from launch.adapters.add import add_adapter, base_format
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_pretrain
     from launch.training.data import open_data
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> None:
     from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build
-    model_args, data_args, training_args = parse_pretrain(argv)
+    model_args, adapter_args, data_args, training_args = parse_pretrain(argv)
     check_world()
     set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
@@ -56,22 +57,23 @@ def main(argv: list[str]) -> None:
     data = open_data(data_args, training_args, config.vocab_size)
     ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
-        model = build_model(config, model_args, training_args)
+        model = build_model(config, model_args, training_args, base_format(adapter_args))
     process_lines += [*speed_up(model, training_args), *widen(model, model_args, training_args)]
+    model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
     trainer = build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args)
     trainer.add_callback(PlannedMemory("run_pretrain", argv, training_args.world_size))
-    announce(process_lines, decisions, trainer)
+    announce([*process_lines, *adapter_lines], decisions, trainer)
 
     # Train
     if training_args.do_train:
         trainer.train(checkpoint)
         if trainer.stopped_by:
             return trainer.tell_how_to_continue()
-        trainer.save_model()
+        trainer.save_result()
 
     # Evaluate
     evaluation = trainer.final_evaluation() if training_args.do_eval else None
-    finish([model_args, data_args, training_args], trainer, evaluation, started)
+    finish([model_args, adapter_args, data_args, training_args], trainer, evaluation, started)
 
 
 if __name__ == "__main__":

@@ -243,19 +243,19 @@ class ArgumentParser(PdArgumentParser):
 
 
 def pretrain_parser() -> ArgumentParser:
-    return ArgumentParser([ModelArguments, DataArguments, RunArguments])
+    return ArgumentParser([ModelArguments, AdapterArguments, DataArguments, RunArguments])
 
 
 def finetune_parser() -> ArgumentParser:
     return ArgumentParser([ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments])
 
 
-def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, DataArguments, RunArguments]:
+def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
     """Parse the flags of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
-    model, data, training = _parse(pretrain_parser, argv)
+    model, adapter, data, training = _parse(pretrain_parser, argv)
     if training.do_train and training.max_steps <= 0:
         raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
-    return model, data, training
+    return model, adapter, data, training
 
 
 def parse_finetune(

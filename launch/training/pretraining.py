@@ -2,13 +2,15 @@
 
 import numpy as np
 
+from launch.adapters.load import ADAPTERS
+from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.device import device_peak_flops
 from launch.training.model import compute_dtype
 from launch.training.pipeline_loss import IGNORED, summed_over_tokens
-from launch.training.ranks import total
+from launch.training.ranks import rank, total
 from launch.training.trainer import RunTrainer, sample_stream
 from launch.training.watches import watches
 
@@ -53,6 +55,15 @@ class PretrainTrainer(RunTrainer):
     def tokens_until(self, step: int) -> int:
         return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.sequence_length
 
+    def save_result(self) -> None:
+        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model."""
+        if not isinstance(self.model, ADAPTERS):
+            self.save_model()
+            return
+        save_adapter(self.model, self.args.output_dir, self.args)
+        if rank() == 0 and self.tokenizer is not None:
+            self.tokenizer.save_pretrained(self.args.output_dir)
+
     def batch_sums(self, model, inputs: dict) -> list[float]:
         counted = int((inputs["labels"] != IGNORED).sum())
         if self.args.pipeline_parallel_degree > 1:
@@ -69,6 +80,7 @@ def build_trainer(model, tokenizer, data, ledger, model_args, data_args, trainin
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
         peak_flops=total(device_peak_flops(compute_dtype(training_args))),
+        frozen=isinstance(model, ADAPTERS),
     )
     random_weights_loss = None if model_args.continue_training else throughput.shape.first_loss
     return PretrainTrainer(

@@ -12,7 +12,7 @@ def parse_beside_an_args_file(directory: str) -> dict:
     script.with_suffix(".args").write_text("--max_steps 7 --seed 9")
     sys.argv = [str(script)]
     argv = f"--model_name_or_path llama-tiny --input_dir d --output_dir {directory} --device cpu --report_to none"
-    _, _, training = parse_pretrain(argv.split())
+    *_, training = parse_pretrain(argv.split())
     return {"max_steps": training.max_steps, "seed": training.seed}
 
 

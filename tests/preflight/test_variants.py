@@ -77,6 +77,7 @@ VARIANTS = [
     wrong(PRETRAIN, "--virtual_pp_degree 2", ("--virtual_pp_degree", "interleaved pipeline")),
     wrong(TINY, "--max_steps ten", ("--max_steps", "found 'ten'")),
     # Layout
+    wrong(PRETRAIN, "--prefix_tuning 1", ("--prefix_tuning", "1 in pretraining")),
     wrong(PRETRAIN, '--sharding "stage1 offload"', ("--sharding", "offload is of stage2 and stage3")),
     wrong(
         PRETRAIN,

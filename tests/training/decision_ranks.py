@@ -56,7 +56,7 @@ def parse(argv: list[str], capability: list | None) -> dict:
     needed = ["--model_name_or_path", "llama-rehearsal", "--input_dir", "x", "--output_dir", "y", "--device", "cpu"]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            _, _, training = arguments.parse_pretrain(needed + argv)
+            *_, training = arguments.parse_pretrain(needed + argv)
     except UserError as error:
         return {"error": str(error)}
     return {"bf16": training.bf16, "fp16": training.fp16}

@@ -8,6 +8,14 @@ BLOCKWISE = ("nf4", "fp4")
 RULES = (
     Rule(
         flag="prefix_tuning",
+        when=lambda run: bool(run.flags.prefix_tuning) and run.flags.script == "run_pretrain",
+        found="1 in pretraining",
+        reason="a prefix is trained on questions and answers, and tested there alone",
+        source="launch/training/pretraining.py",
+        fix="--lora 1, or launch/finetune_generation.py",
+    ),
+    Rule(
+        flag="prefix_tuning",
         when=lambda run: bool(run.flags.prefix_tuning) and run.pipeline > 1,
         found="1 with --pipeline_parallel_degree {run.pipeline}",
         reason="upstream has no prefixes for pipelines (NotImplementedError)",
