@@ -1,0 +1,46 @@
+"""What the ranks of the tests of offload do."""
+
+from functools import partial
+
+from tests.plan.memory_ranks import allocated, forget_peak, peak
+
+BUCKET = 2**12  # numbers of stage 2's gradient buffers: a tiny model's matrices do not all fit, as a large model's
+
+
+def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
+    """Train by a shared module's main; bytes that this rank's allocator counts, after the first step: {"between"
+    two steps, "peak" of forward and backward, "update" of the optimizer's step, "host": moved there}."""
+    import importlib
+
+    from paddle.distributed import sharding
+    from paddlenlp.trainer import TrainerCallback
+
+    from launch.training.trainer import RunTrainer
+
+    sharding.group_sharded_parallel = partial(sharding.group_sharded_parallel, buffer_max_size=bucket)
+    seen = {"between": 0, "peak": 0, "update": 0, "host": 0}
+
+    class Watch(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            seen["between"] = allocated()
+            forget_peak()
+
+        def on_optimizer_begin(self, args, state, control, **kwargs):
+            seen["peak"] = peak() if state.global_step else 0
+            forget_peak()
+
+        def on_optimizer_end(self, args, state, control, **kwargs):
+            seen["update"] = peak() if state.global_step else 0
+            forget_peak()
+
+    stock = RunTrainer.train
+
+    def watched(trainer, *args, **kwargs):
+        trainer.add_callback(Watch())
+        stock(trainer, *args, **kwargs)
+        if trainer.offload:
+            seen["host"] = trainer.offload.host.nbytes
+
+    RunTrainer.train = watched
+    importlib.import_module(f"launch.{module}").main(argv)
+    return seen
