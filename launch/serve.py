@@ -24,6 +24,7 @@ from launch.prediction.arguments import above_zero, default_device
 from launch.preflight.report import Finding, print_findings
 
 KEY_VARIABLE = "SERVE_API_KEY"
+QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]
 
 
 def main(argv: list[str]) -> None:
@@ -54,12 +55,14 @@ def main(argv: list[str]) -> None:
 def _service(args, name: str, adapters: dict[str, Path]):
     start_paddle(on_cpu=args.device == "cpu")
 
+    from launch.adapters.quantization import Format
     from launch.serving.models import load_models
     from launch.serving.service import Limits, Service
     from launch.training.device import set_device
 
     set_device(args.device)
-    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template)
+    format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
+    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format)
     return Service(models, Limits(args.max_new_tokens, args.batch_size, args.queue_size, args.request_timeout))
 
 
@@ -113,6 +116,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")
     add("--request_timeout", type=float, default=300.0, help="seconds for a request, waiting included")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
+    add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
     add("--device", default=default_device(), help="default here: %(default)s")
     return parser.parse_args(argv)
 

@@ -39,7 +39,7 @@ def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Q
     questions, faults = [], []
     for line, record in records(Path(file)):
         try:
-            questions.append(_question(record, prompt_column))
+            questions.append(row_question(record, prompt_column))
         except (RowError, DataError) as error:
             faults.append(Fault(str(file), line, str(error)))
     if faults:
@@ -50,7 +50,8 @@ def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Q
     return questions
 
 
-def _question(record: dict | str, prompt_column: str | None) -> Question:
+def row_question(record: dict | str, prompt_column: str | None = None) -> Question:
+    """Raises RowError or DataError where a row asks nothing that is understood."""
     if isinstance(record, str):
         raise RowError(record)
     if prompt_column and prompt_column not in record:

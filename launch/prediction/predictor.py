@@ -4,6 +4,7 @@
     answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
 from launch.adapters.load import load_adapter
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_base import quantize_filled
 from launch.checkpoint.dtypes import FLOATS
 from launch.checkpoint.read import load_model
 from launch.checkpoint.weight_files import find_weights
@@ -55,21 +58,26 @@ class Predictor:
         streamer = TextStream(self.tokenizer, self.eos)
         generate(self.model, self.family, [prompt], decoding, self.eos, streamer=streamer)
 
+    @property
+    def positions(self) -> float:
+        """How many tokens prompt and answer may have together; infinity where the model does not count them."""
+        prefix = getattr(self.model, "prefix_config", None)
+        all_of_them = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), math.inf)
+        return all_of_them - (prefix.num_prefix_tokens if prefix else 0)
+
     def require_room(self, prompt_length: int, decoding: Decoding) -> None:
         """Raises UserError where prompt and answer would be longer than the model's positions reach."""
-        prefix = getattr(self.model, "prefix_config", None)
-        wanted = prompt_length + decoding.max_new_tokens + (prefix.num_prefix_tokens if prefix else 0)
-        positions = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), wanted)
-        if wanted > positions:
+        if prompt_length + decoding.max_new_tokens > self.positions:
             raise UserError(
                 f"--max_new_tokens: found {decoding.max_new_tokens} after a prompt of {prompt_length}, but the model "
-                f"has {positions} positions. Ask for fewer, or shorten the prompts: --src_length."
+                f"has {self.positions} positions. Ask for fewer, or shorten the prompts: --src_length."
             )
 
 
-def load_predictor(name: str, adapter: Path | None, dtype: str | None) -> Predictor:
+def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: Format | None = None) -> Predictor:
     """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card, float32
-    on a CPU, which has few operators for others. All ranks call it together: they divide the model.
+    on a CPU, which has few operators for others. base: codes that the linear layers' weights become as they are read,
+    for use_quantized() once all adapters are in place. All ranks call it together: they divide the model.
 
     Raises UserError where model and adapter do not fit, or there is no tokenizer.
     """
@@ -82,8 +90,9 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None) -> Predic
     config.tensor_parallel_output = False
     model_class = getattr(transformers, family.model_class)
     directory = weights_directory(name, model_class, config)
-    tokenizer = _tokenizer(adapter, directory, name)
-    model = load_model(model_class, config, dtype or _dtype(directory), directory)
+    tokenizer = load_tokenizer(adapter, directory, name)
+    filled = quantize_filled(family, base) if base else None
+    model = load_model(model_class, config, dtype or _dtype(directory), directory, filled)
     if adapter:
         model = load_adapter(model, adapter)
     model.eval()
@@ -102,7 +111,7 @@ def _dtype(directory: Path) -> str:
     return next((one.dtype for one in find_weights(directory).values() if one.dtype in FLOATS), "float32")
 
 
-def _tokenizer(adapter: Path | None, directory: Path, name: str):
+def load_tokenizer(adapter: Path | None, directory: Path, name: str):
     """The adapter's, which is the one it was trained with, or else the model's."""
     for place in (adapter, directory):
         if place and (Path(place) / "tokenizer_config.json").is_file():

@@ -8,12 +8,12 @@ import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-import paddlenlp.transformers as transformers
-
 from launch.adapters.load import load_adapter
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_base import use_quantized
 from launch.checkpoint.read import without_values
 from launch.generation.stream import decode
-from launch.prediction.predictor import POSITIONS, Predictor, load_predictor
+from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.batch import answer_rows
 from launch.serving.prompts import Prompts
 from launch.serving.request import Row
@@ -31,24 +31,18 @@ class Served:
 
     def group(self, prompt: list[int]) -> tuple:
         """What rows must share to be in one batch: behind a prefix no padding can stand, so there the length, too."""
-        return (self.name, len(prompt)) if self._prefix() else (self.name,)
+        behind_prefix = hasattr(self.predictor.model, "prefix_config")
+        return (self.name, len(prompt)) if behind_prefix else (self.name,)
 
-    def room(self, prompt: list[int]) -> int | None:
-        """The most tokens that an answer to this prompt can have; None: positions without a limit."""
-        prefix = self._prefix()
-        taken = len(prompt) + (prefix.num_prefix_tokens if prefix else 0)
-        config = self.predictor.config
-        positions = next((getattr(config, name) for name in POSITIONS if hasattr(config, name)), None)
-        return None if positions is None else max(positions - taken, 0)
+    def room(self, prompt: list[int]) -> float:
+        """The most tokens that an answer to this prompt can have."""
+        return self.predictor.positions - len(prompt)
 
     def answer(self, rows: list[Row]) -> None:
         answer_rows(self.predictor, rows)
 
     def decode(self, ids: list[int]) -> str:
         return decode(self.predictor.tokenizer, ids)
-
-    def _prefix(self):
-        return getattr(self.predictor.model, "prefix_config", None)
 
 
 def load_models(
@@ -57,14 +51,17 @@ def load_models(
     adapters: dict[str, Path],
     dtype: str | None = None,
     chat_template: str | None = None,
+    format: Format | None = None,
 ) -> dict[str, Served]:
-    """The base under `name` and each adapter under its own.
+    """The base under `name` and each adapter under its own. format: of the base's linear layers; None: as they are.
 
     Raises UserError where an adapter does not fit, or there is no tokenizer.
     """
     correct(["logits_processor_list"])
-    base = load_predictor(directory, None, dtype)
-    predictors = {name: base} | {adapter: _adapted(base, path) for adapter, path in adapters.items()}
+    base = load_predictor(directory, None, dtype, format)
+    predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
+    for predictor in predictors.values() if format else ():
+        use_quantized(predictor.model, format)
     places = {name: directory} | adapters
     served = {}
     for one, predictor in predictors.items():
@@ -74,12 +71,10 @@ def load_models(
     return served
 
 
-def _adapted(base: Predictor, adapter: Path) -> Predictor:
+def _adapted(base: Predictor, adapter: Path, directory: str) -> Predictor:
     model = load_adapter(_twin(base.model), adapter)
     model.eval()
-    own = (adapter / "tokenizer_config.json").is_file()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(adapter)) if own else base.tokenizer
-    return Predictor(model, base.family, tokenizer, base.config)
+    return Predictor(model, base.family, load_tokenizer(adapter, directory, directory), base.config)
 
 
 def _twin(model):

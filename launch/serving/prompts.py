@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 from data_tools.formats.dialogue import RowError
 from data_tools.formats.errors import DataError
-from data_tools.formats.questions import NO_LIMIT, Question, encode_question, text_question
-from data_tools.formats.questions import _question as row_question
+from data_tools.formats.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from launch.errors import UserError
 from launch.prediction.predictor import Predictor
 from launch.serving.errors import Reason, Refusal
@@ -28,7 +27,7 @@ class Prompts:
     def of_chat(self, messages: list[dict]) -> list[int]:
         """messages: {"role": ..., "content": text}, the last one the user's."""
         try:
-            question = row_question({"messages": messages}, None)
+            question = row_question({"messages": messages})
         except (RowError, DataError) as error:
             raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
         return self._encode(question, self._for_chats, "messages")

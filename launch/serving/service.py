@@ -88,14 +88,17 @@ class Service:
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
         room = served.room(prompt)
-        most = self.limits.answer if room is None else min(self.limits.answer, room)
-        wanted = options.max_tokens or max(most, 1)
-        if wanted > most:
-            positions = "" if room is None else f"; after {len(prompt)} tokens of the prompt {room} positions are left"
+        if room <= 0:
+            raise Refusal(Reason.INVALID, f"prompt: {len(prompt)} tokens leave no position for an answer", "prompt")
+        most = min(self.limits.answer, room)
+        if options.max_tokens and options.max_tokens > most:
             raise Refusal(
-                Reason.INVALID, f"max_tokens: found {wanted}, at most {self.limits.answer}{positions}", "max_tokens"
+                Reason.INVALID,
+                f"max_tokens: found {options.max_tokens}, at most {self.limits.answer} (--max_new_tokens); after "
+                f"{len(prompt)} tokens of the prompt there are positions for {room}",
+                "max_tokens",
             )
-        return wanted
+        return options.max_tokens or most
 
     def _answer_rows(self, rows: list[Row]) -> None:
         self.metrics.batch.observe(len(rows))
