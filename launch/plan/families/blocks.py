@@ -187,6 +187,8 @@ class Model:
     def head(self, x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
         """This rank's part of the logits."""
         with self.memory.of("logits and loss"):
+            if self.job.float32_norms_and_head:
+                x, weight = self.ops.cast(x, FLOAT32), self.ops.cast(weight, FLOAT32)
             if self.job.sequence_parallel:
                 x = self.ops.reshape(self.gather(x, summed=False), (self.batch, self.length, self.hidden))
             if self.tensor_parallel > 1:
@@ -195,8 +197,8 @@ class Model:
 
     def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
         """cast_first: back to the weight's dtype before it is multiplied, not after."""
-        ops, weight = self.ops, self.weights[f"{name}.weight"]
-        with self.memory.of("norms"):
+        def norm(x: Tensor, weight: Tensor) -> Tensor:
+            ops = self.ops
             if self.job.fused_rms_norm:
                 return ops.rms_norm(x, weight)
             variance = ops.mean(ops.power(ops.cast(x, FLOAT32)))
@@ -206,10 +208,20 @@ class Model:
                 return ops.multiply(ops.cast(x, weight.item), weight)
             return ops.cast(ops.multiply(x, weight), weight.item)
 
+        return self._norm(norm, x, f"{name}.weight")
+
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
         with self.memory.of("residuals"):
             return self.ops.add(x, y)
 
     def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        return self._norm(self.ops.layer_norm, x, f"{name}.weight", f"{name}.bias")
+
+    def _norm(self, function, x: Tensor, *names: str) -> Tensor:
+        """A norm with its weights, in float32 where it is asked for (launch/training/float32_layers.py)."""
+        weights = [self.weights[name] for name in names]
         with self.memory.of("norms"):
-            return self.ops.layer_norm(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+            if not self.job.float32_norms_and_head:
+                return function(x, *weights)
+            wide = [self.ops.cast(one, FLOAT32) for one in (x, *weights)]
+            return self.ops.cast(function(*wide), self.item)

@@ -11,7 +11,7 @@ from launch.plan.memory.states import States, states_of
 from launch.plan.tape.autograd import Leaf, Tensor, backward
 from launch.plan.tape.memory import Memory, Storage
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer step"
+LOADING, FORWARD, BACKWARD, OPTIMIZER = "loading", "forward", "backward", "optimizer step"
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 # cudaMalloc's and Paddle's smallest unit (FLAGS of paddle/phi/core/memory/allocation: kMinChunkSize), bytes.
 GRANULE = 256
@@ -26,12 +26,22 @@ class Place:
 
 
 def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
-    """Bytes by part at the peak of each phase of a step in the middle of training."""
+    """Bytes by part at the peak of loading, and of each phase of a step in the middle of training."""
     memory = Memory(GRANULE if job.on_gpu else 1)
+    memory.begin(LOADING)
+    load(job, place, memory)
     step = Step(job, place, memory)
     step.run()
     memory.end()
     return memory.peaks
+
+
+def load(job: Job, place: Place, memory: Memory) -> None:
+    """The model before sharding divides it; of a base that is quantised while it is read one weight as it was
+    (launch/checkpoint/read.py, launch/adapters/quantized_base.py)."""
+    tensors = held(job, place.stage)
+    before = max((one.size * job.item for one in tensors if one.base), default=0)
+    Storage(memory, sum(one.nbytes for one in tensors) + before, "parameters")
 
 
 class Step:

@@ -33,9 +33,6 @@ COLLECTIVE_START = 20e-6
 # 3.3.1, paddlenlp 3.0.0b4, AMD EPYC): 1.39 + 0.82 and 0.71 ms.
 HOST_LAYER = 2.2e-3
 HOST_UPDATE = 0.7e-3
-# Bytes a second that AdamW on the host moves, where an offloaded optimizer steps there: the order of a server's memory
-# as one rank of several gets it.
-HOST_MEMORY = 20e9
 
 
 @dataclass(frozen=True)

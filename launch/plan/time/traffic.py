@@ -9,14 +9,17 @@ from functools import cached_property
 
 from launch.models.arithmetic import lora_parameters
 from launch.models.parameters import LINEAR, layers, parameters
-from launch.plan.job import Job, Lora
-from launch.plan.time.pace import HOST_MEMORY, Pace
+from launch.plan.job import FLOAT16, Job, Lora
+from launch.plan.time.pace import Pace
 
 # Bytes a trained parameter that the optimizer's step moves: AdamW reads gradient, master weight and moments and writes
 # the last two and the weight (28), the loss scale is taken off (4) and the norm measured and applied (6).
 UPDATE_BYTES = 38
-# Kept per trained parameter in host memory by --offload_optim: master weight and two moments, float32.
+# Kept per trained parameter in host memory by offload: master weight and two moments, float32.
 STATE_BYTES = 12
+# How often offload copies a gradient for a step, to the card or back (launch/offload/optimizer.py): it is read for the
+# norm, scaled, and read for the update; with a loss scale it is unscaled before.
+GRADIENT_COPIES, UNSCALING_COPIES = 4, 2
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,12 @@ class Traffic:
         return self.pace.send(size * (ranks - 1) / ranks, messages)
 
     def fetch(self) -> float:
-        """Parameters in host memory: before each gathering a rank's shard goes to its card, and afterwards back."""
+        """Parameters in host memory: before each gathering a rank's shard goes to its card. The host keeps its values,
+        nothing goes back (launch/offload/stage3.py)."""
         if not self.job.offload.parameters:
             return 0.0
         shard = self.weight_bytes / self.job.layout.sharding_parallel_degree
-        return self.pace.copy(2 * self._times_gathered() * shard)
+        return self.pace.copy(self._times_gathered() * shard)
 
     def reduce_in_micro_batch(self) -> float:
         """Gradients that are summed after every micro batch: stages 2 and 3.
@@ -111,17 +115,22 @@ class Traffic:
         return seconds
 
     def update(self) -> float:
-        """The optimizer's step, on the card or on the host."""
-        if self.job.offload.gradients:
-            return self.updated * UPDATE_BYTES / HOST_MEMORY
+        """The optimizer's step, on the card."""
         return self.pace.stream(self.updated * UPDATE_BYTES)
 
     def offload(self) -> float:
-        """Once a step: the optimizer's state to the card and back, or gradients to the host and weights back."""
-        offload = self.job.offload
+        """In a step: the optimizer's states to the card and back; gradients to the host after each micro batch, and to
+        the card for the next one's to be added, and for the update; of stage 3 the updated slices, too."""
+        job, offload = self.job, self.job.offload
+        if not offload.optimizer:
+            return 0.0
+        numbers = 2 * STATE_BYTES
         if offload.gradients:
-            return self.pace.copy(self.updated * 2 * self.job.item)
-        return self.pace.copy(2 * self.updated * STATE_BYTES) if offload.optimizer else 0.0
+            copies = 2 * job.accumulation - 1 + GRADIENT_COPIES + (UNSCALING_COPIES if job.compute == FLOAT16 else 0)
+            numbers += copies * job.item
+        if offload.parameters:
+            numbers += 2 * job.item
+        return self.pace.copy(self.updated * numbers)
 
     @property
     def weight_bytes(self) -> float:
