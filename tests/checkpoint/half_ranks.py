@@ -1,0 +1,46 @@
+"""Training in half precision, for test_half_precision.py. Imported in ranks only: it needs Paddle."""
+
+import hashlib
+
+from launch import preflight
+from launch.checkpoint.state.tensors import held_tensors
+from launch.checkpoint.state.whole import parts_of_ranks, whole_values
+from launch.training import arguments
+from launch.training.saving.continuation import Continuation, scaler_state
+from launch.training.saving.saver import Saver
+from tests.checkpoint import half_arithmetic
+from tests.distributed.training_ranks import pretrain as pretrain_in_float32
+
+
+def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
+    """tests.distributed.training_ranks' run, as if the CPU had half precision.
+
+    Returns {"restored": digests of what this rank held when it had read a checkpoint, "saved STEP": and when it had
+    written one}.
+    """
+    preflight.run = lambda situation: []  # which refuse half precision on a CPU, as the parser does
+    arguments.compute_capability = lambda device: (8, 0)
+    half_arithmetic.install()
+    seen = {}
+    restore, save = Continuation.restore, Saver.save
+
+    def restored(continuation):
+        restore(continuation)
+        seen["restored"] = digests(continuation.trainer)
+
+    def saved(saver):
+        save(saver)
+        seen[f"saved {saver.trainer.state.global_step}"] = digests(saver.trainer)
+
+    Continuation.restore, Saver.save = restored, saved
+    pretrain_in_float32(directory, output, argv)
+    return seen
+
+
+def digests(trainer) -> dict[str, str]:
+    """Of each tensor that this rank has some of, whole; its dtype is in its name. And the loss scaler's state."""
+    held = held_tensors(trainer.model, trainer.optimizer, trainer.args)
+    parts = parts_of_ranks(held)
+    tensors = {f"{one.key} {one.dtype}": whole_values(one, parts).tobytes() for one in held}
+    found = {name: hashlib.sha256(values).hexdigest() for name, values in tensors.items()}
+    return found | ({"scaler": str(scaler_state(trainer.scaler))} if trainer.do_grad_scaling else {})
