@@ -63,6 +63,7 @@ class Job:
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/token_loss.py)
+    saves_in_background: checkpoints are copied to host memory before they are written
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     """
 
@@ -87,6 +88,7 @@ class Job:
     on_gpu: bool = True
     finetunes: bool = False
     float32_norms_and_head: bool = False
+    saves_in_background: bool = False
 
     @property
     def family(self) -> Family:
@@ -153,6 +155,7 @@ class Job:
             on_gpu=on_gpu,
             finetunes=finetunes,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
+            saves_in_background=bool(values.use_async_save),
         )
 
 

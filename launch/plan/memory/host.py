@@ -3,22 +3,22 @@
 from launch.models.layout import Layout
 from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
-from launch.plan.memory.states import MASTER, MOMENTS, states_of
+from launch.plan.memory.states import MASTER, MOMENTS, States, states_of
 
 # A process that has imported Paddle and PaddleNLP, measured: 1.1 GB resident; a data worker is a fork of it that shares
 # most pages.
 PROCESS, WORKER = 1_100_000_000, 300_000_000
+OF_OPTIMIZER = ("master weights", "moments")
 
 
 def host_bytes(job: Job) -> dict[str, int]:
     """Of one rank, by part."""
-    trained = _trained(job)
+    stages = range(job.layout.pipeline_parallel_degree)
     parts = {
         "process": PROCESS,
         "data workers": job.data_workers * WORKER,
-        "offload": max(_offloaded(job, stage) for stage in _stages(job)),
-        # Each tensor is copied to the host, then written; stage 3 gathers the whole model on every rank first.
-        "checkpoint": trained * job.item if job.layout.sharding == "stage3" else _largest(job) * job.item,
+        "offload": max(_offloaded(job, stage) for stage in stages),
+        "checkpoint": max(_written_at_once(job, stage) for stage in stages),
     }
     return {part: size for part, size in parts.items() if size}
 
@@ -31,26 +31,32 @@ def disk_bytes(job: Job) -> dict[str, int]:
 
 
 def _offloaded(job: Job, stage: int) -> int:
-    """Of the rank of this stage's sharding groups that keeps the most there, page-locked."""
+    """Of the rank of this stage's sharding groups that keeps the most there, page-locked. Parameters that are offloaded
+    are read as a whole, then divided (launch/offload/stage3.py)."""
+    read = sum(one.nbytes for one in held(job, stage) if not one.base) if job.offload.parameters else 0
+    return max(read, *(sum(one.host.values()) for one in _states(job, stage)))
+
+
+def _written_at_once(job: Job, stage: int) -> int:
+    """A checkpoint is copied to the host tensor by tensor; in the background all that a rank writes."""
+    trained = [one.size for one in held(job, stage) + adapter(job, stage) if one.trained]
+    if not job.saves_in_background:
+        return max(trained, default=0) * job.item
+    optimizer = max(_optimizer_bytes(one) for one in _states(job, stage))
+    return sum(trained) * job.item + optimizer
+
+
+def _optimizer_bytes(states: States) -> int:
+    return sum(size for place in (states.parts, states.host) for part, size in place.items() if part in OF_OPTIMIZER)
+
+
+def _states(job: Job, stage: int) -> list[States]:
+    """Of each rank of a sharding group."""
     tensors = held(job, stage) + adapter(job, stage)
-    ranks = range(job.layout.sharding_parallel_degree)
-    return max(sum(states_of(job, tensors, rank).host.values()) for rank in ranks)
-
-
-def _trained(job: Job) -> int:
-    """Numbers that one rank trains, on its largest stage."""
-    return max(sum(one.size for one in held(job, stage) + adapter(job, stage) if one.trained) for stage in _stages(job))
+    return [states_of(job, tensors, rank) for rank in range(job.layout.sharding_parallel_degree)]
 
 
 def _whole(job: Job) -> int:
     """Numbers that are trained and saved, of all ranks."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
     return sum(one.size for one in held(alone) + adapter(alone) if one.trained)
-
-
-def _largest(job: Job) -> int:
-    return max(one.size for stage in _stages(job) for one in held(job, stage) + adapter(job, stage) if one.trained)
-
-
-def _stages(job: Job) -> range:
-    return range(job.layout.pipeline_parallel_degree)

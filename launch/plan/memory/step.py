@@ -37,11 +37,14 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 
 
 def load(job: Job, place: Place, memory: Memory) -> None:
-    """The model before sharding divides it; of a base that is quantised while it is read one weight as it was
-    (launch/checkpoint/read.py, launch/adapters/quantized_base.py)."""
+    """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantised while it is read one
+    weight as it was (launch/adapters/quantized_base.py). Parameters that are offloaded pass one by one
+    (launch/offload/stage3.py)."""
     tensors = held(job, place.stage)
-    before = max((one.size * job.item for one in tensors if one.base), default=0)
-    Storage(memory, sum(one.nbytes for one in tensors) + before, "parameters")
+    quantised = [one for one in tensors if one.base]
+    stay, moved = (quantised, tensors) if job.offload.parameters else (tensors, quantised)
+    passing = max((one.size * job.item for one in moved), default=0)
+    Storage(memory, sum(one.nbytes for one in stay) + passing, "parameters")
 
 
 class Step:

@@ -1,0 +1,87 @@
+"""The command of launch/plan/guide: prints a table, or makes all those of a page anew.
+
+    python -m launch.plan.guide measures baichuan-13b --gpus 2 --gpu_memory_gb 24
+    python -m launch.plan.guide --write docs/low-memory.md
+
+In a page a table stands between two marks: <!-- guide: TABLE MODEL OPTIONS --> and <!-- end of guide -->.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.plan.guide.case import Case
+from launch.plan.guide.measures import measures_table
+from launch.plan.guide.recompute import recompute_table
+from launch.plan.guide.sharding import memory_table, order_table
+from launch.plan.hardware import CARDS, card_named, card_of_memory
+
+TABLES = {
+    "measures": measures_table,
+    "sharding": memory_table,
+    "orders": order_table,
+    "recompute": recompute_table,
+}
+MARKED = re.compile(r"(<!-- guide: (.*?) -->\n).*?(<!-- end of guide -->)", re.DOTALL)
+
+
+def main(argv: list[str]) -> None:
+    if argv[:1] == ["--write"]:
+        for name in argv[1:]:
+            path = Path(name)
+            path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    args = _parser().parse_args(argv)
+    case = _case(args)
+    print(f"{case.title}{'' if case.card.calibrated else '; this kind of card is uncalibrated (docs/plan.md)'}\n")
+    print(markdown(TABLES[args.table](case)))
+
+
+def with_tables(text: str) -> str:
+    """A page with its tables as they are now. Raises UserError where it has none."""
+    if not MARKED.search(text):
+        raise UserError("no line <!-- guide: TABLE MODEL OPTIONS --> with an <!-- end of guide --> behind it.")
+    return MARKED.sub(lambda match: f"{match[1]}\n{_table(match[2].split())}\n\n{match[3]}", text)
+
+
+def _table(words: list[str]) -> str:
+    args = _parser().parse_args(words)
+    return markdown(TABLES[args.table](_case(args)))
+
+
+def markdown(rows: list[list[str]]) -> str:
+    head, *body = rows
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m launch.plan.guide",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("model", help="a name, a model directory or a config.json")
+    parser.add_argument("--gpus", type=int, default=1, help="how many cards, all in one machine")
+    parser.add_argument("--gpu_memory_gb", type=int, default=24, help="memory of each, as in its name")
+    parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
+    parser.add_argument("--length", type=int, default=1024, help="tokens of a sample")
+    parser.add_argument("--batch", type=int, default=16, help="samples of a step, of all cards together")
+    return parser
+
+
+def _case(args: argparse.Namespace) -> Case:
+    """Raises UserError where a number is below 1 or there is no such card."""
+    for name in ("gpus", "length", "batch"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name}: found {getattr(args, name)}, expected a whole number above 0.")
+    card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
+    return Case(args.model, args.gpus, card, args.length, args.batch)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))
