@@ -29,12 +29,14 @@ def check_memory(situation: Situation) -> list[Finding]:
         plan = plan_memory(Job.from_flags(situation.script, situation.flags, situation.processes, card), card)
     except UserError:
         return []
+    ranks = situation.processes // situation.nodes.count
     if on_cpu:
-        return [_on_cpu(plan.peak_bytes, situation.processes // situation.nodes.count)]
+        return [_on_cpu(plan.peak_bytes, ranks)]
+    host = [_in_host_memory(plan.host, ranks, bool(values.force))] if "offload" in plan.host else []
     if plan.fits or values.force:
-        return [Finding(True, "memory", verdict(plan))]
+        return [Finding(True, "memory", verdict(plan)), *host]
     changes = in_one_line(changes_that_fit(situation, card, SHOWN))
-    return [Finding(False, "memory", verdict(plan), f"{changes}. --force 1 starts it all the same")]
+    return [Finding(False, "memory", verdict(plan), f"{changes}. --force 1 starts it all the same"), *host]
 
 
 def card_of(situation: Situation) -> Card | None:
@@ -49,6 +51,16 @@ def card_of(situation: Situation) -> Card | None:
         return card_of_memory(situation.gpu_memory_gb) if situation.gpu_memory_gb else None
     except UserError:
         return None
+
+
+def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
+    """What offload keeps there must be there: it is page-locked, so none of it can be swapped out."""
+    available, needed = psutil.virtual_memory().available, ranks * sum(parts.values())
+    found = f"{needed / GIB:.0f} GiB for {ranks} ranks here, {available / GIB:.0f} GiB available"
+    if needed <= available or forced:
+        return Finding(True, "host memory", found)
+    fix = "a machine with more host memory, more ranks to divide it, or another way to save memory: docs/low-memory.md"
+    return Finding(False, "host memory", found, f"{fix}. --force 1 starts it all the same")
 
 
 def _on_cpu(tensors: int, ranks: int) -> Finding:

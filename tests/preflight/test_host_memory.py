@@ -1,0 +1,44 @@
+"""Host memory that offload needs, before anything starts."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from launch.preflight.machine import memory
+from launch.preflight.situation import Situation
+from launch.processes.flags import parse_flags
+
+GIB = 2**30
+RUN = (
+    "--model_name_or_path chatglm2-6b --do_train 1 --fp16 1 --fp16_opt_level O2 --max_length 128 "
+    "--per_device_train_batch_size 4 --output_dir out"
+)
+
+
+@pytest.fixture
+def available(monkeypatch):
+    def gib(size: float) -> None:
+        monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=size * GIB))
+
+    return gib
+
+
+def findings(flags: str):
+    words = parse_flags([*RUN.split(), "--sharding", *flags.split()])
+    situation = Situation("launch/finetune_generation.py", words, processes=2, gpu_memory_gb=32)
+    return {one.subject: one for one in memory.check_memory(situation)}
+
+
+def test_what_offload_needs_must_be_there(available):
+    """2 ranks keep 14 bytes of each of 6.24 billion parameters: 81 GiB, and what a process takes."""
+    available(80)
+    found = findings("stage2 offload")["host memory"]
+    assert not found.ok and found.found.startswith("87 GiB for 2 ranks here, 80 GiB available")
+    available(90)
+    assert findings("stage2 offload")["host memory"].ok
+
+
+def test_a_user_may_insist_and_without_offload_nothing_is_asked(available):
+    available(1)
+    assert findings("stage2 offload --force 1")["host memory"].ok
+    assert "host memory" not in findings("stage2")
