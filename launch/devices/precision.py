@@ -57,6 +57,8 @@ def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tupl
     """What is computed in, as one line."""
     if bf16:
         return "precision: bfloat16"
+    if fp16 and compute_capability is None:
+        return f"precision: float32, as {bf16_obstacle(None)}; loss scale {scale_loss:g} as for float16"
     if fp16:
         obstacle = bf16_obstacle(compute_capability)
         return f"precision: float16, loss scale {scale_loss:g}" + (f" ({obstacle})" if obstacle else "")

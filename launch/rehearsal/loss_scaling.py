@@ -9,7 +9,6 @@ from paddle.amp import grad_scaler
 
 from launch.upstream.module_view import ModuleView
 
-
 _upstream = grad_scaler._dygraph_tracer
 
 

@@ -15,7 +15,7 @@ ACCUMULATION = 4
 
 # flag -> (value in a rehearsal, why). Applied where the recipe states the flag with another value.
 REPLACED = {
-    "fp16": ("0", "fp32: the CPU has no kernels in half precision"),
+    "fp16_opt_level": ("O1", "fp32, but for fp16's loss scale: the CPU has no kernels in half precision"),
     "bf16": ("0", "fp32: the CPU has no kernels in half precision"),
     "precision": ("auto", "fp32: the CPU has no kernels in half precision"),
     "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),

@@ -46,6 +46,9 @@ def test_the_line_says_which_and_why():
     assert describe(False, True, 32768.0, V100) == (
         "precision: float16, loss scale 32768 (compute capability 7.0 has no bfloat16, 8.0 (A100, 3090) has)"
     )
+    assert describe(False, True, 1024.0, CPU) == (
+        "precision: float32, as the CPU has no kernels in half precision; loss scale 1024 as for float16"
+    )
     assert describe(False, False, 1024.0, CPU) == "precision: float32"
 
 

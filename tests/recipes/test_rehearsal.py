@@ -28,7 +28,7 @@ def rehearsed(rehearsals, target) -> Rehearsal:
 
 def test_says_what_it_changes(rehearsed, target):
     assert f"rehearsing {target}: 8 processes on the CPU" in rehearsed.done.stdout
-    assert "  --fp16 1 -> 0  (fp32: the CPU has no kernels in half precision)" in rehearsed.done.stdout
+    assert "  --fp16_opt_level O2 -> O1  (fp32, but for fp16's loss scale: the CPU" in rehearsed.done.stdout
 
 
 def test_eight_ranks_in_the_recipes_layout(rehearsed, target):

@@ -37,7 +37,7 @@ def changed(flags: dict, stand_ins: dict = STAND_INS) -> dict:
 def test_llama_7b_keeps_its_layout():
     recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == "pretrain")
     assert changed(stated_flags(recipe)) == {
-        "fp16": "0",
+        "fp16_opt_level": "O1",
         "dataloader_num_workers": "0",
         "loss_first": "auto",
         "max_seq_length": "128",
@@ -52,7 +52,7 @@ def test_llama_7b_keeps_its_layout():
 def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, dialogues):
     recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == stem)
     assert changed(stated_flags(recipe), OF_DIALOGUES | {"dataset_name_or_path": [f"/m/{dialogues}"]}) == {
-        "fp16": "0",
+        "fp16_opt_level": "O1",
         "dataloader_num_workers": "0",
         "src_length": "64",
         "max_length": "128",
@@ -88,9 +88,10 @@ def test_what_is_required_of_a_card_is_not_required_of_the_cpu():
 
 
 def test_every_change_is_told_with_its_reason():
-    _, changes = scale_down({"max_steps": ["10000"], "fp16": ["1"]}, MATERIALS, OUTPUT)
+    _, changes = scale_down({"max_steps": ["10000"], "fp16_opt_level": ["O2"]}, MATERIALS, OUTPUT)
     lines = describe(changes).splitlines()
-    assert "  --fp16 1 -> 0  (fp32: the CPU has no kernels in half precision)" in lines
+    reason = "fp32, but for fp16's loss scale: the CPU has no kernels in half precision"
+    assert f"  --fp16_opt_level O2 -> O1  ({reason})" in lines
     assert "  --max_steps 10000 -> 20  (a minute or so)" in lines
     assert "  --device cpu  (no card is used)" in lines
     assert len(lines) == len(changes)
