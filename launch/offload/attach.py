@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from paddle.distributed.sharding import group_sharded
 
-from launch.offload.host import HostMemory
+from launch.offload.host import host_memory
 from launch.offload.optimizer import StreamedClip, keep_states, unscale_on_device
 from launch.offload.stage2 import offloaded_stage2
 from launch.offload.stage3 import offloaded_stage3, read_slices_from
@@ -14,7 +14,7 @@ class Offload:
     """host: what has been moved there."""
 
     def __init__(self):
-        self.host = HostMemory()
+        self.host = host_memory()
         self.optimizer = None
 
     def prepare(self, optimizer) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import paddle
@@ -94,6 +95,12 @@ class HostMemory:
     def _adopt(self, tensor: Tensor, host: Tensor) -> None:
         self._kept[host.data_ptr()] = host
         host._share_buffer_to(tensor)
+
+
+@cache
+def host_memory() -> HostMemory:
+    """That of this process: the model is read into it before there is anything that trains it."""
+    return HostMemory()
 
 
 class KeptTensors(dict):

@@ -5,6 +5,7 @@ from pathlib import Path
 import paddle
 import paddlenlp.transformers as transformers
 from paddlenlp.trainer import set_seed
+from paddlenlp.trainer.trainer_utils import ShardingOption
 from paddlenlp.transformers import AutoTokenizer
 
 from launch.adapters.quantization import Format
@@ -14,6 +15,7 @@ from launch.cpu import kernels
 from launch.errors import UserError
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
+from launch.offload.stage3 import keep_filled
 from launch.training.float32_layers import norms_and_head_in_float32
 from launch.training.ranks import first_on_rank_zero
 from launch.upstream import correct
@@ -80,7 +82,15 @@ def build_model(config, model_args, training_args, base: Format | None = None):
         set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
         return model_class._from_config(config, dtype=dtype)
     directory = weights_directory(model_args.model_name_or_path, model_class, config)
-    return load_model(model_class, config, dtype, directory, quantize_filled(family, base) if base else None)
+    return load_model(model_class, config, dtype, directory, _when_filled(family, base, training_args))
+
+
+def _when_filled(family, base: Format | None, training_args):
+    """What is done with a parameter as soon as it is read; None: nothing."""
+    if base:
+        return quantize_filled(family, base)
+    sliced = training_args.host_offload and ShardingOption.FULL_SHARD in training_args.sharding
+    return keep_filled if sliced and training_args.do_train else None
 
 
 def weights_directory(name: str, model_class, config) -> Path:
