@@ -66,7 +66,7 @@ def test_the_page_from_top_to_bottom(folder):
 def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
     (folder / "mydata").mkdir(exist_ok=True)
     lines = [line for block in ON_CARDS for line in block.splitlines() if line.startswith("make ")]
-    assert len(lines) == 5
+    assert len(lines) == 6
     for line in lines:
         printed = bash(line.replace("make ", "make print-", 1), folder)
         for value in ("models/mine", "mydata", re.search(r"OUTPUT=(\S+)", line)[1]):
@@ -76,7 +76,7 @@ def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
 def test_every_recipe_of_fine_tuning_is_on_the_page():
     for recipe in (ROOT / "recipes").glob("*/*.sh"):
         text = recipe.read_text()
-        if "launch/finetune_generation.py" in text and recipe.name != "qlora.sh":
+        if "launch/finetune_generation.py" in text:
             target = re.search(r"^# Target +(\S+)", text, re.M)
             name = target[1] if target else None
             assert name is None or f"| `{name}` |" in PAGE, recipe
