@@ -6,7 +6,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit verify-gpu import export merge predict serve ledger clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures verify-gpu import export merge predict serve ledger clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -37,6 +37,10 @@ fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
+
+measures: setup ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
+	@$(RUN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
+	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
 
 verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
 	@$(RUN) launch/verify_gpu.py $(RECIPE)

@@ -36,8 +36,9 @@ def main(argv: list[str]) -> None:
         return
     args = _parser().parse_args(argv)
     case = _case(args)
+    table = markdown(TABLES[args.table](case))
     print(f"{case.title}{'' if case.card.calibrated else '; this kind of card is uncalibrated (docs/plan.md)'}\n")
-    print(markdown(TABLES[args.table](case)))
+    print(table)
 
 
 def with_tables(text: str) -> str:

@@ -30,12 +30,12 @@ ADAPTERS = (
     ("LoRA on a base of 8 bits", "--weight_quantize_algo weight_only_int8"),
     ("LoRA on a base of 4 bits (QLoRA)", "--weight_quantize_algo nf4 --weight_double_quant 1"),
 )
-HEAD = ("measure", "GiB on a card (when)", "fits", "GiB of host memory, all ranks", "tokens/s", "adds")
+HEAD = ("measure", "GiB on a card (when)", "fits", "host memory of all ranks, GiB", "tokens/s", "adds")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measure, planned. flags: what it adds."""
+    """A measure, planned. flags: what it adds. phase: in which a card is fullest. host_bytes: of all ranks."""
 
     name: str
     flags: str
@@ -75,9 +75,15 @@ def measures(case: Case) -> list[Measured]:
 def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
     job = case.job(flags)
     memory = plan_memory(job, case.card)
-    host = case.gpus * sum(memory.host.values())
-    time = plan_time(job, case.card)
-    return Measured(name, _shown(added), memory.peak_bytes, memory.worst.peak.name, host, memory.fits, time.tokens_per_second)
+    return Measured(
+        name,
+        flags=_shown(added),
+        card_bytes=memory.peak_bytes,
+        phase=memory.worst.peak.name,
+        host_bytes=case.gpus * sum(memory.host.values()),
+        fits=memory.fits,
+        tokens_per_second=plan_time(job, case.card).tokens_per_second,
+    )
 
 
 def _shown(flags: str) -> str:

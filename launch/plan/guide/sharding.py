@@ -1,5 +1,7 @@
 """What sharding costs: memory by stage and number of cards, and which stage is the fastest by link and batch."""
 
+from itertools import product
+
 from launch.plan.guide.case import HALF, Case
 from launch.plan.hardware import CARDS, GIB, Card
 from launch.plan.memory import plan_memory
@@ -15,6 +17,7 @@ STAGES = {
     "3": "--sharding stage3",
     "3 + offload": "--sharding stage3 offload",
 }
+METHODS = {"full": "", "LoRA": "--lora 1"}
 STATES = ("parameters", "adapter", "gradients", "master weights", "moments")
 LINKS: dict[str, Card] = {
     "A100, NVLink": CARDS["A100-80G"],
@@ -22,14 +25,15 @@ LINKS: dict[str, Card] = {
     "4090, PCIe 3 x8": with_pcie(CARDS["4090"], 3, 8),
 }
 MICRO_BATCHES, ACCUMULATIONS = (1, 8), (1, 16)
-MEMORY_HEAD = ["method", "cards", "stage", "weights, gradients, optimizer: GiB on a card", "at the peak", "host, a rank"]
-ORDER_HEAD = ["link", "method", "micro batch", "accumulation", "from fast to slow, tokens/s of all cards"]
+SAME = 0.02  # speeds that are no further apart count as equal
+MEMORY_HEAD = ["method", "cards", "stage", "states on a card, GiB", "at the peak (when)", "host memory of a rank"]
+ORDER_HEAD = ["from fast to slow", "for instance", "tokens/s in that order"]
 
 
 def memory_table(case: Case) -> list[list[str]]:
     """Full fine-tuning and LoRA on one, two and three cards, 16 bit, micro batch 1, recompute."""
     rows = [MEMORY_HEAD]
-    for method, flags in (("full", ""), ("LoRA", "--lora 1")):
+    for method, flags in METHODS.items():
         for cards in (1, 2, 3):
             one = Case(case.model, cards, case.card, case.length, batch=cards)
             stages = {"none": ""} if cards == 1 else STAGES
@@ -54,18 +58,27 @@ def _kept(plan: MemoryPlan) -> int:
 
 
 def order_table(case: Case) -> list[list[str]]:
-    """Stages by speed on several links, micro batches and accumulations."""
-    rows = [ORDER_HEAD]
-    for link, card in LINKS.items():
-        for method, flags in (("full", ""), ("LoRA", "--lora 1")):
-            for micro_batch in MICRO_BATCHES:
-                for accumulation in ACCUMULATIONS:
-                    batch = micro_batch * accumulation * case.gpus
-                    one = Case(case.model, case.gpus, card, case.length, batch)
-                    order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
-                    shown = " > ".join(f"{stage} ({speed:,.0f})" for stage, speed in order)
-                    rows.append([link, method, str(micro_batch), str(accumulation), shown])
-    return rows
+    """Every order of the stages that comes up on these links, micro batches and accumulations, and the first case of
+    it."""
+    found = {}
+    for (link, card), (method, flags) in product(LINKS.items(), METHODS.items()):
+        for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
+            one = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
+            order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
+            told = f"{method}, {link}, micro batch {micro_batch} x accumulation {accumulation}"
+            found.setdefault(_in_words(order), [told, ", ".join(f"{speed:,.0f}" for _, speed in order)])
+    return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
+
+
+def _in_words(order: list[tuple[str, float]]) -> str:
+    """none = 1 > 2 > 3: those that are as fast within SAME by name."""
+    groups = []
+    for stage, speed in order:
+        if groups and speed > groups[-1][1] * (1 - SAME):
+            groups[-1][0].append(stage)
+        else:
+            groups.append(([stage], speed))
+    return " > ".join(" = ".join(sorted(stages, key=list(STAGES).index)) for stages, _ in groups)
 
 
 def order_of(case: Case, flags: str) -> list[tuple[str, float]]:

@@ -1,0 +1,89 @@
+"""docs/low-memory.md: its tables are today's, and what its text says follows from them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.plan.guide.__main__ import TABLES, with_tables
+from launch.plan.guide.case import HALF, Case
+from launch.plan.guide.measures import measures
+from launch.plan.guide.sharding import STAGES, order_of
+from launch.plan.hardware import CARDS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "low-memory.md"
+BAICHUAN = Case("baichuan-13b", 2, CARDS["4090"])
+
+
+@pytest.mark.long
+def test_the_tables_of_the_page_are_current():
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_tables(text) == text
+    assert all(f"<!-- guide: {table} " in text for table in TABLES)
+
+
+@pytest.fixture(scope="module")
+def of_baichuan():
+    return {one.name: one for one in measures(BAICHUAN)}
+
+
+def test_what_fits_13b_on_two_cards_of_24_gb(of_baichuan):
+    fitting = [name for name, one in of_baichuan.items() if one.fits]
+    assert fitting == [
+        "stage 3 with offload",
+        "LoRA, stage 3 with offload",
+        "LoRA on a base of 8 bits",
+        "LoRA on a base of 4 bits (QLoRA)",
+    ]
+
+
+def test_without_offload_stage_3_fails_in_loading(of_baichuan):
+    divided = of_baichuan["LoRA, stage 3: the base is divided"]
+    assert divided.phase == "loading" and divided.card_bytes > 2 * 13.2e9
+
+
+def test_a_base_in_4_bits_is_several_times_faster_than_stage_3_with_offload(of_baichuan):
+    offloaded = of_baichuan["LoRA, stage 3 with offload"]
+    quantised = of_baichuan["LoRA on a base of 4 bits (QLoRA)"]
+    assert quantised.tokens_per_second > 3 * offloaded.tokens_per_second
+    assert offloaded.host_bytes > 2 * 2 * 13.2e9  # read as a whole on each rank
+
+
+def test_one_card_is_offered_no_sharding():
+    found = measures(Case("chatglm-6b", 1, CARDS["4090"], length=256))
+    assert not any("sharding" in one.flags for one in found)
+
+
+@pytest.mark.parametrize(
+    ("card", "gpus", "accumulation", "faster", "slower"),
+    [
+        ("A100-80G", 2, 1, "3", "2 + offload"),
+        ("4090", 2, 1, "3", "2 + offload"),
+        ("4090", 2, 16, "2 + offload", "3"),
+        ("4090", 8, 1, "2 + offload", "3"),
+        ("A100-80G", 8, 16, "2", "3"),
+        ("4090", 2, 1, "2", "3 + offload"),
+    ],
+)
+def test_the_orders_of_the_text(card, gpus, accumulation, faster, slower):
+    case = Case("llama-7b", gpus, CARDS[card], batch=accumulation * gpus)
+    speeds = dict(order_of(case, f"{HALF} --recompute 1"))
+    assert set(speeds) == set(STAGES) and speeds[faster] > 1.05 * speeds[slower]
+
+
+def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
+    def run(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "launch.plan.guide", *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    done = run("measures", "llama-tiny", "--gpus", "2", "--card", "T4")
+    title, _, head, *rows = done.stdout.splitlines()
+    assert title == (
+        "llama-tiny, 2 x T4, 16 samples of 1024 tokens a step; this kind of card is uncalibrated (docs/plan.md)"
+    )
+    assert head.startswith("| measure | GiB on a card") and len(rows) == 16
+    for words in (["measures", "nothing"], ["measures", "llama-tiny", "--gpus", "0"]):
+        refused = run(*words)
+        assert refused.returncode == 2 and refused.stderr.startswith("error: ") and not refused.stdout
