@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/checkpoint_stall.py            # 100 M parameters, 1.2 GB a checkpoint, about 4 minutes
     .venv/bin/python benchmarks/checkpoint_stall.py --smoke    # a tiny model: does it run?
+    .venv/bin/python benchmarks/checkpoint_stall.py --output benchmarks/results/checkpoint_stall.json
 
 One process trains a LLaMA of 12 layers with hidden size 768 on a CPU and saves after each of its last 4 steps, when the
 save before is done. Shown: the median seconds that training waits, and ratios to it. Ours hashes every file and has it
@@ -10,6 +11,10 @@ does neither. The directory for temporary files (TMPDIR) is where checkpoints ar
 """
 
 import argparse
+import datetime
+import json
+import os
+import shlex
 import statistics
 import sys
 import tempfile
@@ -21,6 +26,8 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cpu_training import machine_facts
+from launch.reporting.summary import package_versions
 from tests.ranks import RankServer
 
 SIZES = {"vocab_size": 10_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12}
@@ -35,7 +42,9 @@ def main(argv: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
-    smoke = parser.parse_args(argv).smoke
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
+    arguments = parser.parse_args(argv)
+    smoke, load_before = arguments.smoke, os.getloadavg()[0]
     ranks = RankServer()
     found = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -51,6 +60,17 @@ def main(argv: list[str]) -> int:
     for name, seconds in medians.items():
         table.add_row(name, f"{seconds:.2f} s", f"{seconds / at_once:.3f}", f"{seconds / upstream:.3f}")
     Console(width=80).print(table)
+    if arguments.output:
+        report = {
+            "command": shlex.join(["python", "benchmarks/checkpoint_stall.py", *argv]),
+            "date": datetime.date.today().isoformat(),
+            "machine": machine_facts(1) | {"load_before": load_before},
+            "versions": package_versions(),
+            "parameters": found["at once"]["parameters"],
+            "bytes": {name: one["bytes"] for name, one in found.items()},
+            "seconds": {name: one["seconds"] for name, one in found.items()},
+        }
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0 if smoke or medians["in the background"] <= BAR * at_once else 1
 
 
