@@ -4,6 +4,7 @@ from launch.models.arithmetic import ModelShape
 from launch.models.parameters import layers
 from launch.plan.hardware import GIB
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
+from launch.plan.memory.rules import rules
 from launch.plan.memory_plan import PARTS, MemoryPlan
 
 NAME, COLUMN = 17, 9
@@ -12,7 +13,7 @@ STAGES_IN_WIDTH = 7
 
 def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
     """The job in two lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
-    return [*describe(job), "", *_table(plan), "", verdict(plan), *_notes(job, plan), *_node(plan)]
+    return [*describe(job), "", *_table(plan), "", verdict(plan), *rules(job, plan), *_node(plan)]
 
 
 def describe(job: Job) -> list[str]:
@@ -73,18 +74,6 @@ def verdict(plan: MemoryPlan) -> str:
     kind = f"{plan.card.name}: {plan.card.memory_bytes / GIB:.1f} GiB"
     trust = "" if plan.calibrated else "; uncalibrated (docs/plan.md)"
     return f"{'fits' if plan.fits else 'DOES NOT FIT'}: {needed}, {kind}{trust}"
-
-
-def _notes(job: Job, plan: MemoryPlan) -> list[str]:
-    """The rule of thumb for stage 3, beside what Paddle holds."""
-    if job.layout.sharding != "stage3":
-        return []
-    rule = 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
-    held = sum(plan.worst.peak.parts.get(part, 0) for part in ("parameters", "gradients"))
-    return [
-        f"rule of thumb 2 bytes x N x 2 / cards: at most {rule / GIB:.1f} GiB of weights and gradients; "
-        f"here {held / GIB:.1f} GiB"
-    ]
 
 
 def _node(plan: MemoryPlan) -> list[str]:
