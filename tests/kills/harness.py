@@ -44,7 +44,7 @@ VICTIMS = [
 
 @dataclass(frozen=True)
 class Kill:
-    """fault: point of a save where a rank dies; or moment: [step, rank, seconds after its beginning]."""
+    """fault: point of a save where a rank dies; or moment: see tests.kills.ranks.train."""
 
     fault: str = ""
     moment: tuple = ()

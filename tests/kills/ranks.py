@@ -6,10 +6,12 @@ import resource
 import signal
 import threading
 import time
+from collections import Counter
 
 
 def train(kind: str, args: list, moment: list | None) -> None:
-    """moment: [step, rank, seconds]: that rank kills itself so long after the beginning of that step."""
+    """moment: [step, rank, seconds, micro batch]: that rank kills itself so long after the beginning of that micro
+    batch of that step, 1 the first, and the first where there are three numbers."""
     import paddle
 
     from launch.training.trainer import RunTrainer
@@ -17,11 +19,12 @@ def train(kind: str, args: list, moment: list | None) -> None:
     from tests.training.finetune_ranks import train as finetune
 
     if moment is not None:
-        step, rank, seconds = moment
-        upstream = RunTrainer.training_step
+        step, rank, seconds, micro_batch = (*moment, 1)[:4]
+        upstream, begun = RunTrainer.training_step, Counter()
 
         def training_step(trainer, *given):
-            if trainer.state.global_step + 1 == step and paddle.distributed.get_rank() == rank:
+            begun[trainer.state.global_step + 1] += 1
+            if begun[step] == micro_batch and paddle.distributed.get_rank() == rank:
                 threading.Thread(target=_die, args=(seconds,), daemon=True).start()
             return upstream(trainer, *given)
 

@@ -8,8 +8,8 @@ import pytest
 
 from launch.checkpoint.state.manifest import checkpoints
 from launch.checkpoint.state.verify import first_fault
-from tests.distributed.layouts import SINGLE
-from tests.kills.harness import STEPS, VICTIMS, Slaughter, Victim, hashes, kills, records, was_killed
+from tests.distributed.layouts import SINGLE, Layout
+from tests.kills.harness import STEPS, VICTIMS, Kill, Slaughter, Victim, hashes, kills, records, was_killed
 from tests.training.run_ranks import make_corpus
 from tests.training.test_run_pretrain import argv
 
@@ -57,6 +57,19 @@ def test_a_run_killed_again_and_again_is_the_uninterrupted_one(slaughter, whole,
     assert slaughter.train(victim, output).exit_code == 0
     assert records(output) == expected
     assert hashes(output) == hashes(uninterrupted)
+
+
+@pytest.mark.long
+def test_a_kill_between_micro_batches_resumes_after_the_last_optimizer_step(slaughter, tmp_path):
+    victim = Victim(Layout(accumulation=4))
+    assert slaughter.train(victim, tmp_path / "whole").exit_code == 0
+    assert was_killed(slaughter.train(victim, tmp_path / "killed", Kill(moment=(6, 0, 0.0, 3))), tmp_path / "killed")
+    expected = records(tmp_path / "whole")
+    assert records(tmp_path / "killed") == expected[:5]
+    assert checkpoints(tmp_path / "killed")[0].name == "checkpoint-5"
+    assert slaughter.train(victim, tmp_path / "killed").exit_code == 0
+    assert records(tmp_path / "killed") == expected
+    assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
 
 
 # ---- files

@@ -1,16 +1,21 @@
 """What the ranks of the tests of saving do. Imported in ranks only."""
 
 import contextlib
+import ctypes
 import io
 import os
+import shutil
 import signal
 from pathlib import Path
+
+from launch.checkpoint.state.verify import first_fault
 
 
 def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) -> dict:
     """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
 
-    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on.
+    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it; "filled",
+    the disk of the output directory, but for half a checkpoint.
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
@@ -45,6 +50,31 @@ def _happen(event: str, output: Path) -> None:
             raise OSError(28, "No space left on device")
 
         write.os.fsync = fsync
+    elif event == "filled":
+        size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
+        (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - size // 2))
+
+
+def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int) -> dict:
+    """As pretrain, in a file system of that size, which is there for this process alone; it is filled after step 3.
+
+    Returns, too, {"faults": {checkpoint: the first in it, None where it is whole}}; {} where none can be mounted.
+    """
+    if not mount_tmpfs(directory, megabytes):
+        return {}
+    said = pretrain(argv, 3, "filled")
+    left = sorted(Path(directory).glob("*/*checkpoint-*"))
+    return said | {"faults": {path.name: first_fault(path) for path in left}}
+
+
+def mount_tmpfs(directory: str, megabytes: int) -> bool:
+    """In a namespace of this process, as root or, where the kernel lets users have their own, as anybody."""
+    new_namespace, new_user, private = 0x20000, 0x10000000, 0x44000  # <sched.h>, <sys/mount.h>: MS_REC | MS_PRIVATE
+    libc = ctypes.CDLL(None)
+    if libc.unshare(new_namespace) and libc.unshare(new_namespace | new_user):
+        return False
+    here, size = directory.encode(), f"size={megabytes}m".encode()
+    return not libc.mount(None, b"/", None, private, None) and not libc.mount(b"tmpfs", here, b"tmpfs", 0, size)
 
 
 def make_larger_material(directory: str) -> None:

@@ -1,12 +1,14 @@
 """When a run saves and ends: signals, time limit, save-now, a full disk, damaged and old checkpoints, async saving."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from launch.checkpoint.state.lock import lock_output
 from launch.checkpoint.state.manifest import checkpoints
 from launch.checkpoint.state.verify import first_fault
 from launch.checkpoint.weight_files import find_weights
@@ -99,6 +101,27 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_says_so(ranks, material, t
     assert "No space left on device" in said["stderr"]
     assert f"{output}/checkpoint-2 is as it was. Free the disk and start again." in said["stderr"]
     assert names(output) == ["checkpoint-2"] and first_fault(output / "checkpoint-2") is None
+
+
+@pytest.mark.long
+def test_a_small_file_system_that_is_full(ranks, material, tmp_path):
+    (tmp_path / "disk").mkdir()
+    flags = argv(material, tmp_path / "disk" / "out", "--save_steps", "2")
+    [said] = ranks(1, "tests.training.saving.saving_ranks:pretrain_on_a_small_disk", flags, str(tmp_path / "disk"), 16)
+    if not said:
+        pytest.skip("no file system can be mounted here")
+    assert said["exit_code"] == 2
+    assert "checkpoint-4 could not be written: rank 0: " in said["stderr"]
+    assert "No space left on device" in said["stderr"] and "checkpoint-2 is as it was" in said["stderr"]
+    assert said["faults"] == {"checkpoint-2": None}
+
+
+def test_a_directory_in_which_another_run_lives_is_refused(ranks, material, tmp_path):
+    (tmp_path / "out").mkdir()
+    held = lock_output(tmp_path / "out")
+    for said in ranks(2, PRETRAIN, argv(material, tmp_path / "out")):
+        assert said["exit_code"] == 2 and f"{tmp_path}/out is in use by another run (process " in said["stderr"]
+    os.close(held)
 
 
 def test_saved_in_the_background_is_the_same(ranks, material, whole, tmp_path):
