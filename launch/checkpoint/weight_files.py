@@ -2,7 +2,8 @@
 
     weights = find_weights("checkpoints/llama-7b")          # {"lm_head.weight": StoredTensor, ...}
 
-Understood, in this order: safetensors and .pdparams, each as one file or as several with an index.
+Understood, in this order: safetensors and .pdparams, each as one file or as several with an index; a checkpoint of ours
+whose tensors are divided among ranks.
 """
 
 import json
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.state.divided import DividedTensor, divided_weights
+from launch.checkpoint.state.manifest import MANIFEST, read_manifest
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 
@@ -22,7 +25,7 @@ TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 PART_PATTERN = "model_state.*.pdparams"
 
 
-def find_weights(directory: str | Path) -> dict[str, StoredTensor]:
+def find_weights(directory: str | Path) -> dict[str, StoredTensor] | dict[str, DividedTensor]:
     """The model's tensors by name.
 
     Raises UserError where there are none, a file is missing, damaged or not what the index says, or where they are
@@ -34,6 +37,8 @@ def find_weights(directory: str | Path) -> dict[str, StoredTensor]:
             return read_indexed(directory / index, _read_file)
         if (directory / single).is_file():
             return _read_file(directory / single)
+    if (directory / MANIFEST).is_file() and not read_manifest(directory).trained_only:
+        return divided_weights(directory)
     raise UserError(_why_none(directory))
 
 

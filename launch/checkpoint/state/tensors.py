@@ -12,10 +12,10 @@ import numpy as np
 import paddle
 from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
+from launch.checkpoint.state.divided import MODEL, OPTIMIZER
 from launch.checkpoint.state.parts import Part, ranges_of
 from launch.checkpoint.stored_tensor import numpy_dtype
 
-MODEL, OPTIMIZER = "model", "optimizer"
 MASTER_WEIGHT = "master_weight"
 
 

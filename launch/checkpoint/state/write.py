@@ -21,6 +21,7 @@ from typing import BinaryIO
 import numpy as np
 
 from launch.checkpoint.safetensors_reader import DTYPES, METADATA
+from launch.checkpoint.state.divided import PARTS
 from launch.checkpoint.state.faults import fault_point
 from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, Manifest, checkpoint_name
 from launch.checkpoint.state.parts import Part
@@ -28,7 +29,6 @@ from launch.checkpoint.stored_tensor import numpy_dtype
 from launch.errors import UserError
 
 DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
-PARTS = "parts"  # key of a file's metadata: JSON {tensor's key: Part.to_json()} of those that are not whole
 REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
 POLL_SECONDS = 0.01
 SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel's cache would take minutes at the end

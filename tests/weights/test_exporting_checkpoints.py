@@ -1,0 +1,50 @@
+"""A checkpoint of any layout is exported as the final model is: the same bytes in every tensor."""
+
+import shutil
+
+import pytest
+from safetensors.numpy import load_file
+
+from launch.checkpoint.state.divided import divided_weights
+from launch.errors import UserError
+from launch.weights.exporting import export_directory
+from tests.distributed.layouts import DP2, PP2, STAGE3, TP2
+
+SHARD = 10**9
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("material")
+    ranks(1, "tests.distributed.training_ranks:make_material", str(root), 2)
+    return root
+
+
+def trained(ranks, material, output, layout):
+    """An output directory whose checkpoint-2 and final model are of the same step."""
+    flags = layout.flags | {"max_steps": 2, "save_steps": 2, "per_device_train_batch_size": layout.micro_batch}
+    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    ranks(layout.processes, "tests.distributed.training_ranks:pretrain", str(material), str(output), words)
+    return output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", [DP2, TP2, PP2, STAGE3], ids=lambda layout: layout.name)
+def test_a_checkpoint_is_exported_as_the_final_model_is(ranks, material, tmp_path, layout):
+    run = trained(ranks, material, tmp_path / "run", layout)
+    export_directory(run, tmp_path / "final", None, SHARD)
+    export_directory(run / "checkpoint-2", tmp_path / "checkpoint", None, SHARD)
+    final = load_file(tmp_path / "final" / "model.safetensors")
+    found = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    assert found.keys() == final.keys()
+    assert all(found[name].tobytes() == final[name].tobytes() for name in final)
+
+
+@pytest.mark.long
+def test_a_checkpoint_without_one_rank_s_file_is_no_model(ranks, material, tmp_path):
+    checkpoint = trained(ranks, material, tmp_path / "run", TP2) / "checkpoint-2"
+    assert any(len(tensor.pieces) == 2 for tensor in divided_weights(checkpoint).values())
+    shutil.move(checkpoint / "model-00002-of-00002.safetensors", tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="parts of it are missing in the checkpoint|missing: "):
+        export_directory(checkpoint, tmp_path / "out", None, SHARD)
+    assert not (tmp_path / "out").exists()
