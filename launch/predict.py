@@ -7,7 +7,9 @@
 Without --prompt and --data_file each line of the standard input is a question. Answers to these are shown as they are
 made. A file has rows as fine-tuning has them (docs/finetune.md), with or without answers; the output has the same rows
 with "prediction" added, all of them or no file. A model too large for one card is divided over several:
-`python -m paddle.distributed.launch --gpus 0,1 launch/predict.py ...`; on a CPU --nproc_per_node 2 --backend gloo.
+`python -m paddle.distributed.launch --gpus 0,1 launch/predict.py ...`; on a CPU --nproc_per_node 2 --backend gloo. Or
+its linear layers are kept in 8 or 4 bits, read weight by weight: --weight_quantize_algo nf4. What either takes, before
+anything is loaded: --plan 2x24, for two cards of 24 GB.
 """
 
 import argparse
@@ -21,18 +23,22 @@ from data_tools.formats.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import above_zero, default_device
+from launch.prediction.arguments import QUANTIZED, above_zero, default_device
 from launch.processes.orphans import die_with_parent
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
+    if args.plan:
+        return _print_plan(args)
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
 
     import paddle
 
+    from launch.adapters.add import base_format
+    from launch.adapters.quantized_base import use_quantized
     from launch.generation.generate import Decoding
     from launch.prediction.answering import answer_one_by_one, answer_rows
     from launch.prediction.predictor import load_predictor
@@ -41,13 +47,33 @@ def main(argv: list[str]) -> None:
 
     check_world()
     set_device(args.device)
-    predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype)
+    base = base_format(args)
+    predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype, base)
+    if base:
+        print(use_quantized(predictor.model, base), file=sys.stderr)
     paddle.seed(args.seed)
     decoding = Decoding(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
     if questions:
         answer_rows(predictor, questions, args, decoding)
     else:
         answer_one_by_one(predictor, args.prompt, args, decoding)
+
+
+def _print_plan(args: argparse.Namespace) -> None:
+    """The memory that the same flags take on cards; nothing is loaded."""
+    from launch.models.named_configs import load_config
+    from launch.plan.hardware import card_of_memory
+    from launch.plan.inference import plan_answers
+    from launch.plan.quantised import QuantisedBase
+
+    base = None
+    if args.weight_quantize_algo:
+        blocks = (args.weight_blocksize, args.weight_double_quant, args.weight_double_quant_block_size)
+        base = QuantisedBase(args.weight_quantize_algo, *blocks)
+    cards, memory = args.plan
+    lengths = (args.batch_size if args.data_file else 1, args.src_length, args.max_new_tokens)
+    plan = plan_answers(load_config(args.model_name_or_path), args.dtype or "float16", base, cards, *lengths)
+    print("\n".join(plan.lines(card_of_memory(memory))))
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -70,6 +96,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--seed", type=int, default=42, help="of what is drawn")
     add("--batch_size", type=above_zero, default=8, help="questions of --data_file answered at once")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
+    add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
+    add("--weight_blocksize", type=above_zero, default=64, help="weights that share a scale in nf4 and fp4")
+    add("--weight_double_quant", type=int, default=0, help="1: keep these scales in 8 bits, as the qlora recipes do")
+    add("--weight_double_quant_block_size", type=above_zero, default=256, help="scales that share a scale then")
+    add("--plan", type=_cards, metavar="CARDSxGB", help="print the memory that this takes, on 2x24 GB, and end")
     add("--device", default=default_device(), help="default here: %(default)s")
     args = parser.parse_args(argv, argparse.Namespace(max_length=0))  # of a sample with its answer: encodings have it
     if args.prompt and args.data_file:
@@ -77,6 +108,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if args.output_file and not args.data_file:
         raise UserError("--output_file: found without --data_file, whose rows it would hold.")
     return args
+
+
+def _cards(text: str) -> tuple[int, int]:
+    """(cards, GB of each)"""
+    cards, _, memory = text.partition("x")
+    if not (cards.isdecimal() and memory.isdecimal() and int(cards) > 0):
+        raise argparse.ArgumentTypeError(f"found {text}, expected cards x GB of each, such as 2x24")
+    return int(cards), int(memory)
 
 
 def _not_negative(text: str) -> float:

@@ -5,6 +5,8 @@ import argparse
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
 
+QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantization.py
+
 
 def default_device() -> str:
     """gpu where both a card and a Paddle for cards are there."""

@@ -14,6 +14,9 @@ from launch.models.families import family_of_config
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.models.parameters import LINEAR, parameters
+from launch.plan.hardware import card_of_memory
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, Machine
@@ -126,6 +129,31 @@ def test_qlora_header_tells_the_bits_of_a_weight():
     assert f"{bits:.2f} bits a weight" in text
     assert f"{2 * total / 1e9:.1f} GB while the weights are read" in text
     assert f"{(linear * bits / 8 + (total - linear) * 2) / 1e9:.1f} GB when they are in 4 bits" in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model"), [("chatglm-6b/int8-lora-1gpu", "chatglm-6b"), ("baichuan-13b/qlora-1gpu", "baichuan-13b")]
+)
+def test_headers_of_one_card_tell_what_is_trained_and_left(recipe, model):
+    [text] = [one.read_text() for one in FINE_TUNING if name(one) == recipe]
+    config = load_config(model)
+    trained = lora_parameters(config, family_of_config(config).linear_layers, rank=8)
+    whole = ModelShape.from_config(config).parameters
+    assert f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters" in text
+    assert f"the adapter alone, {4 * trained / 1e6:.0f} MB" in text
+
+
+def test_chatglm_header_tells_what_fits_sixteen_gigabytes():
+    """The header's own flags for a smaller card keep the samples of a step, and fit by the plan."""
+    [recipe] = [one for one in FINE_TUNING if name(one) == "chatglm-6b/int8-lora-1gpu"]
+    smaller = parse_flags(shlex.split(re.search(r'ARGS="(--per_device[^"]*)"', recipe.read_text())[1]))
+    ranks, batch, accumulation = samples_of_a_step(recipe)
+    assert int(smaller["per_device_train_batch_size"][0]) * int(smaller["gradient_accumulation_steps"][0]) == (
+        ranks * batch * accumulation
+    )
+    flags, card = stated_flags(recipe), card_of_memory(16)
+    assert not plan_memory(Job.from_flags(script(recipe), flags, 1, card), card).fits
+    assert plan_memory(Job.from_flags(script(recipe), flags | smaller, 1, card), card).fits
 
 
 def test_prefix_header_tells_what_is_trained_and_left():

@@ -1,0 +1,80 @@
+"""The memory of a card on which a model answers, by arithmetic alone: no Paddle, no weights.
+
+    plan = plan_answers(config, "float16", base=None, cards=2, batch=1, prompt=1024, answer=128)
+    plan.total_bytes, plan.fits(card_of_memory(24))
+
+A model on several cards is divided by tensor parallelism, as launch/predict.py does it.
+"""
+
+from dataclasses import dataclass
+
+from launch.models.families import family_of_config
+from launch.models.layout import Layout
+from launch.models.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.plan.hardware import GIB, Card
+from launch.plan.job import ITEM, Job
+from launch.plan.memory.division import held
+from launch.plan.memory.outside import outside_allocator, workspace
+from launch.plan.quantised import QuantisedBase
+
+FLOAT32 = 4
+WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
+
+
+@dataclass(frozen=True)
+class AnswerPlan:
+    """Bytes of each part on each card."""
+
+    what: str
+    parts: dict[str, int]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
+
+    def fits(self, card: Card) -> bool:
+        return self.total_bytes <= card.memory_bytes
+
+    def lines(self, card: Card) -> list[str]:
+        verdict = "fits" if self.fits(card) else "DOES NOT FIT"
+        return [
+            self.what,
+            *(f"{part:<17}{size / GIB:9.2f}" for part, size in self.parts.items()),
+            f"{'together':<17}{self.total_bytes / GIB:9.2f} GiB a card",
+            f"{verdict}: {card.name} has {card.memory_bytes / GIB:.1f} GiB; uncalibrated (docs/plan.md)",
+        ]
+
+
+def plan_answers(
+    config: dict, dtype: str, base: QuantisedBase | None, cards: int, batch: int, prompt: int, answer: int
+) -> AnswerPlan:
+    """dtype: of weights and activations; prompt, answer: tokens, at most. Each question of a batch is as long."""
+    layout = Layout(1, 1, cards, 1, "")
+    job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
+    item, hidden = ITEM[dtype], config["hidden_size"]
+    widest = max(one.size for one in held(job) if one.base or not base)
+    parts = {
+        "weights": sum(one.nbytes for one in held(job)),
+        "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
+        "logits": batch * prompt * config["vocab_size"] * (item + FLOAT32),
+        "a layer": batch * prompt * item * (WIDE * hidden + 3 * _inner(config) // cards),
+        "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * FLOAT32,
+        "dequantised": base.scratch(widest, item) if base else 0,
+        "allocator slack": workspace(job),
+        **outside_allocator(job),
+    }
+    title, kept = family_of_config(config).title, f"{base.algo} base" if base else dtype
+    what = f"{title}, {kept}, on {cards} card{'s' if cards > 1 else ''}; {batch} x ({prompt} + {answer}) tokens"
+    return AnswerPlan(what, {part: size for part, size in parts.items() if size})
+
+
+def _keys_and_values(config: dict, cards: int) -> int:
+    """Numbers for each token on a card."""
+    return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards
+
+
+
+def _inner(config: dict) -> int:
+    """Width of an MLP, under the names that families have for it."""
+    names = ("intermediate_size", "inner_hidden_size", "ffn_hidden_size")
+    return next((config[name] for name in names if config.get(name)), 4 * config["hidden_size"])

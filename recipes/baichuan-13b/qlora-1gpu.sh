@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Baichuan-13B LoRA fine-tuning on one card, beside a base in 4 bits.
+# Target     baichuan13b-qlora-1gpu
+# Hardware   1 card of 24 GB (RTX 3090, 4090, A10)
+# Base       nf4, a scale for 64 weights, in 8 bits itself: 4.13 bits a weight in the linear layers. It is read weight by
+#            weight: the 26.5 GB of the model in 16 bits are never in memory, of card or host
+# Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
+# Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
+# Leaves     the adapter alone, 125 MB; checkpoints hold it and its optimizer's states, nothing of the base
+# Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
+# Lengths    128 of a question, 160 of its answer, together 288
+# Weights    of Hugging Face come in by `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, and are used by
+#            MODEL=models/baichuan-13b
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards: --precision auto says which and why
+# Licence    the weights of Baichuan-13B are Baichuan Inc.'s, under their own model licence
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=1 GPU_MEMORY_GB=24
+
+run launch/finetune_generation.py \
+    --model_name_or_path baichuan-inc/baichuan-13b \
+    --dataset_name_or_path ./data \
+    --src_length 128 \
+    --max_length 288 \
+    --output_dir ./checkpoints/baichuan-13b-qlora \
+    --lora 1 \
+    --lora_rank 8 \
+    --lora_alpha 16 \
+    --weight_quantize_algo nf4 \
+    --weight_double_quant 1 \
+    --per_device_train_batch_size 4 \
+    --per_device_eval_batch_size 4 \
+    --gradient_accumulation_steps 4 \
+    --precision auto \
+    --fp16_opt_level O2 \
+    --use_fused_rms_norm auto \
+    --recompute 1 \
+    --learning_rate 3e-4 \
+    --lr_scheduler_type linear \
+    --warmup_steps 20 \
+    --max_grad_norm 1.0 \
+    --num_train_epochs 2 \
+    --save_steps 500 \
+    --eval_steps 200 \
+    --evaluation_strategy steps \
+    --logging_steps 10 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# ChatGLM-6B LoRA fine-tuning on one card, beside a base in 8 bits.
+# Target     chatglm6b-int8-lora-1gpu
+# Hardware   1 card of 24 GB (RTX 3090, 4090, A10); of 16 GB (V100, T4, RTX 4080) with GPU_MEMORY_GB=16 and
+#            ARGS="--per_device_train_batch_size 2 --gradient_accumulation_steps 64": the logits of 8 samples take 5 GiB
+# Base       LLM.int8: 8 bits a weight in the linear layers, inputs rounded to 8 bits, but for columns with outliers (6.0
+#            and more), which are computed apart in 16 bits. It is read weight by weight: no more is ever in memory
+# Batch      1 data rank x 8 samples x 16 accumulation = 128 a step
+# Trains     14.7 M of 6.17 B parameters: r (inputs + outputs) for each of the 4 x 28 linear layers
+# Leaves     the adapter alone, 59 MB; checkpoints hold it and its optimizer's states, nothing of the base
+# Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
+# Lengths    128 of a question, 160 of its answer, together 288; batches are padded to a multiple of 8
+# Precision  fp16 with a loss scale, norms and output layer in float32. On A100 and newer ARGS="--fp16 0 --bf16 1" has
+#            as wide a range as fp32 and nothing to scale.
+# Licence    the weights of ChatGLM-6B are THUDM's, under their own model licence
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=1 GPU_MEMORY_GB=24
+
+run launch/finetune_generation.py \
+    --model_name_or_path THUDM/chatglm-6b \
+    --dataset_name_or_path ./data \
+    --src_length 128 \
+    --max_length 288 \
+    --pad_to_multiple_of 8 \
+    --output_dir ./checkpoints/chatglm-6b-int8-lora \
+    --lora 1 \
+    --lora_rank 8 \
+    --lora_alpha 8 \
+    --lora_dropout 0.05 \
+    --weight_quantize_algo llm.int8 \
+    --per_device_train_batch_size 8 \
+    --per_device_eval_batch_size 8 \
+    --gradient_accumulation_steps 16 \
+    --fp16 1 \
+    --fp16_opt_level O2 \
+    --fp32_norms_and_head 1 \
+    --use_flash_attention auto \
+    --recompute 1 \
+    --learning_rate 3e-4 \
+    --lr_scheduler_type linear \
+    --warmup_steps 20 \
+    --max_grad_norm 1.0 \
+    --num_train_epochs 10 \
+    --save_steps 200 \
+    --eval_steps 200 \
+    --evaluation_strategy steps \
+    --logging_steps 10 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"
