@@ -139,7 +139,8 @@ def describe(candidate: Candidate) -> str:
     others = [
         f"recompute {job.recompute}" if job.recompute else "",
         "sequence parallel" if job.sequence_parallel else "",
-        "optimizer in host memory between steps" if job.offload.optimizer else "",
+        "optimizer in host memory between steps" if job.offload.returns else "",
+        "offload" if job.offload.gradients else "",
     ]
     how = ", ".join([batch, *filter(None, others)])
     card = candidate.time.card

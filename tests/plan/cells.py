@@ -81,6 +81,12 @@ LAYOUTS = [
     Layout(stage=3, sharding=4),
 ]
 
+EIGHT_RANKS = [
+    Cell(layout=Layout(tensor=2, pipeline=2, stage=1, sharding=2, accumulation=4, sequence_parallel=True)),
+    Cell(layout=Layout(stage=2, sharding=8)),
+    Cell(layout=Layout(stage=3, sharding=8)),
+]
+
 CELLS = [
     *[Cell(layout=layout) for layout in LAYOUTS],
     *[Cell(recompute=granularity) for granularity in (FULL, ATTENTION, CORE)],
@@ -109,11 +115,13 @@ CELLS = [
     *[Cell(method=LORA, base=base) for base in (INT8, INT4, NF4, FP4, LLM_INT8)],
     *[Cell(method=LORA, layout=layout, base=NF4) for layout in (DP2, S1, S2, S3, TP2, PP2)],
     *[Cell(method=LORA, recompute=FULL, base=base) for base in (INT8, NF4)],
+    *[Cell("chatglm", LORA, recompute=recompute, base=INT8) for recompute in ("", FULL)],
     *[Cell(family, LORA, base=NF4) for family in ("baichuan", "chatglm2", "bloom")],
     *[Cell(method=method, layout=layout, offload=True) for method in (PRETRAIN, LORA) for layout in (S2, S3)],
-    *[Cell(method=method, layout=S3, recompute=FULL) for method in (LORA,)],
+    Cell(method=LORA, layout=S3, recompute=FULL),
     *[Cell(method=method, layout=S3, recompute=FULL, offload=True) for method in (PRETRAIN, LORA)],
     *[Cell(layout=Layout(stage=stage, sharding=2, accumulation=2), offload=True) for stage in (2, 3)],
     Cell("chatglm2", FINETUNE, S2, offload=True),
     Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
+    *EIGHT_RANKS,
 ]

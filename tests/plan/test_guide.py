@@ -36,6 +36,8 @@ def test_what_fits_13b_on_two_cards_of_24_gb(of_baichuan):
         "LoRA, stage 3 with offload",
         "LoRA on a base of 8 bits",
         "LoRA on a base of 4 bits (QLoRA)",
+        "LoRA, tensor parallel 2",
+        "LoRA, pipeline parallel 2",
     ]
 
 
@@ -83,7 +85,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
     assert title == (
         "llama-tiny, 2 x T4, 16 samples of 1024 tokens a step; this kind of card is uncalibrated (docs/plan.md)"
     )
-    assert head.startswith("| measure | GiB on a card") and len(rows) == 16
+    assert head.startswith("| measure | GiB on a card") and len(rows) == 18
     for words in (["measures", "nothing"], ["measures", "llama-tiny", "--gpus", "0"]):
         refused = run(*words)
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and not refused.stdout

@@ -94,6 +94,8 @@ def _sharding(asked: Asked) -> Iterator[Edit]:
         if asked.job.trains_all and not asked.job.offload.optimizer:
             yield Edit("optimizer in host memory between steps", "sharding", {"offload_optim": "1"})
         return
+    if asked.job.offload.gradients:
+        return
     stages = ["stage1", "stage2", "stage3"]
     for stage in stages[stages.index(layout.sharding) if layout.sharding else 0 :]:
         if stage != layout.sharding:
@@ -101,6 +103,7 @@ def _sharding(asked: Asked) -> Iterator[Edit]:
         if stage != "stage1" and asked.job.trains_all:
             flags = {"sharding": stage, "offload_optim": "1"}
             yield Edit(f"sharding {stage}, optimizer in host memory between steps", "sharding", flags)
+        if stage == "stage3" or (stage == "stage2" and asked.job.trains_all):  # adapters have no optimizer to speak of
             yield Edit(f"sharding {stage} with offload", "sharding", {"sharding": f"{stage} offload"})
 
 

@@ -15,6 +15,7 @@ from launch.plan.memory_plan import MemoryPlan
 from launch.plan.time import TimePlan, plan_time
 
 RECOMPUTE = ("", "core_attn", "full_attn", "full")
+STAGES = ("", "stage1", "stage2", "stage2 offload", "stage3", "stage3 offload")
 # The flags that divide a run: those of the recipe are left aside.
 DIVIDING = {
     "tensor_parallel_degree",
@@ -61,9 +62,8 @@ def fastest_layouts(
 ) -> list[Candidate]:
     """The fastest ways that fit, one for each layout, fastest first.
 
-    All legal combinations of tensor, pipeline and sequence parallel, sharding, micro batch and recompute, and the
-    optimizer in host memory, with as many samples a step. Time is computed for all, memory in the order of time until
-    enough fit.
+    All legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and recompute, with
+    as many samples a step. Time is computed for all, memory in the order of time until enough fit.
     """
     found: list[Candidate] = []
     missed = _Missed(card)
@@ -153,7 +153,7 @@ def _combinations(flags: Flags, processes: int) -> Iterator[Flags]:
     """The run divided in every way, legal or not. What stays at its default is not stated."""
     others = {name: words for name, words in flags.items() if name not in DIVIDING}
     for tensor, pipeline in factors(processes):
-        stages = ("",) if tensor * pipeline == processes else ("", "stage1", "stage2", "stage3")
+        stages = ("",) if tensor * pipeline == processes else STAGES
         ways = product(stages, RECOMPUTE, (False, True), (False, True) if tensor > 1 else (False,))
         for stage, recompute, offload, sequence in ways:
             yield others | _stated(

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from launch.models.families import family_of_config
+from launch.models.named_configs import load_config
 from launch.plan.guide.case import Case
 from launch.plan.hardware import GIB
 from launch.plan.memory import plan_memory
@@ -66,10 +68,17 @@ def measures(case: Case) -> list[Measured]:
     several = case.gpus > 1
     for name, added in SHARDING if several else ():
         found.append(_planned(case, name, f"{flags} {added}", added))
-    for name, added in ADAPTERS:
+    for name, added in (*ADAPTERS, *_parallel(case)):
         if several or "sharding" not in added:
             found.append(_planned(case, name, f"{flags} --lora 1 {added}", f"--lora 1 {added}".strip()))
     return found
+
+
+def _parallel(case: Case) -> list[tuple[str, str]]:
+    """LoRA on a model that is divided over all cards, where its family can be."""
+    lacking = family_of_config(load_config(case.model)).lacking
+    kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
+    return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
 
 
 def _planned(case: Case, name: str, flags: str, added: str) -> Measured:

@@ -22,10 +22,16 @@ def describe(job: Job) -> list[str]:
     tokens = job.micro_batch * job.sequence_length
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
-        f"{job.layout}{', sequence parallel' if job.sequence_parallel else ''}; micro batch {job.micro_batch} x "
+        f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
         f"{job.sequence_length} = {tokens:,} tokens",
         ", ".join(_how(job)),
     ]
+
+
+def _beside_the_layout(job: Job) -> str:
+    """, sequence parallel, offload"""
+    offload = ", optimizer in host memory between steps" if job.offload.returns else ", offload"
+    return (", sequence parallel" if job.sequence_parallel else "") + (offload if job.offload.optimizer else "")
 
 
 def method(job: Job) -> str:
