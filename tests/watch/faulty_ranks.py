@@ -74,6 +74,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     import paddle
 
     from launch.training import model, trainer
+    from launch.training.saving import saver
     from tests.training.run_ranks import pretrain as run
 
     def exhausted(*args, **kwargs):
@@ -101,6 +102,8 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
         paddle.optimizer.AdamW.step = exhausted
     if phase == "evaluation":
         trainer.RunTrainer.prediction_step = exhausted
+    if phase == "saving":
+        saver.Saver.save = exhausted
     if phase == "pipeline":
         paddle.distributed.fleet.meta_parallel.PipelineParallel.forward_backward_pipeline = exhausted
     if phase == "building":

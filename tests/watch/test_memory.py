@@ -92,10 +92,11 @@ def corpus(tmp_path_factory):
         ("backward", "out of memory in the backward pass. "),
         ("optimizer", "out of memory in the optimizer step. "),
         ("evaluation", "out of memory in an evaluation. "),
+        ("saving", "out of memory in saving a checkpoint. What helps, the cheapest first: 1. more host memory"),
     ],
 )
 def test_the_phase_is_named(ranks, corpus, tmp_path, phase, told):
-    flags = argv(corpus, tmp_path / "out", max_steps=3, report_to="none")
+    flags = argv(corpus, tmp_path / "out", max_steps=3, save_steps=2, report_to="none")
     [said] = ranks(1, EXHAUSTED, flags, phase)
     assert said["exit_code"] == 2 and f"error: {told}" in said["stderr"]
     assert "Fail to alloc memory of 17592186044416 size" in said["stderr"] and "Traceback" not in said["stderr"]

@@ -83,7 +83,8 @@ class Saver:
         failure = broadcast(self._failure)
         if failure:
             kept = f"{self.last} is as it was" if self.last else "there is none before it"
-            raise UserError(f"{failure}. Of the checkpoints before it, {kept}. Free the disk and start again.")
+            mend = "Leave more host memory to the ranks" if "MemoryError" in failure else "Free the disk"
+            raise UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
         self.last = self._pending.final
 
     def _wait(self, moved: Callable[[], None]) -> None:

@@ -14,8 +14,8 @@ from launch.checkpoint.state.verify import first_fault
 def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) -> dict:
     """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
 
-    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it; "filled",
-    the disk of the output directory, but for half a checkpoint.
+    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it;
+    "filled", the disk of the output directory, but for half a checkpoint; "no memory", for the thread that writes.
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
@@ -50,6 +50,13 @@ def _happen(event: str, output: Path) -> None:
             raise OSError(28, "No space left on device")
 
         write.os.fsync = fsync
+    elif event == "no memory":
+        from launch.checkpoint.state.tensors import Held
+
+        def values(held):
+            raise MemoryError
+
+        Held.values = values
     elif event == "filled":
         size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
         (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - size // 2))

@@ -116,6 +116,13 @@ def test_a_small_file_system_that_is_full(ranks, material, tmp_path):
     assert said["faults"] == {"checkpoint-2": None}
 
 
+def test_host_memory_that_ends_while_a_checkpoint_is_written_is_not_taken_for_a_disk(ranks, material, tmp_path):
+    [said] = ranks(1, PRETRAIN, argv(material, tmp_path / "out", "--save_steps", "2"), 3, "no memory")
+    assert said["exit_code"] == 2
+    assert "checkpoint-4 could not be written: rank 0: " in said["stderr"] and "MemoryError" in said["stderr"]
+    assert "checkpoint-2 is as it was. Leave more host memory to the ranks and start again." in said["stderr"]
+
+
 def test_a_directory_in_which_another_run_lives_is_refused(ranks, material, tmp_path):
     (tmp_path / "out").mkdir()
     held = lock_output(tmp_path / "out")
