@@ -6,7 +6,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures verify-gpu import export merge predict serve ledger clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures verify-gpu import export merge predict serve ledger rounding clean
 
 RUN := .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
@@ -61,6 +61,9 @@ predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
 
 serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
 	@$(RUN) launch/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
+
+rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
+	@$(RUN) launch/quantization_loss.py --model_name_or_path "$(MODEL)" --dataset_name_or_path "$(DATA)" $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)

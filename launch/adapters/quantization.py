@@ -16,7 +16,7 @@ nf4, fp4     one of 16 numbers between -1 and 1 times one scale for each block o
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import paddle
@@ -65,6 +65,7 @@ class Packed:
     dtype: paddle.dtype
     exact: Callable[[list[int]], paddle.Tensor] | None = None
     apart: tuple[int, ...] = ()
+    squares: tuple[float, float] = (0.0, 0.0)  # summed, of what rounding has changed, and of the weight
 
     @property
     def nbytes(self) -> int:
@@ -90,23 +91,19 @@ def quantize(
             offset = scales.mean()
             scales = _quantize_scales(scales - offset, format.double_block)
     codes = paddle.concat([_pack(one) if format.bits == 4 else one for one in codes])
-    return Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
+    packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
+    return replace(packed, squares=_squares(weight, packed))
 
 
 @paddle.no_grad()
 def dequantize(packed: Packed) -> paddle.Tensor:
     """The weight in its own shape and dtype."""
-    inputs = packed.shape[0]
-    scales = packed.scales
-    if isinstance(scales, Packed):
-        scales = _dequantize_scales(scales) + packed.offset
-    step = _rows_of_a_piece(packed.shape, packed.format)
-    if step >= inputs:
+    inputs, scales = packed.shape[0], _scales(packed)
+    if _rows_of_a_piece(packed.shape, packed.format) >= inputs:
         weight = _rows(packed, scales, 0, inputs)
     else:
         weight = paddle.empty(packed.shape, packed.dtype)
-        for start in range(0, inputs, step):
-            stop = min(start + step, inputs)
+        for start, stop in _places(packed.shape, packed.format):
             weight[start:stop] = _rows(packed, scales, start, stop)
     if packed.apart:
         weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
@@ -127,11 +124,37 @@ def _rows_of_a_piece(shape: tuple[int, int], format: Format) -> int:
     return max(PIECE // shape[1] // together, 1) * together
 
 
+def _places(shape: tuple[int, int], format: Format) -> Iterator[tuple[int, int]]:
+    """(first row, one behind the last) of each piece."""
+    step = _rows_of_a_piece(shape, format)
+    for start in range(0, shape[0], step):
+        yield start, min(start + step, shape[0])
+
+
 def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
     """Some rows after the other, in float32."""
-    step = _rows_of_a_piece(weight.shape, format)
-    for start in range(0, weight.shape[0], step):
-        yield weight[start : start + step].astype("float32")
+    for start, stop in _places(weight.shape, format):
+        yield weight[start:stop].astype("float32")
+
+
+def _squares(weight: paddle.Tensor, packed: Packed) -> tuple[float, float]:
+    changed = whole = 0.0
+    scales = _scales(packed)
+    kept = paddle.ones([packed.shape[0], 1])
+    if packed.apart:
+        kept[paddle.to_tensor(packed.apart)] = 0
+    for (start, stop), rows in zip(_places(packed.shape, packed.format), _pieces(weight, packed.format), strict=True):
+        rounded = _rows(packed, scales, start, stop).astype("float32")
+        changed += float(((rounded - rows) * kept[start:stop]).square().sum())
+        whole += float(rows.square().sum())
+    return changed, whole
+
+
+def _scales(packed: Packed) -> paddle.Tensor:
+    """float32, for each output or block."""
+    if isinstance(packed.scales, Packed):
+        return _dequantize_scales(packed.scales) + packed.offset
+    return packed.scales
 
 
 def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
@@ -139,11 +162,8 @@ def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int,
     counted = paddle.ones([weight.shape[0], 1])
     if apart:
         counted[paddle.to_tensor(apart)] = 0
-    step = _rows_of_a_piece(weight.shape, format)
-    pieces = enumerate(_pieces(weight, format))
-    return paddle.stack(
-        [(rows.abs() * counted[i * step : (i + 1) * step]).max(axis=0) for i, rows in pieces]
-    ).max(axis=0)
+    pieces = zip(_places(weight.shape, format), _pieces(weight, format), strict=True)
+    return paddle.stack([(rows.abs() * counted[start:stop]).max(axis=0) for (start, stop), rows in pieces]).max(axis=0)
 
 
 def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:

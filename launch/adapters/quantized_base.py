@@ -11,6 +11,7 @@ doubly quantised scales (quant_sacle_offset in peft/lora/lora_model.py), and ref
 every layout, with every adapter and on every device.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -77,9 +78,10 @@ def quantize_base(model, format: Format) -> str:
 def describe(layers: list, format: Format) -> str:
     weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
     nbytes = sum(layer.packed.nbytes for layer in layers)
+    changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
     return (
         f"base: {len(layers)} linear layers in {format.algo}, {8 * nbytes / weights:.2f} bits a weight, "
-        f"{nbytes / 1e9:.2f} GB"
+        f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
     )
 
 

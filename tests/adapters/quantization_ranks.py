@@ -10,7 +10,8 @@ from tests.models import family_ranks
 
 
 def there_and_back(values: list[list[float]], format: dict, piece: int = quantization.PIECE) -> dict:
-    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each}.
+    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each,
+    "rounding": its share of the weights, as told}.
 
     piece: elements that pass at once."""
     quantization.PIECE = piece
@@ -18,7 +19,13 @@ def there_and_back(values: list[list[float]], format: dict, piece: int = quantiz
     packed = quantize(weight, Format(**format))
     back = dequantize(packed)
     again = dequantize(quantize(back, Format(**format)))
-    return {"weight": back.tolist(), "again": again.tolist(), "bits": 8 * packed.nbytes / weight.size}
+    changed, whole = packed.squares
+    return {
+        "weight": back.tolist(),
+        "again": again.tolist(),
+        "bits": 8 * packed.nbytes / weight.size,
+        "rounding": (changed / whole) ** 0.5,
+    }
 
 
 def beside_dense(names: list[str], format: dict) -> dict[str, dict]:

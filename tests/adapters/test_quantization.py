@@ -74,7 +74,14 @@ def test_pieces_of_a_weight_give_what_the_whole_gives(ranks, weight, algo):
     """Of 8 rows, which blocks of 32 numbers do not divide into rows of 20; the last piece is shorter."""
     odd, format = weight[:21].tolist(), {"algo": algo, "block": BLOCK, "double_quant": True}
     whole, pieces = (ranks(1, f"{RANKS}:there_and_back", odd, format, *piece)[0] for piece in ([], [160]))
-    assert pieces == whole
+    assert pieces == whole | {"rounding": pytest.approx(whole["rounding"], rel=1e-5)}
+
+
+@pytest.mark.parametrize("algo", ["weight_only_int8", "nf4"])
+def test_the_share_of_rounding_is_told(ranks, weight, algo):
+    [found] = ranks(1, f"{RANKS}:there_and_back", weight.tolist(), {"algo": algo, "block": BLOCK, "double_quant": True})
+    expected = np.sqrt(((np.array(found["weight"]) - weight) ** 2).sum() / (weight.astype("float64") ** 2).sum())
+    assert found["rounding"] == pytest.approx(expected, rel=1e-5)
 
 
 def dynamic() -> list[float]:
