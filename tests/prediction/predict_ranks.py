@@ -35,3 +35,14 @@ def make_prefix(model: str, directory: str) -> None:
     prefix.table.set_value(20 * paddle.to_tensor(prefix.table.numpy()))
     one = dict.fromkeys(("tensor_parallel_rank", "dataset_rank", "pipeline_parallel_rank", "process_index"), 0)
     save_adapter(prefix, directory, SimpleNamespace(pipeline_parallel_degree=1, **one))
+
+
+def quantization_loss(argv: list[str]) -> dict:
+    """Exit code of launch/quantization_loss.py's main, and what was said."""
+    from launch.guard import guarded
+    from launch.quantization_loss import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv)
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}

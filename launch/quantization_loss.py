@@ -1,0 +1,54 @@
+"""What does a base in 8 or 4 bits cost? The loss on dialogues, of a model as it is and in each format.
+
+    python launch/quantization_loss.py --model_name_or_path models/llama-7b --dataset_name_or_path data
+
+Choose a format by it before a long run, or see that one is good enough to answer with. Neither model is ever whole in
+memory; on a CPU a model of 7 billion parameters takes minutes a sample, so a few samples are enough.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+
+from launch.entry import start_paddle
+from launch.guard import guarded
+from launch.prediction.arguments import QUANTIZED, above_zero, default_device
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    start_paddle(on_cpu=args.device == "cpu")
+
+    from launch.adapters.quantization import Format
+    from launch.prediction.quantization_loss import losses
+    from launch.training.device import set_device
+
+    set_device(args.device)
+    formats = [Format(algo, double_quant=algo in ("nf4", "fp4")) for algo in args.weight_quantize_algo]
+    lengths = (args.src_length, args.max_length)
+    dense = None
+    for row in losses(args.model_name_or_path, args.dataset_name_or_path, formats, args.samples, lengths):
+        dense = row.loss if dense is None else dense
+        print(f"{row.name:<17} loss {row.loss:.4f}  {row.loss - dense:+.4f}  {row.line}".rstrip(), flush=True)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--model_name_or_path", type=Path, required=True, help="model directory, with its tokenizer")
+    add("--dataset_name_or_path", required=True, help="folder with dev.json, or one file (docs/finetune.md)")
+    add("--weight_quantize_algo", nargs="+", choices=QUANTIZED, default=QUANTIZED, help="default: all of them")
+    add("--samples", type=above_zero, default=32, help="how many to evaluate on, at most")
+    add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
+    add("--max_length", type=above_zero, default=2048, help="tokens of a sample, at most")
+    add("--device", default=default_device(), help="default here: %(default)s")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))
