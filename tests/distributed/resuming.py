@@ -15,6 +15,7 @@ MINUTES = 10  # that a training may take, on a machine that has other work
 LORA = ("--lora", "1", "--lora_dropout", "0.2")
 INT8 = (*LORA, "--weight_quantize_algo", "weight_only_int8")
 NF4 = (*LORA, "--weight_quantize_algo", "nf4", "--weight_double_quant", "1")
+OFFLOAD = (*LORA, "--sharding", "stage3 offload")
 PREFIX = ("--prefix_tuning", "1")
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens")
 
@@ -38,6 +39,7 @@ class Case:
             LORA: "LoRA, dropout 0.2",
             INT8: "LoRA on int8, dropout 0.2",
             NF4: "LoRA on nf4, dropout 0.2",
+            OFFLOAD: "LoRA, dropout 0.2, offload",
             PREFIX: "prefix",
         }
         accumulation = f" x {self.layout.accumulation} micro batches" if self.layout.accumulation > 1 else ""
@@ -55,6 +57,7 @@ CASES = [
     *[Case(layout, LORA, at=3, quick=layout == PP2) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)],
     *[Case(layout, INT8, at=3) for layout in (SINGLE, STAGE3)],
     Case(TP2, NF4, at=3),
+    Case(STAGE3, OFFLOAD, at=3),
     *[Case(layout, PREFIX, at=3) for layout in (SINGLE, TP2)],
 ]
 

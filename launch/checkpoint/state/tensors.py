@@ -54,12 +54,15 @@ class Held:
         return values.reshape(self.part.shape_here)
 
     def fill(self, values: np.ndarray) -> None:
-        """Overwrite the tensor where it lies: sharding keeps several in one buffer. Padding becomes 0."""
+        """Overwrite the tensor where it lies: sharding keeps several in one buffer, offload some in the host. Padding
+        becomes 0."""
         padding = int(np.prod(self.tensor.shape)) - values.size
         if padding:
             values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
         values = np.asarray(values.reshape(self.tensor.shape), order="C")
-        self.tensor.get_tensor().set(values, paddle.framework._current_expected_place())
+        in_host = self.tensor.place.is_cuda_pinned_place()
+        place = paddle.CUDAPinnedPlace() if in_host else paddle.framework._current_expected_place()
+        self.tensor.get_tensor().set(values, place)
 
 
 def trains_all(model) -> bool:
