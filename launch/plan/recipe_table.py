@@ -53,9 +53,10 @@ def _row(target: str, file: str, gpus: str, summary: str) -> dict:
     return {"order": (int(gpus) * int(size), int(gpus), target), "cells": cells}
 
 
-def plan_of(recipe: Path) -> dict:
-    """What `make plan-X` says of a recipe as it is shipped. Raises UserError where it cannot be planned."""
-    environment = {name: value for name, value in os.environ.items() if name in KEPT} | WISHES
+def plan_of(recipe: Path, **variables: str) -> dict:
+    """What `make plan-X` says of a recipe as it is shipped, or with these variables. Raises UserError where it cannot
+    be planned."""
+    environment = {name: value for name, value in os.environ.items() if name in KEPT} | WISHES | variables
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True)
     if done.returncode:

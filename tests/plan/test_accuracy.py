@@ -8,16 +8,24 @@ import pytest
 from benchmarks.plan_accuracy import RESULTS, markdown
 from launch.models.families import FAMILIES
 from tests.plan.accuracy import measure
-from tests.plan.cells import CELLS, FULL, LORA, PREFIX, Cell
+from tests.plan.cells import CELLS, EIGHT_RANKS, FINETUNE, FULL, INT8, LORA, NF4, PREFIX, S2, S3, Cell
 from tests.plan.material import make_material
 
 BOUND = 0.05
 QUICK = [Cell(), Cell("chatglm2")]
-# Every layout of LLaMA and ChatGLM2, every family on one process, each method.
-SAMPLE = [
+FEW_CARDS = [
+    Cell(method=LORA, base=NF4),
+    Cell("chatglm", LORA, recompute=FULL, base=INT8),
+    *[Cell(layout=layout, offload=True) for layout in (S2, S3)],
+    Cell("chatglm2", FINETUNE, S2, offload=True),
+    Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
+]
+# Every layout of LLaMA and ChatGLM2, every family on one process, each method; of those on eight processes one.
+SAMPLE = [*FEW_CARDS, EIGHT_RANKS[0]] + [
     cell
     for cell in CELLS
-    if cell not in QUICK
+    if cell not in [*QUICK, *EIGHT_RANKS]
+    and not (cell.base or cell.offload)
     and (
         (cell.family in ("llama", "chatglm2") and not cell.recompute)
         or (cell.layout.processes == 1 and cell.method not in (LORA, PREFIX))

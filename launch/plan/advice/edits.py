@@ -18,6 +18,7 @@ from launch.plan.job import FLOAT32, Job
 
 MICRO_BATCH = "per_device_train_batch_size"
 EVALUATION_BATCH = "per_device_eval_batch_size"
+STAND_INS = ("-rehearsal", "-tiny")  # configurations that nobody has weights of
 QUANTISED = "nf4"  # as recipes/llama-7b/qlora.sh
 
 
@@ -151,6 +152,8 @@ def _smaller_model(asked: Asked) -> Iterator[Edit]:
         return
     sizes = {}
     for other in config_names():
+        if other.endswith(STAND_INS):
+            continue
         config = load_config(other)
         if family_of_config(config) == asked.job.family:
             sizes[other] = ModelShape.from_config(config).parameters

@@ -1,0 +1,43 @@
+"""The recipes for those who own one card or two: they fit with margin, on the card and in host memory."""
+
+from pathlib import Path
+
+import pytest
+
+from launch.plan.hardware import GIB
+from launch.plan.recipe_table import plan_of
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+MARGIN = 0.92  # of a card
+
+
+@pytest.mark.parametrize(
+    ("recipe", "card", "ranks", "host_gib"),
+    [
+        ("baichuan-13b/lora-2gpu.sh", "4090", 2, 64),
+        ("baichuan-13b/qlora-1gpu.sh", "4090", 1, 8),
+        ("chatglm-6b/int8-lora-1gpu.sh", "4090", 1, 8),
+        ("chatglm2-6b/full-2gpu.sh", "V100-32G", 2, 128),
+    ],
+)
+def test_each_fits_its_hardware_with_margin(recipe, card, ranks, host_gib):
+    plan = plan_of(RECIPES / recipe)
+    assert plan["card"] == card and plan["fits"]
+    assert plan["peak_bytes"] < MARGIN * plan["card_memory_bytes"]
+    assert ranks * sum(plan["host_bytes"].values()) < MARGIN * host_gib * GIB
+
+
+def test_the_recipe_in_8_bits_fits_16_gb_by_the_flags_in_its_header():
+    words = "--per_device_train_batch_size 2 --gradient_accumulation_steps 64"
+    recipe = RECIPES / "chatglm-6b" / "int8-lora-1gpu.sh"
+    assert f'ARGS="{words}"' in recipe.read_text()
+    plan = plan_of(recipe, GPU_MEMORY_GB="16", ARGS=words)
+    assert plan["card"] == "V100-16G" and plan["peak_bytes"] < MARGIN * plan["card_memory_bytes"]
+
+
+def test_4_bits_beat_offload_on_half_as_many_cards():
+    """Of Baichuan-13B: tokens a second, each recipe as it is shipped."""
+    offload, quantised = (
+        plan_of(RECIPES / "baichuan-13b" / f"{name}.sh")["time"] for name in ("lora-2gpu", "qlora-1gpu")
+    )
+    assert quantised["tokens_per_second"] > offload["tokens_per_second"]
