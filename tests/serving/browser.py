@@ -17,7 +17,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find_browser() -> str:
-    """Its path. Where there is none: skips the test, but fails it in CI (the variable CI), whose .ci/run installs one."""
+    """Its path. Where there is none the test is skipped; in CI (the variable CI) it fails: .ci/run installs one."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if not found and os.environ.get("CI"):
         pytest.fail(f"no browser: none of {', '.join(NAMES)} is on the PATH. .ci/run installs chromium by apt-get.")
@@ -29,7 +29,7 @@ class Browser:
 
     def __init__(self, path: str, directory: Path, url: str):
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        flags += ["--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=900,640"]
+        flags += ["--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=900,800"]
         flags += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={directory}"]
         log = directory / "log"
         with log.open("w") as file:

@@ -65,10 +65,10 @@ class Server:
         return self.process.wait(timeout=60)
 
 
-def start(command: list[str], ready: str, time_limit: float = 120) -> Server:
-    """ready: a pattern of what is said once it answers, with the two ports as groups."""
+def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float = 180) -> Server:
+    """A command of Python in a folder. ready: a pattern of what is said once it answers, the two ports as its groups."""
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     server = Server(process)
     threading.Thread(target=lambda: server.said.extend(iter(process.stdout.readline, "")), daemon=True).start()

@@ -45,6 +45,7 @@ def status(browser: Browser) -> str:
 def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     server, browser = opened()
     browser.wait("document.getElementById('model').length == 2")
+    assert browser.run("document.getElementById('key').offsetParent === null")  # nobody asks for one
     type_in(browser, model="poems", prompt="字 é <b>")
     assert answered(browser) == "<字 é <b>>"  # as text: no tag
     assert status(browser).startswith("12 tokens in ")
@@ -69,7 +70,7 @@ def test_stop_frees_the_place(opened):
 
 def test_a_key_is_asked_for(opened):
     server, browser = opened("secret")
-    browser.wait("!document.getElementById('key_label').hidden")
+    browser.wait("document.getElementById('key').offsetParent !== null")
     type_in(browser, key="secret")
     browser.run("document.getElementById('key').dispatchEvent(new Event('change'))")
     browser.wait("document.getElementById('model').length == 2")

@@ -1,0 +1,98 @@
+"""docs/serve.md and what docs/deploy.md asks the server: every command of them that this machine can run."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.serving.servers import ROOT, Server, start
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("make") is None, reason="no make here")]
+PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
+READY = r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready"
+
+
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return [body for one, body in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S) if one == language]
+
+
+@pytest.fixture(scope="module")
+def folder(ranks, tmp_path_factory) -> Path:
+    """Looks like the repository, with a small model as the demo's, and adapters."""
+    folder = tmp_path_factory.mktemp("repository")
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    ranks(1, "tests.serving.material:make_served", str(folder / "made"))
+    for name, made in {
+        "build/demo/model": "model",
+        "models/base": "model",
+        "checkpoints/poems": "lora",
+        "checkpoints/law": "prefix",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(folder / "made" / made, folder / name)
+    return folder
+
+
+def serve(command: str, folder: Path) -> Server:
+    """Start a server by a command of the page, on any ports."""
+    ports = "--port 0 --grpc_port 0"
+    command = command.strip() if "ARGS=" in command else f'{command.strip()} ARGS=""'
+    command = command.replace('ARGS="', f'ARGS="{ports} ')
+    script = command.replace("make ", "exec make --no-print-directory -o setup ", 1)  # .venv is ours
+    return start(["-c", f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"], READY, folder)
+
+
+def run(words: list[str], text: str | None = None) -> str:
+    done = subprocess.run(words, cwd=ROOT, input=text, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{words} {text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def with_ports(text: str, server: Server) -> str:
+    return text.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace("127.0.0.1:8001", server.grpc)
+
+
+def test_the_commands_of_the_pages(folder):
+    first, second = blocks("sh")
+    server = serve(first, folder)
+    said = " ".join("".join(server.said).split())
+    expected = " ".join(with_ports(blocks("")[0], server).split())
+    assert said == expected
+    by_rest, by_grpc = (run([sys.executable, "-"], with_ports(block, server)) for block in blocks("python"))
+    assert "completion_tokens=32" in by_rest and "prompt_tokens=" in by_rest
+    text = by_rest.rpartition(" CompletionUsage")[0]
+    assert text == by_grpc
+    if shutil.which("curl"):
+        answers = run(["bash", "-ec", with_ports(blocks("bash")[0], server)])
+        assert '"text_completion"' in answers and '"id":"model"' in answers and '{"status":"ok"}' in answers
+        assert "serving_completion_tokens_total" in answers
+    [ask] = blocks("python", (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8"))
+    assert run([sys.executable, "-c", with_ports(ask, server)])
+    assert stopped(server) == 0
+
+    server = serve(second, folder)
+    assert [model.id for model in server.client().models.list()] == ["base", "poems", "law"]
+    assert stopped(server) == 0
+
+
+def stopped(server: Server) -> int:
+    """The exit code of make, once the server below it has ended."""
+    [child] = psutil.Process(server.process.pid).children(recursive=True)[-1:]
+    child.terminate()
+    return server.process.wait(timeout=60)
+
+
+def test_flags_on_the_page_are_there():
+    help_text = run([sys.executable, "launch/serve.py", "--help"])
+    named = set(re.findall(r"`(--[a-z_]+)`", PAGE))
+    assert named and all(flag in help_text for flag in named)
