@@ -45,6 +45,8 @@ class Family:
     chat_template:    file in launch/models/chat_templates, in paddlenlp's form, ends of turns included; for a
                       tokenizer that brings none of its own
     begins_chats:     whether what the tokenizer puts before a text stands before a chat, too; else the template says
+    odd_vocabulary:   whether a tensor_parallel_degree may leave a remainder of the vocabulary: its embedding and head
+                      then stay whole on every rank
     attention:        "causal": input_ids and labels are enough. "prefix": the prompt is seen in both directions, and
                       the model needs an attention mask and two rows of positions (launch/models/prefix_lm.py)
     answer_marks:     with "prefix", the tokens between prompt and answer, as the tokenizers of the published models
@@ -67,6 +69,7 @@ class Family:
     prefix_postprocess: str | None
     chat_template: str
     begins_chats: bool = False
+    odd_vocabulary: bool = False
     attention: str = "causal"
     answer_marks: tuple[str, ...] = ()
     answer_end: str | None = None
@@ -99,6 +102,7 @@ FAMILIES = {
             linear_layers=LLAMA_LINEAR,
             prefix_postprocess="llama_postprocess_past_key_value",
             chat_template="llama",
+            odd_vocabulary=True,
             corrections=("generation_mask",),
         ),
         Family(
@@ -113,6 +117,7 @@ FAMILIES = {
             linear_layers=LLAMA_LINEAR,
             prefix_postprocess="llama_postprocess_past_key_value",
             chat_template="baichuan",
+            odd_vocabulary=True,
             lacking={"flash_attention": ALIBI},
             corrections=("generation_mask",),
         ),
@@ -241,6 +246,7 @@ FAMILIES = {
             linear_layers=LLAMA_LINEAR,
             prefix_postprocess="qwen_postprocess_past_key_value",
             chat_template="qwen2",
+            odd_vocabulary=True,
             corrections=("generation_mask",),
         ),
     ]

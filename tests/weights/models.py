@@ -276,7 +276,7 @@ def bloom() -> tuple[dict, dict]:
     return config, random.tensors
 
 
-def opt() -> tuple[dict, dict]:
+def opt(**changes) -> tuple[dict, dict]:
     config = {
         "architectures": ["OPTForCausalLM"],
         "model_type": "opt",
@@ -292,10 +292,10 @@ def opt() -> tuple[dict, dict]:
         "bos_token_id": 2,
         "eos_token_id": 2,
         "pad_token_id": 1,
-    }
+    } | changes
     random = Random()
-    random.table("model.decoder.embed_tokens", VOCABULARY, 32)
-    random.table("model.decoder.embed_positions", 66, 32)
+    random.table("model.decoder.embed_tokens", config["vocab_size"], 32)
+    random.table("model.decoder.embed_positions", config["max_position_embeddings"] + 2, 32)
     for i in range(LAYERS):
         layer = f"model.decoder.layers.{i}"
         for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):

@@ -44,11 +44,21 @@ RULES = (
     ),
     Rule(
         flag="tensor_parallel_degree",
-        when=lambda run: not run.divides(run.tensor, "vocab_size"),
+        when=lambda run: not run.divides(run.tensor, "vocab_size") and bool(run.family) and run.family.odd_vocabulary,
         found="{run.tensor} does not divide the vocabulary of {run.model[vocab_size]}",
         reason="embedding and head stay whole on every rank",
         source=f"{LLAMA}, LlamaModel.__init__; measured: same losses",
         action=ANNOUNCE,
+    ),
+    Rule(
+        flag="tensor_parallel_degree",
+        when=lambda run: not run.divides(run.tensor, "vocab_size")
+        and bool(run.family)
+        and not run.family.odd_vocabulary,
+        found="{run.tensor} does not divide the vocabulary of {run.model[vocab_size]}",
+        reason="each rank of this family takes as many ids, upstream asserts it",
+        source="paddle/distributed/fleet/layers/mpu/mp_layers.py, VocabParallelEmbedding.__init__",
+        fix="a degree that divides {run.model[vocab_size]}",
     ),
     Rule(
         flag="pipeline_parallel_degree",

@@ -1,13 +1,15 @@
-"""Tiny Hugging Face directories of ChatGLM-6B and GLM with tokenizers in the published form, for
-test_prefix_lm_families.py."""
+"""Tiny Hugging Face directories of ChatGLM-6B, GLM and OPT with tokenizers in the published form, for
+test_imported_families.py."""
 
 import json
+import math
 from itertools import islice
 from pathlib import Path
 
 from data_tools.tokenizer import train_tokenizer
 from launch.rehearsal.text import documents
 from tests.weights import models
+from tests.weights.test_tokenizer import make_byte_level
 
 PIECES = 320
 CHATGLM_SYMBOLS = ("<n>", "<pad>", "[MASK]", "[gMASK]", "<sop>", "<eop>")  # pieces of ice_text.model, from id 4 on
@@ -20,8 +22,8 @@ WITHOUT_DROPOUT = dict.fromkeys(("embedding_dropout_prob", "attention_dropout_pr
 
 
 def make(root: Path) -> dict[str, Path]:
-    """By family: root/chatglm and root/glm."""
-    return {"chatglm": _chatglm(root / "chatglm"), "glm": _glm(root / "glm")}
+    """By family: root/chatglm, root/glm, root/opt."""
+    return {"chatglm": _chatglm(root / "chatglm"), "glm": _glm(root / "glm"), "opt": _opt(root / "opt")}
 
 
 def _chatglm(directory: Path) -> Path:
@@ -63,6 +65,15 @@ def _glm(directory: Path) -> Path:
         unk_token="[UNK]",
         additional_special_tokens=["<|startofpiece|>", "<|endofpiece|>", "[gMASK]", "[sMASK]"],
     )
+
+
+def _opt(directory: Path) -> Path:
+    """Its tokenizer puts <s>, id 0, before each text; </s> is 1."""
+    tokenizer, tokens = make_byte_level(), {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 3}
+    size = 2 * math.ceil(tokenizer.get_vocab_size() / 2)  # for two ranks
+    models.save(directory, *models.opt(vocab_size=size, max_position_embeddings=LENGTH, dropout=0.0, **tokens))
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return _configured(directory, tokenizer_class="GPT2Tokenizer", bos_token="<s>", eos_token="</s>")
 
 
 def _configured(directory: Path, **values) -> Path:
