@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import paddle
 
+from launch.adapters import cuda_kernels
 from launch.adapters.quantization import KEPT, LARGEST, Packed, dequantize, whole_codes
 
 THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
@@ -47,7 +48,10 @@ def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) 
 
 
 def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
-    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. Whole numbers, multiplied in float32."""
+    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. Whole numbers, multiplied in float32, or by a kernel."""
+    if packed.by_kernel:
+        halves = inputs.astype(packed.dtype)
+        return cuda_kernels.product(halves, packed.codes, packed.scales, "llm.int8").astype(inputs.dtype)
     values = inputs.astype("float32")
     scales = values.abs().max(axis=1, keepdim=True) / LARGEST["llm.int8"]
     whole = (values / paddle.where(scales == 0, paddle.ones_like(scales), scales)).round()

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import paddle
 
+from launch.adapters import cuda_kernels
+
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
@@ -55,7 +57,8 @@ class Packed:
     """A quantised tensor. codes: uint8 [n], two of 4 bits in each, the first in the upper half; scales: float32, for
     each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
     For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
-    are taken from there always."""
+    are taken from there always. by_kernel: codes and scales are those of launch/adapters/cuda_kernels.py. squares:
+    summed, of what rounding has changed, and of the weight."""
 
     format: Format
     codes: paddle.Tensor
@@ -65,11 +68,13 @@ class Packed:
     dtype: paddle.dtype
     exact: Callable[[list[int]], paddle.Tensor] | None = None
     apart: tuple[int, ...] = ()
-    squares: tuple[float, float] = (0.0, 0.0)  # summed, of what rounding has changed, and of the weight
+    by_kernel: bool = False
+    squares: tuple[float, float] = (0.0, 0.0)
 
     @property
     def nbytes(self) -> int:
-        scales = self.scales.nbytes if isinstance(self.scales, Packed) else 4 * int(self.scales.size)
+        scales = self.scales
+        scales = scales.nbytes if isinstance(scales, Packed) else scales.element_size() * int(scales.size)
         return int(self.codes.size) + scales + (4 if self.offset is not None else 0)
 
 
@@ -79,9 +84,13 @@ def quantize(
 ) -> Packed:
     """weight: [inputs, outputs], of any floating-point dtype."""
     shape = tuple(weight.shape)
-    offset, apart = None, ()
+    apart = _large_rows(weight, format) if exact else ()
+    if cuda_kernels.can_take(format.algo, weight):
+        codes, scales = cuda_kernels.codes_of(_without(weight, apart), format.algo)
+        packed = Packed(format, codes, scales, None, shape, weight.dtype, exact, apart, by_kernel=True)
+        return replace(packed, squares=_squares(weight, packed))
+    offset = None
     if format.algo in LARGEST:
-        apart = _large_rows(weight, format) if exact else ()
         scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
         codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
     else:
@@ -99,7 +108,9 @@ def quantize(
 def dequantize(packed: Packed) -> paddle.Tensor:
     """The weight in its own shape and dtype."""
     inputs, scales = packed.shape[0], _scales(packed)
-    if _rows_of_a_piece(packed.shape, packed.format) >= inputs:
+    if packed.by_kernel:
+        weight = cuda_kernels.dequantized(packed.codes, packed.scales, packed.format.algo)
+    elif _rows_of_a_piece(packed.shape, packed.format) >= inputs:
         weight = _rows(packed, scales, 0, inputs)
     else:
         weight = paddle.empty(packed.shape, packed.dtype)
@@ -139,15 +150,20 @@ def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
 
 def _squares(weight: paddle.Tensor, packed: Packed) -> tuple[float, float]:
     changed = whole = 0.0
-    scales = _scales(packed)
-    kept = paddle.ones([packed.shape[0], 1])
-    if packed.apart:
-        kept[paddle.to_tensor(packed.apart)] = 0
+    rounded = dequantize(packed)
     for (start, stop), rows in zip(_places(packed.shape, packed.format), _pieces(weight, packed.format), strict=True):
-        rounded = _rows(packed, scales, start, stop).astype("float32")
-        changed += float(((rounded - rows) * kept[start:stop]).square().sum())
+        changed += float((rounded[start:stop].astype("float32") - rows).square().sum())
         whole += float(rows.square().sum())
     return changed, whole
+
+
+def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
+    """The weight with zeros in these rows."""
+    if not rows:
+        return weight
+    kept = paddle.ones([weight.shape[0], 1], weight.dtype)
+    kept[paddle.to_tensor(rows)] = 0
+    return weight * kept
 
 
 def _scales(packed: Packed) -> paddle.Tensor:
@@ -159,11 +175,8 @@ def _scales(packed: Packed) -> paddle.Tensor:
 
 def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
     """[outputs]: the largest magnitude of each, rows that are apart not counted."""
-    counted = paddle.ones([weight.shape[0], 1])
-    if apart:
-        counted[paddle.to_tensor(apart)] = 0
-    pieces = zip(_places(weight.shape, format), _pieces(weight, format), strict=True)
-    return paddle.stack([(rows.abs() * counted[start:stop]).max(axis=0) for (start, stop), rows in pieces]).max(axis=0)
+    pieces = _pieces(_without(weight, apart), format)
+    return paddle.stack([rows.abs().max(axis=0) for rows in pieces]).max(axis=0)
 
 
 def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:

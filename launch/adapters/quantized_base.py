@@ -79,8 +79,10 @@ def describe(layers: list, format: Format) -> str:
     weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
     nbytes = sum(layer.packed.nbytes for layer in layers)
     changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
+    by_kernel = sum(layer.packed.by_kernel for layer in layers)
+    kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
     return (
-        f"base: {len(layers)} linear layers in {format.algo}, {8 * nbytes / weights:.2f} bits a weight, "
+        f"base: {len(layers)} linear layers in {format.algo}{kernels}, {8 * nbytes / weights:.2f} bits a weight, "
         f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
     )
 

@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
-from launch.adapters import llm_int8
+from launch.adapters import cuda_kernels, llm_int8
 from launch.adapters.quantization import Packed, dequantize
 
 stock_linear = F.linear
@@ -37,6 +37,8 @@ class Product(PyLayer):
     @staticmethod
     def forward(ctx, x, packed):
         ctx.packed, ctx.dtype = packed, x.dtype
+        if packed.by_kernel:
+            return cuda_kernels.product(x.astype(packed.dtype), packed.codes, packed.scales, packed.format.algo)
         return paddle.matmul(x, dequantize(packed))
 
     @staticmethod
