@@ -86,7 +86,7 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
     with _listen(meeting.address) as listener:
-        while (silent := [index for index in range(me.count) if index not in members]) and not faults:
+        while (silent := _silent(me.count, members, connections)) and not faults:
             waiting.tell(meeting.describe(silent))
             if time.monotonic() >= deadline:
                 faults.append(_name_silent(meeting, silent))
@@ -111,6 +111,13 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             pass  # its end is noticed by whoever talks to it next
     _raise(meeting, faults)
     return Assembly(tuple(members[index] for index in order), connections)
+
+
+def _silent(count: int, members: dict[int, Member], connections: dict[int, Connection]) -> list[int]:
+    """Who is not there, or no longer: whoever went away while others were awaited may start anew."""
+    for index in [index for index, connection in connections.items() if not connection.is_open()]:
+        del members[index], connections[index]
+    return [index for index in range(count) if index not in members]
 
 
 def _refuse(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
@@ -195,7 +202,7 @@ def _raise(meeting: Meeting, faults: list[str]) -> None:
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:g} minutes"
+    return "1 minute" if seconds == 60 else f"{seconds / 60:g} minutes"
 
 
 class _Waiting:

@@ -1,6 +1,7 @@
 """The roll call, with members that are threads of this process."""
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -104,8 +105,10 @@ def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
         other.sendall(greeting % 2 + b'"address": "", "interface": ""}\n')
         gone.sendall(greeting % 1 + b'"address": "", "interface": ""}\n')
         gone.close()
-        others = [threads.submit(hold, meeting, member(index)) for index in (1, 2)]
-        assert [call.result() for call in (first, *others)] == [[[0, 1, 2]]] * 3
+        last = threads.submit(hold, meeting, member(2))
+        time.sleep(1)  # node 2 is there, and node 1, that went away, is not counted
+        anew = threads.submit(hold, meeting, member(1))
+        assert [call.result() for call in (first, anew, last)] == [[[0, 1, 2]]] * 3
         connected[0].close()
         other.close()
 
