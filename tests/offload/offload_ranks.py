@@ -9,16 +9,27 @@ BUCKET = 2**12  # numbers of stage 2's gradient buffers: a tiny model's matrices
 
 def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
     """Train by a shared module's main; bytes that this rank's allocator counts, after the first step: {"between"
-    two steps, "peak" of forward and backward, "update" of the optimizer's step, "host": moved there}."""
+    two steps, "peak" of forward and backward, "update" of the optimizer's step, "host": moved there}; "loading": the peak
+    while the model is read."""
     import importlib
 
     from paddle.distributed import sharding
     from paddlenlp.trainer import TrainerCallback
 
+    from launch.training import model
     from launch.training.trainer import RunTrainer
 
+    seen = {"loading": 0, "between": 0, "peak": 0, "update": 0, "host": 0}
+    build = model.build_model
+
+    def build_model(*args):
+        forget_peak()
+        built = build(*args)
+        seen["loading"] = peak()
+        return built
+
+    model.build_model = build_model
     sharding.group_sharded_parallel = partial(sharding.group_sharded_parallel, buffer_max_size=bucket)
-    seen = {"between": 0, "peak": 0, "update": 0, "host": 0}
 
     class Watch(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
