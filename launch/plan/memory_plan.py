@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from launch.plan.hardware import Card
 
-# The parts of a device's memory, in the order in which they are shown.
+# The parts of a device's memory, in the order in which they are shown, the model's own weights first.
+WEIGHTS = ("parameters", "quantised base", "adapter")
 PARTS = (
-    "parameters",
-    "adapter",
+    *WEIGHTS,
     "gradients",
     "master weights",
     "moments",

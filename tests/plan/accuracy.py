@@ -8,6 +8,7 @@ from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
 from launch.plan.memory.states import states_of
 from launch.plan.memory.step import Place, replay
+from launch.plan.memory_plan import WEIGHTS
 from launch.processes.flags import parse_flags
 from tests.plan.cells import Cell
 from tests.plan.material import flags, model
@@ -61,7 +62,7 @@ def _states(job: Job, place: Place) -> dict[str, int]:
     # Stage 3 forgets the slices of gradients after the optimizer's step.
     host = {part: size for part, size in states.host.items() if job.layout.sharding != "stage3" or part != "gradients"}
     kept = {name: states.parts.get(name, 0) for name in STATES} | {"host": sum(host.values())}
-    kept["parameters"] += states.parts["adapter"]
+    kept["parameters"] = sum(states.parts[part] for part in WEIGHTS)
     return kept
 
 

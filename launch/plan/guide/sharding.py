@@ -5,7 +5,7 @@ from itertools import product
 from launch.plan.guide.case import HALF, Case
 from launch.plan.hardware import CARDS, GIB, Card
 from launch.plan.memory import plan_memory
-from launch.plan.memory_plan import MemoryPlan, Phase
+from launch.plan.memory_plan import WEIGHTS, MemoryPlan, Phase
 from launch.plan.time import plan_time
 from launch.plan.time.plan import with_pcie
 
@@ -18,7 +18,7 @@ STAGES = {
     "3 + offload": "--sharding stage3 offload",
 }
 METHODS = {"full": "", "LoRA": "--lora 1"}
-STATES = ("parameters", "adapter", "gradients", "master weights", "moments")
+STATES = (*WEIGHTS, "gradients", "master weights", "moments")
 LINKS: dict[str, Card] = {
     "A100, NVLink": CARDS["A100-80G"],
     "4090, PCIe 4 x16": CARDS["4090"],

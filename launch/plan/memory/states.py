@@ -15,6 +15,7 @@ from launch.plan.memory.sharding import (
     padded,
     sliced,
 )
+from launch.plan.memory_plan import WEIGHTS
 
 MOMENTS = 8  # bytes a number: AdamW's two, in float32 in every precision
 MASTER = 4
@@ -94,7 +95,7 @@ def _stage3(job: Job, tensors: list[Held]) -> States:
     large = [one for one in tensors if one.size > segment and not one.base]
     slices = {one.name: sliced(one.size, ranks, item, alignment) for one in large}
     whole = [one for one in tensors if one.name not in slices]
-    parts, there = _bytes_held(whole), {"parameters": 0, "adapter": 0}
+    parts, there = _bytes_held(whole), dict.fromkeys(WEIGHTS, 0)
     for one in large:
         (there if job.offload.parameters else parts)[_part_of(one)] += slices[one.name] * item
     small = [one for one in whole if one.trained]
@@ -121,11 +122,13 @@ def alignment_of(job: Job) -> int:
 
 
 def _part_of(one: Held) -> str:
+    if one.base:
+        return "quantised base"
     return "adapter" if one.kind == ADAPTER else "parameters"
 
 
 def _bytes_held(tensors: list[Held]) -> dict[str, int]:
-    held = {"parameters": 0, "adapter": 0}
+    held = dict.fromkeys(WEIGHTS, 0)
     for one in tensors:
         held[_part_of(one)] += one.nbytes
     return held
