@@ -69,7 +69,7 @@ def layouts(*wanted, slow=()):
     )
 
 
-@layouts(TP4, PP2, slow=[TP2, STAGE2, TP2_PP2, STAGE1, STAGE3, DP2, TP2_SP])
+@layouts(PP2, slow=[TP4, TP2, STAGE2, TP2_PP2, STAGE1, STAGE3, DP2, TP2_SP])
 def test_full_fine_tuning(full, layout):
     assert_equal_to_one_process(full, layout)
 

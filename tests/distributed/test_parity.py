@@ -15,19 +15,19 @@ from tests.distributed.training_ranks import SEQUENCE_LENGTH
 
 HIDDEN, LAYERS = 64, 4
 SLOW = [pytest.mark.long]
-# The larger layouts that `make test` has, one of each kind; all others of 4 and 8 processes are `make test-long`'s.
-LARGE = ("tp2-pp2-sp", "stage3-2-dp2", "tp2-pp2-stage1-2-sp")
+# The one layout of more than two processes that `make test` has; all others are `make test-long`'s.
+LARGE = "tp2-pp2-sp"
 
 
-def parameters_of(layouts):
-    """Layouts as pytest takes them; most of those on many processes are run by `make test-long`."""
+def parameters_of(layouts, large=""):
+    """Layouts as pytest takes them; those of many processes are run by `make test-long`, but for the one named."""
     return [
-        pytest.param(layout, id=layout.name, marks=[] if layout.processes <= 2 or layout.name in LARGE else SLOW)
+        pytest.param(layout, id=layout.name, marks=[] if layout.processes <= 2 or layout.name == large else SLOW)
         for layout in layouts
     ]
 
 
-every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS))
+every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS, LARGE))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,12 @@ CALLED_TWICE = {
 @pytest.mark.parametrize(
     ("granularity", "layout"),
     [
-        pytest.param(granularity, *parameter.values, id=f"{granularity}-{parameter.id}", marks=parameter.marks)
+        pytest.param(
+            granularity,
+            *parameter.values,
+            id=f"{granularity}-{parameter.id}",
+            marks=parameter.marks if granularity == "full" else SLOW,
+        )
         for granularity, layouts in RECOMPUTED.items()
         for parameter in parameters_of(layouts)
     ],

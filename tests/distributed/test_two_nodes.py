@@ -69,6 +69,7 @@ def losses_on_one_node(ranks, material: Path, tmp_path: Path) -> list[float]:
     return losses(output)
 
 
+@pytest.mark.long
 def test_two_launchers_train_as_one_node_does(ranks, material, tmp_path):
     output = tmp_path / "two"
     variables = environment(MASTER=f"{FIRST}:{free_port()}", RENDEZVOUS_MINUTES="2")

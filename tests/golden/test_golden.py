@@ -11,7 +11,7 @@ from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target, rehearse_well
 
 TARGETS = sorted(recipes_by_target())
-IN_EVERY_RUN = {"pretrain-tiny", "pretrain-llama7b"}  # the others take long
+IN_EVERY_RUN = {"pretrain-tiny"}  # the others take long
 
 every_target = pytest.mark.parametrize(
     "target", [pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long]) for one in TARGETS]

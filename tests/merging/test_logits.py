@@ -92,6 +92,7 @@ def test_a_base_that_is_not_there_is_named(ranks, small):
     assert f"--model_name_or_path: '{small}/nowhere' is no model directory" in said["stderr"]
 
 
+@pytest.mark.long
 def test_logits_need_less_memory_than_the_model(ranks, tmp_path):
     """A model of 400 MB; the largest layer has 29, embedding and head 0.3."""
     config = llama(hidden_size=512, intermediate_size=4096, num_hidden_layers=14)

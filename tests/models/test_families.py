@@ -91,12 +91,14 @@ def overfitted(ranks) -> dict:
     return ranks(1, f"{RANKS}:overfit_all", NAMES, 24)[0]
 
 
+@pytest.mark.long
 @every_family
 def test_full_training_halves_the_loss_on_fixed_samples(overfitted, name):
     losses = overfitted[name]
     assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"chatglm"}))
 def test_first_loss_on_random_samples_is_the_closed_form(overfitted, name):
     assert overfitted[name][0] == pytest.approx(ModelShape.from_config(tiny_config(name)).first_loss, rel=0.01)

@@ -68,7 +68,14 @@ def test_a_prefix_changes_the_answers_alike_in_every_batch(answers):
     assert [row["prediction"] for row in alone] != [row["prediction"] for row in answers()]
 
 
-@pytest.mark.parametrize(("model", "adapter"), [("model", "lora"), ("model", "prefix"), ("merged", None)])
+@pytest.mark.parametrize(
+    ("model", "adapter"),
+    [
+        ("model", "lora"),
+        pytest.param("model", "prefix", marks=pytest.mark.long),
+        pytest.param("merged", None, marks=pytest.mark.long),
+    ],
+)
 def test_two_processes_say_what_one_says(answers, model, adapter):
     assert answers(model, adapter, processes=2) == answers(model, adapter)
 
@@ -90,6 +97,7 @@ def test_without_an_output_file_rows_are_printed(ranks, trained):
     ]
 
 
+@pytest.mark.long
 def test_drawing_depends_on_the_seed_alone(answers):
     draw = {"adapter": "prefix", "temperature": 2.0, "top_k": 50, "top_p": 0.9}
     assert answers(**draw, seed=1) == answers(**draw, seed=1) != answers(**draw, seed=2)

@@ -79,7 +79,10 @@ def alone(ranks, material, tmp_path_factory):
     return output
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(name, marks=[] if name == "tensor parallel" else [pytest.mark.long]) for name in LAYOUTS],
+)
 def test_every_layout_answers_alike(run, alone, layout):
     processes, flags = LAYOUTS[layout]
     output = run(processes, max_steps=2, eval_with_do_generation=1, **flags)

@@ -238,7 +238,7 @@ def test_adapter_of_another_model_is_refused(ranks, material, looked_at, prefixe
 @pytest.mark.parametrize(
     "method",
     [
-        {"learning_rate": 3e-3, "max_steps": 60},
+        pytest.param({"learning_rate": 3e-3, "max_steps": 60}, marks=pytest.mark.long),
         {"lora": 1, "learning_rate": 1e-2, "max_steps": 60},
         pytest.param(
             {"lora": 1, "weight_quantize_algo": "nf4", "learning_rate": 1e-2, "max_steps": 60}, marks=pytest.mark.long

@@ -117,8 +117,8 @@ def test_an_earlier_run_is_kept(ranks, corpus, finished):
 
 
 def test_repeated_data_is_announced(ranks, corpus, tmp_path):
-    [said] = ranks(1, PRETRAIN, argv(corpus, tmp_path / "out", max_steps=30, per_device_train_batch_size=8))
-    assert "warning: --max_steps 30 reads each sample 2.4 times" in said["stdout"]
+    [said] = ranks(1, PRETRAIN, argv(corpus, tmp_path / "out", max_steps=15, per_device_train_batch_size=8))
+    assert "warning: --max_steps 15 reads each sample 1.2 times" in said["stdout"]
 
 
 def test_a_blend_tells_how_much_of_each_corpus_it_uses(ranks, corpus, tmp_path):
