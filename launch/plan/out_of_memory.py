@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from launch.devices.cards import list_cards
@@ -12,24 +13,42 @@ from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.memory.show import memory_lines
-from launch.processes.flags import parse_flags
+from launch.plan.memory_plan import MemoryPlan
+from launch.processes.flags import Flags, parse_flags
 
 SHARED_MODULES = ("run_pretrain", "finetune_generation")
 
 
-def planned_lines(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The plan's table for a command line of a shared module; nothing for other programs, and where the model or the
-    layout cannot be planned: one error is enough."""
+@dataclass(frozen=True)
+class ThisRun:
+    """A command line of a shared module, planned. card: None for a CPU and for a kind that is not in the catalogue."""
+
+    script: str
+    flags: Flags
+    processes: int
+    card: Card | None
+    job: Job
+    plan: MemoryPlan
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan's table."""
+        return memory_lines(self.job, self.plan)
+
+
+def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> ThisRun | None:
+    """None for other programs, and where the model or the layout cannot be planned: one error is enough."""
     script, *words = argv
     if Path(script).stem not in SHARED_MODULES:
-        return []
+        return None
+    processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
     try:
         flags, _ = todays_flags(parse_flags(words))
         card = None if str(flags.get("device", ["gpu"])[0]).startswith("cpu") else _card_here()
-        job = Job.from_flags(script, flags, int(environment.get("PADDLE_TRAINERS_NUM", "1")), card)
+        job = Job.from_flags(script, flags, processes, card)
     except UserError:
-        return []
-    return memory_lines(job, plan_memory(job, card))
+        return None
+    return ThisRun(script, flags, processes, card, job, plan_memory(job, card))
 
 
 def _card_here() -> Card | None:

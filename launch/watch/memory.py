@@ -3,7 +3,8 @@
 import contextlib
 
 from launch.errors import UserError
-from launch.plan.out_of_memory import planned_lines
+from launch.plan.out_of_memory import this_run
+from launch.preflight.machine.advice import lines_after_out_of_memory
 
 FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward and backward passes of the pipeline"
 OPTIMIZER, EVALUATION, CHECKPOINT = "the optimizer step", "an evaluation", "saving a checkpoint"
@@ -85,6 +86,7 @@ def _message(error: BaseException, phase: str, lines: list[str]) -> str:
     told = str(error).rpartition("Error Message Summary:")[2]
     told = " ".join(told.strip(" -\n").split())[:300] or type(error).__name__
     steps = "\n".join(f"  {number}. {line}" for number, line in enumerate(lines, start=1))
-    planned = "\n".join(planned_lines())
-    plan = f"\nThe plan of this run:\n{planned}" if planned else ""
+    run = this_run()
+    planned = [] if run is None else ["", "The plan of this run:", *run.lines, *lines_after_out_of_memory(run)]
+    plan = "\n".join(planned)
     return f"out of memory in {phase}. What helps, the cheapest first:\n{steps}{plan}\nThe error was: {told}"

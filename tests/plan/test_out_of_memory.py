@@ -1,24 +1,41 @@
 """What an out-of-memory error shows of the plan."""
 
-from launch.plan.out_of_memory import planned_lines
+import re
+
+from launch.plan import out_of_memory
+from launch.plan.hardware import CARDS, GIB
+from launch.plan.out_of_memory import this_run
+from launch.preflight.machine.advice import lines_after_out_of_memory
 from launch.watch.memory import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
+ON_A_CARD = (
+    "launch/finetune_generation.py --model_name_or_path llama-7b --lora 1 --fp16 1 --fp16_opt_level O2 --do_train 1 "
+    "--dataset_name_or_path data --output_dir out --max_length 512 --per_device_train_batch_size 2"
+).split()
 
 
 def test_the_table_of_the_run_that_died():
-    lines = planned_lines(ARGV, {"PADDLE_TRAINERS_NUM": "2"})
+    lines = this_run(ARGV, {"PADDLE_TRAINERS_NUM": "2"}).lines
     assert any(line.startswith("2 processes: sharding stage2 2") for line in lines)
     assert any(line.startswith("parameters") for line in lines)
 
 
 def test_nothing_where_nothing_can_be_planned():
-    assert planned_lines(["pytest"], {}) == []
-    assert planned_lines(["launch/run_pretrain.py", "--model_name_or_path", "llama-70b"], {}) == []
+    assert this_run(["pytest"], {}) is None
+    assert this_run(["launch/run_pretrain.py", "--model_name_or_path", "llama-70b"], {}) is None
 
 
 def test_the_message_has_it(monkeypatch):
-    monkeypatch.setattr("sys.argv", ARGV)
-    monkeypatch.setattr("launch.watch.memory.planned_lines", lambda: planned_lines(ARGV, {}))
+    monkeypatch.setattr("launch.watch.memory.this_run", lambda: this_run(ARGV, {}))
     told = _message(MemoryError(), BACKWARD, ["--recompute 1"])
-    assert told.index("--recompute 1") < told.index("The plan of this run:") < told.index("The error was:")
+    assert told.index("--recompute 1") < told.index("\nThe plan of this run:\n") < told.index("\nThe error was:")
+
+
+def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monkeypatch):
+    monkeypatch.setattr(out_of_memory, "_card_here", lambda: CARDS["4090"])
+    run = this_run(ON_A_CARD, {})
+    assert run.plan.fits
+    changes = [line for line in lines_after_out_of_memory(run) if re.match(r" +\d\.", line)]
+    assert len(changes) == 3
+    assert all(float(line.split()[1]) <= 0.9 * run.plan.peak_bytes / GIB + 0.05 for line in changes)

@@ -10,9 +10,11 @@ from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
+from launch.plan.out_of_memory import ThisRun
 from launch.preflight.situation import Situation
 
 LISTED = 8  # changes below a plan
+CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each must save at least
 
 
 def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Change]:
@@ -48,6 +50,15 @@ def lines_below_a_plan(situation: Situation, card: Card | None) -> list[str]:
     if card is None or plan_memory(job, card).fits:
         return []
     return advice_lines(changes_that_fit(situation, card, LISTED))
+
+
+def lines_after_out_of_memory(run: ThisRun) -> list[str]:
+    """The cheapest changes that bring the plan's peak, or what the card has, down by SPARED: the plan was too low."""
+    if run.card is None:
+        return []
+    least = int((1 - SPARED) * min(run.plan.peak_bytes, run.card.memory_bytes))
+    situation = Situation(run.script, run.flags, processes=run.processes)
+    return advice_lines(changes_that_fit(situation, replace(run.card, memory_bytes=least), CHEAPEST))
 
 
 def in_one_line(changes: list[Change]) -> str:
