@@ -138,6 +138,13 @@ VARIANTS = [
         ("--tensor_parallel_degree", "3 for an intermediate size of 11008"),
         told=[("--tensor_parallel_degree", "3 does not divide the vocabulary of 32000")],
     ),
+    wrong(
+        PRETRAIN,
+        "--model_name_or_path some/bloom-7b1 --tensor_parallel_degree 3 --sharding stage1",
+        ("--tensor_parallel_degree", "do not divide 8 processes"),
+        ("--tensor_parallel_degree", "3 for 32 attention heads"),
+        ("--tensor_parallel_degree", "3 does not divide the vocabulary of 250880"),
+    ),
     wrong(TINY, "--tensor_parallel_degree 4", ("--tensor_parallel_degree", "do not divide 2 processes")),
     wrong(PRETRAIN, "--sharding_parallel_degree 3", ("--sharding_parallel_degree", "3 does not divide the 8")),
     wrong(
