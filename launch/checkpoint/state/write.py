@@ -80,13 +80,18 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
 
 
 class PartialCheckpoint:
-    """The directory that becomes checkpoint-STEP. written: bytes, by this rank so far."""
+    """The directory that becomes checkpoint-STEP.
+
+    written: bytes, by this rank so far. given_up: why the other ranks need not be waited for any more; set from outside.
+    """
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
         self.final = Path(output) / checkpoint_name(global_step)
         self.directory = self.final.with_name(PARTIAL + self.final.name)
         self.global_step, self.rank, self.ranks = global_step, rank, ranks
         self.written = 0
+        self.given_up: str | None = None
+        self._own_report: dict | None = None
 
     def prepare(self) -> None:
         """Rank 0, before any rank writes: an empty directory. Raises OSError."""
@@ -94,7 +99,10 @@ class PartialCheckpoint:
         self.directory.mkdir(parents=True)
 
     def write(self, files: list[NewFile]) -> None:
-        """Write this rank's files and report them; where that fails, remove them and report why."""
+        """Write this rank's files and report them; where that fails, remove them and report why.
+
+        Raises UserError where there is no room for the report either.
+        """
         written: dict[str, dict] = {}
         error = None
         try:
@@ -108,15 +116,22 @@ class PartialCheckpoint:
             error = f"{self.directory}: {getattr(failure, 'strerror', None) or repr(failure)}"
             for file in files:
                 (self.directory / file.name).unlink(missing_ok=True)
-        _write_report(self.directory / REPORT.format(self.rank), {"files": written, "error": error})
+        self._own_report = {"files": written, "error": error}
+        if self.rank == 0:
+            return
+        try:
+            _write_report(self.directory / REPORT.format(self.rank), self._own_report)
+        except OSError as failure:
+            raise UserError(f"rank {self.rank}: {error or failure}") from None
 
     def finish(self, manifest: Manifest) -> None:
-        """Rank 0: wait until every rank has reported, write the manifest and give the checkpoint its name.
+        """Rank 0, when it has written: wait until every rank has reported, write the manifest and give the checkpoint
+        its name.
 
         manifest: its `files` are filled in here. Raises UserError, with nothing left of it, where a rank failed.
         """
         try:
-            reports = [self._report_of(rank) for rank in range(self.ranks)]
+            reports = [self._own_report, *(self._report_of(rank) for rank in range(1, self.ranks))]
             errors = [f"rank {rank}: {report['error']}" for rank, report in enumerate(reports) if report["error"]]
             if errors:
                 raise UserError("; ".join(errors))
@@ -141,6 +156,8 @@ class PartialCheckpoint:
     def _report_of(self, rank: int) -> dict:
         path = self.directory / REPORT.format(rank)
         while not path.exists():
+            if self.given_up:
+                raise UserError(self.given_up)
             time.sleep(POLL_SECONDS)
         report = json.loads(path.read_text(encoding="utf-8"))
         path.unlink()

@@ -38,7 +38,7 @@ from launch.checkpoint.state.write import (
 )
 from launch.errors import UserError
 from launch.reporting.summary import git_revision, package_versions, plain
-from launch.training.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
+from launch.training.ranks import first_on_rank_zero, gather, rank, world_size
 from launch.training.saving.continuation import layout_of
 from launch.training.saving.plan import Plan, agree_on_writers
 
@@ -78,26 +78,30 @@ class Saver:
         if self._writing is None:
             return
         with self.trainer.watched_saving() as moved:
-            self._wait(moved)
+            failure = self._wait(moved)
         self._writing = None
-        failure = broadcast(self._failure)
         if failure:
             kept = f"{self.last} is as it was" if self.last else "there is none before it"
             mend = "Leave more host memory to the ranks" if "MemoryError" in failure else "Free the disk"
             raise UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
         self.last = self._pending.final
 
-    def _wait(self, moved: Callable[[], None]) -> None:
-        """Until all ranks have written; called by all of them. moved: called when any of them has come further."""
+    def _wait(self, moved: Callable[[], None]) -> str | None:
+        """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
+
+        moved: called when any of them has come further.
+        """
         before = None
         while True:
             self._writing.join(LOOK_SECONDS)
-            places = gather((self._writing.is_alive(), self._pending.written))
-            if places != before:
+            ranks = gather((self._writing.is_alive(), self._pending.written, self._failure))
+            if ranks != before:
                 moved()
-            if not any(writes for writes, _ in places):
-                return
-            before = places
+            failure = next((failure for *_, failure in ranks if failure), None)
+            self._pending.given_up = failure
+            if not any(writes for writes, *_ in ranks):
+                return failure
+            before = ranks
 
     @property
     def failed(self) -> bool:
@@ -110,13 +114,13 @@ class Saver:
 
     def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
         """All that is done without the other ranks; in the background no collective may run."""
-        partial.write(files)
-        if rank() == 0:
-            try:
+        try:
+            partial.write(files)
+            if rank() == 0:
                 partial.finish(manifest)
                 self._remove_old(partial.final)
-            except Exception as error:  # a thread's end would be seen by nobody
-                self._failure = str(error) or repr(error)
+        except Exception as error:  # a thread's end would be seen by nobody
+            self._failure = str(error) or repr(error)
 
     # ---- what is written
 

@@ -86,6 +86,22 @@ def test_a_rank_that_cannot_write_leaves_the_checkpoint_before(tmp_path):
     assert names(tmp_path) == ["checkpoint-5"] and first_fault(tmp_path / "checkpoint-5") is None
 
 
+def test_a_rank_without_room_for_its_report_is_not_waited_for(tmp_path, monkeypatch):
+    def no_room(path, report):
+        raise OSError(28, "No space left on device")
+
+    first, second = (PartialCheckpoint(tmp_path, 6, rank, ranks=2) for rank in (0, 1))
+    first.prepare()
+    first.write(files())
+    monkeypatch.setattr("launch.checkpoint.state.write._write_report", no_room)
+    with pytest.raises(UserError, match="rank 1: .*No space left on device") as failure:
+        second.write([])
+    first.given_up = str(failure.value)
+    with pytest.raises(UserError, match="checkpoint-6 could not be written: rank 1: .*No space left on device"):
+        first.finish(manifest(6))
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_stage_of_a_save(tmp_path, point):
     code = f"from tests.checkpoint.state.test_write import *; [write(Path({str(tmp_path)!r}), step) for step in (5, 6)]"

@@ -15,7 +15,8 @@ def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) 
     """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
 
     event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it;
-    "filled", the disk of the output directory, but for half a checkpoint; "no memory", for the thread that writes.
+    "half filled", "filled": the disk of the output directory, but for half a checkpoint or wholly; "no memory", for the
+    thread that writes; "no report", in which a rank tells what it wrote.
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
@@ -57,19 +58,27 @@ def _happen(event: str, output: Path) -> None:
             raise MemoryError
 
         Held.values = values
-    elif event == "filled":
+    elif event == "no report":
+        from launch.checkpoint.state import write
+
+        def write_report(path, report):
+            raise OSError(28, "No space left on device")
+
+        write._write_report = write_report
+    elif event.endswith("filled"):
         size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
-        (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - size // 2))
+        left = size // 2 if event == "half filled" else 0
+        (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - left))
 
 
-def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int) -> dict:
+def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int, event: str) -> dict:
     """As pretrain, in a file system of that size, which is there for this process alone; it is filled after step 3.
 
     Returns, too, {"faults": {checkpoint: the first in it, None where it is whole}}; {} where none can be mounted.
     """
     if not mount_tmpfs(directory, megabytes):
         return {}
-    said = pretrain(argv, 3, "filled")
+    said = pretrain(argv, 3, event)
     left = sorted(Path(directory).glob("*/*checkpoint-*"))
     return said | {"faults": {path.name: first_fault(path) for path in left}}
 

@@ -104,16 +104,29 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_says_so(ranks, material, t
 
 
 @pytest.mark.long
-def test_a_small_file_system_that_is_full(ranks, material, tmp_path):
-    (tmp_path / "disk").mkdir()
-    flags = argv(material, tmp_path / "disk" / "out", "--save_steps", "2")
-    [said] = ranks(1, "tests.training.saving.saving_ranks:pretrain_on_a_small_disk", flags, str(tmp_path / "disk"), 16)
+@pytest.mark.parametrize("event", ["half filled", "filled"])
+def test_a_small_file_system_that_is_full(ranks, material, tmp_path, event):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    flags = argv(material, disk / "out", "--save_steps", "2")
+    [said] = ranks(1, "tests.training.saving.saving_ranks:pretrain_on_a_small_disk", flags, str(disk), 16, event)
     if not said:
         pytest.skip("no file system can be mounted here")
     assert said["exit_code"] == 2
     assert "checkpoint-4 could not be written: rank 0: " in said["stderr"]
     assert "No space left on device" in said["stderr"] and "checkpoint-2 is as it was" in said["stderr"]
     assert said["faults"] == {"checkpoint-2": None}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asynchronous", ["0", "1"])
+def test_a_rank_that_cannot_even_tell_that_it_failed_ends_all(ranks, material, tmp_path, asynchronous):
+    flags = argv(material, tmp_path / "out", "--save_steps", "2", "--use_async_save", asynchronous)
+    for said in ranks(2, PRETRAIN, flags, 3, "no report", 1):
+        assert said["exit_code"] == 2
+        assert "checkpoint-4 could not be written: rank 1: [Errno 28] No space left on device" in said["stderr"]
+        assert "checkpoint-2 is as it was. Free the disk and start again." in said["stderr"]
+    assert names(tmp_path / "out") == ["checkpoint-2"] and first_fault(tmp_path / "out" / "checkpoint-2") is None
 
 
 def test_host_memory_that_ends_while_a_checkpoint_is_written_is_not_taken_for_a_disk(ranks, material, tmp_path):

@@ -1,0 +1,42 @@
+"""What every command's end looks like: mistakes of the user and full disks as one line, all else as it is."""
+
+import errno
+import os
+
+import pytest
+
+from launch.errors import UserError
+from launch.guard import guarded
+
+
+def ending_with(error: BaseException):
+    def main(argv):
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "told"),
+    [
+        (UserError("--x: found 1"), 2, "error: --x: found 1\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "error: No space left on device. Free some"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "a"), 2, "error: Disk quota exceeded: a. Free some"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_ends_that_are_told(capsys, error, exit_code, told):
+    assert guarded(ending_with(error), []) == exit_code
+    said = capsys.readouterr().err
+    assert said.startswith(told) and said.count("\n") == (1 if told else 0)
+
+
+def test_other_errors_keep_their_traceback():
+    with pytest.raises(PermissionError):
+        guarded(ending_with(PermissionError(errno.EACCES, "Permission denied")), [])
+
+
+def test_a_pipe_that_nobody_reads_any_more(monkeypatch, capfd):
+    with open(os.devnull, "w") as nowhere:
+        monkeypatch.setattr("sys.stdout", nowhere)
+        assert guarded(ending_with(BrokenPipeError(errno.EPIPE, "Broken pipe")), []) == 141
