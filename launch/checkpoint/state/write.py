@@ -82,7 +82,7 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
 class PartialCheckpoint:
     """The directory that becomes checkpoint-STEP.
 
-    written: bytes, by this rank so far. given_up: why the other ranks need not be waited for any more; set from outside.
+    written: bytes, by this rank so far. given_up: why other ranks need not be waited for any more; set from outside.
     """
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
