@@ -50,8 +50,7 @@ def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) 
 def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
     """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. Whole numbers, multiplied in float32, or by a kernel."""
     if packed.by_kernel:
-        halves = inputs.astype(packed.dtype)
-        return cuda_kernels.product(halves, packed.codes, packed.scales, "llm.int8").astype(inputs.dtype)
+        return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
     values = inputs.astype("float32")
     scales = values.abs().max(axis=1, keepdim=True) / LARGEST["llm.int8"]
     whole = (values / paddle.where(scales == 0, paddle.ones_like(scales), scales)).round()

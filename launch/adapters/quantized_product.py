@@ -32,19 +32,26 @@ def linear_replaced() -> Iterator[None]:
 
 
 class Product(PyLayer):
-    """With the numbers that codes stand for, which have memory while they are used, in each pass anew."""
+    """With the numbers that codes stand for, which have memory while they are used, in each pass anew.
+
+    Whatever automatic mixed precision does around it, it computes in the dtype of the weight, and codes times scales in
+    float32: as float16, scales would be rounded to nothing, and sums of whole numbers too large.
+    """
 
     @staticmethod
     def forward(ctx, x, packed):
         ctx.packed, ctx.dtype = packed, x.dtype
-        if packed.by_kernel:
-            return cuda_kernels.product(x.astype(packed.dtype), packed.codes, packed.scales, packed.format.algo)
-        return paddle.matmul(x, dequantize(packed))
+        with paddle.amp.auto_cast(False):
+            x = x.astype(packed.dtype)
+            if packed.by_kernel:
+                return cuda_kernels.product(x, packed.codes, packed.scales, packed.format.algo)
+            return paddle.matmul(x, dequantize(packed))
 
     @staticmethod
     def backward(ctx, gradient):
-        weight = dequantize(ctx.packed).astype(gradient.dtype)  # of another dtype under O1
-        return paddle.matmul(gradient, weight, transpose_y=True).astype(ctx.dtype)
+        with paddle.amp.auto_cast(False):
+            weight = dequantize(ctx.packed).astype(gradient.dtype)
+            return paddle.matmul(gradient, weight, transpose_y=True).astype(ctx.dtype)
 
 
 class Int8Product(PyLayer):
@@ -54,8 +61,10 @@ class Int8Product(PyLayer):
     def forward(ctx, x, packed):
         ctx.packed, ctx.dtype = packed, x.dtype
         ctx.columns = llm_int8.columns_apart(x, packed)
-        return llm_int8.product(x, ctx.columns, packed)
+        with paddle.amp.auto_cast(False):
+            return llm_int8.product(x.astype(packed.dtype), ctx.columns, packed)
 
     @staticmethod
     def backward(ctx, gradient):
-        return llm_int8.input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)
+        with paddle.amp.auto_cast(False):
+            return llm_int8.input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)

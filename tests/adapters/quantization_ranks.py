@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 
-from launch.adapters import quantization, quantized_base, quantized_product
+from launch.adapters import llm_int8, quantization, quantized_base, quantized_product
 from launch.adapters.quantization import Format, dequantize, quantize
 from launch.models.families import FAMILIES
 from tests.models import family_ranks
@@ -79,3 +79,34 @@ def _count_dequantized() -> list:
 
     quantized_product.dequantize = counted
     return calls
+
+
+def under_amp(algos: list[str]) -> dict[str, list]:
+    """At which levels of automatic mixed precision codes become numbers, in both passes, where it is on around them.
+
+    On a CPU it casts nothing: what a card would do is known by its level alone.
+    """
+    weight = paddle.to_tensor(np.random.default_rng(0).normal(0, 0.02, (64, 32)).astype("float32"))
+    tracer = paddle.base.framework._dygraph_tracer()
+    levels = []
+
+    def watched(function):
+        def watching(packed):
+            levels.append(str(tracer._amp_level))
+            return function(packed)
+
+        return watching
+
+    quantized_product.dequantize = llm_int8.dequantize = watched(dequantize)
+    llm_int8.whole_codes = watched(quantization.whole_codes)
+    seen = {}
+    for algo in algos:
+        packed, x = quantize(weight, Format(algo)), paddle.ones([5, 64])
+        x.stop_gradient = False
+        levels.clear()
+        tracer._amp_level, tracer._amp_dtype = paddle.base.core.AmpLevel.O2, "bfloat16"
+        outputs = quantized_product.linear(x, packed)
+        outputs.backward(paddle.ones_like(outputs))
+        tracer._amp_level = paddle.base.core.AmpLevel.O0
+        seen[algo] = [len(levels), *sorted(set(levels))]
+    return seen

@@ -113,3 +113,9 @@ def test_the_backward_pass_computes_weights_anew(beside_dense, name):
     """Once forward and once backward, but for those of the first layer whose inputs need no gradient."""
     found = beside_dense[name]
     assert 1.5 * found["layers"] < found["computed"] < 2 * found["layers"]
+
+
+def test_codes_become_numbers_without_mixed_precision(ranks):
+    """Once in each pass."""
+    algos = ["weight_only_int8", "nf4", "llm.int8"]
+    assert ranks(1, f"{RANKS}:under_amp", algos) == [dict.fromkeys(algos, [2, "AmpLevel.O0"])]
