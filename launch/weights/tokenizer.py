@@ -21,6 +21,9 @@ SENTENCEPIECE = {
     "chatglm": ("ice_text.model", "ice_text.model"),
     "chatglm_v2": ("tokenizer.model", "tokenizer.model"),
 }
+# Values that a family's class must be given to make the ids of the original. ChatGLM2's would find its marks sop and eop
+# within words: "people" would be p, eop, le.
+SETTINGS = {"chatglm_v2": {"encode_special_tokens": False}}
 # GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
 GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
@@ -38,6 +41,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     elif theirs and (source / theirs).is_file():
         shutil.copyfile(source / theirs, target / ours)
         _write_added_tokens(source / theirs, config, target)
+        config |= SETTINGS.get(family.name, {})
         tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
     elif family.name == "glm" and config:
         for name in GLM_FILES:

@@ -14,7 +14,7 @@ from launch.models.families import FAMILIES
 from launch.weights.tokenizer import import_tokenizer
 
 CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
-TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces"]
+TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces", "sophisticated people"]
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|end|>"]
 
 
@@ -110,7 +110,7 @@ def test_sentencepiece_with_added_tokens(found, pieces):
     assert found["llama"]["ids"] == [
         [1, *model.encode(TEXTS[0])],
         [1, *first, 330, *middle, 331, *last],
-        [1, *model.encode(TEXTS[2])],
+        *([1, *model.encode(text)] for text in TEXTS[2:]),
     ]
     assert found["llama"]["eos"] == 2
 
@@ -128,7 +128,8 @@ def test_chatglm2_puts_its_marks_before_the_text(found, pieces):
     model = sentencepiece.SentencePieceProcessor(model_proto=pieces)
     gmask, sop = 331, 333  # [MASK], [gMASK], [sMASK], sop, eop follow the pieces
     assert found["chatglm2"]["class"] == "ChatGLMv2Tokenizer"
-    assert found["chatglm2"]["ids"][0] == [gmask, sop, *model.encode(TEXTS[0])]
+    plain = [0, 2, 3]  # one has marks of roles
+    assert [found["chatglm2"]["ids"][i] for i in plain] == [[gmask, sop, *model.encode(TEXTS[i])] for i in plain]
 
 
 def test_a_chat_template_of_its_own_file_comes_along(ranks, sources, tmp_path):
