@@ -6,6 +6,7 @@ only launches.
 """
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -87,4 +88,4 @@ class Machine:
         """The words of the printed command."""
         done = self.run(recipe, *flags, ACTION="print", **variables)
         assert done.returncode == 0, done.stderr
-        return done.stdout.replace("\\\n", " ").split()
+        return shlex.split(done.stdout.replace("\\\n", " "))

@@ -104,9 +104,10 @@ def test_header_tells_the_samples_of_a_step(recipe):
 
 @pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
 def test_fine_tuning_has_the_lengths_of_the_2_6_scripts(recipe):
-    """--src_length 128 --tgt_length 160, by today's flags."""
+    """--src_length 128 --tgt_length 160, by today's flags; of AdvertiseGen 64 and 64."""
+    source, target = (64, 64) if name(recipe) == "chatglm2-6b/full-2gpu" else (128, 160)
     flags = stated_flags(recipe)
-    assert (flags["src_length"], flags["max_length"]) == (["128"], [str(128 + 160)])
+    assert (flags["src_length"], flags["max_length"]) == ([str(source)], [str(source + target)])
 
 
 def test_lora_header_tells_what_is_trained_and_left():
@@ -132,10 +133,15 @@ def test_qlora_header_tells_the_bits_of_a_weight():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "model"), [("chatglm-6b/int8-lora-1gpu", "chatglm-6b"), ("baichuan-13b/qlora-1gpu", "baichuan-13b")]
+    ("recipe", "model"),
+    [
+        ("chatglm-6b/int8-lora-1gpu", "chatglm-6b"),
+        ("baichuan-13b/qlora-1gpu", "baichuan-13b"),
+        ("baichuan-13b/lora-2gpu", "baichuan-13b"),
+    ],
 )
-def test_headers_of_one_card_tell_what_is_trained_and_left(recipe, model):
-    [text] = [one.read_text() for one in FINE_TUNING if name(one) == recipe]
+def test_headers_of_few_cards_tell_what_is_trained_and_left(recipe, model):
+    [text] = [one.read_text() for one in RECIPES if name(one) == recipe]
     config = load_config(model)
     trained = lora_parameters(config, family_of_config(config).linear_layers, rank=8)
     whole = ModelShape.from_config(config).parameters

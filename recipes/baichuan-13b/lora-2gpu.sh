@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Baichuan-13B continued pretraining with LoRA on raw text, sharding stage 3 with offload.
+# Target     baichuan13b-lora-2gpu
+# Hardware   2 cards of 24 GB (RTX 3090, 4090, A10) and 64 GB of host memory
+# Base       in 16 bits, half of it in the host memory of each rank: a card holds the layer that computes. An interrupted
+#            run goes on where it was, with each row of text read once
+# Tokens     2 cards x 1 sample x 16 accumulation x 1024 = 32,768 a step, 164 M in 5,000 steps
+# Expect     first loss about 2 when continuing on text of the kind that the model knows
+# Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
+# Leaves     the adapter alone, 125 MB: make merge, make predict
+# Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer, made by make data-tokenize
+# Weights    of Hugging Face come in by `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, and are used by
+#            MODEL=models/baichuan-13b
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards: --precision auto says which and why
+# Licence    the weights of Baichuan-13B are Baichuan Inc.'s, under their own model licence
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=2 GPU_MEMORY_GB=24
+
+run launch/run_pretrain.py \
+    --model_name_or_path baichuan-inc/baichuan-13b \
+    --continue_training 1 \
+    --input_dir ./data \
+    --split 949,50,1 \
+    --max_seq_length 1024 \
+    --output_dir ./checkpoints/baichuan-13b-lora \
+    --lora 1 \
+    --lora_rank 8 \
+    --lora_alpha 16 \
+    --sharding "stage3 offload" \
+    --per_device_train_batch_size 1 \
+    --per_device_eval_batch_size 1 \
+    --gradient_accumulation_steps 16 \
+    --precision auto \
+    --fp16_opt_level O2 \
+    --use_fused_rms_norm auto \
+    --recompute 1 \
+    --learning_rate 2e-4 \
+    --min_learning_rate 2e-5 \
+    --lr_scheduler_type cosine \
+    --warmup_steps 50 \
+    --max_grad_norm 1.0 \
+    --max_steps 5000 \
+    --save_steps 250 \
+    --save_total_limit 2 \
+    --eval_steps 500 \
+    --evaluation_strategy steps \
+    --logging_steps 10 \
+    --dataloader_num_workers 1 \
+    --do_train 1 \
+    --do_eval 1 \
+    --disable_tqdm 1 \
+    --report_to visualdl \
+    --device gpu \
+    "$@"
