@@ -24,13 +24,21 @@ class RotaryEmbedding:
     def __init__(self, stock: Callable):
         self._stock = stock
         self._tables = ByShape()
+        self._position_ids = None  # those that were looked at last: all layers of a step get the same tensor
+        self._from_the_start = True
 
     def __call__(self, q, k, cos, sin, position_ids):
         """q and k [b, s, heads, d] (k: fewer heads or as many), cos and sin [1, length, 1, d], ids [b, s]."""
         fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
-        if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and _is_from_the_start(position_ids)):
+        if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and self._is_from_the_start(position_ids)):
             return self._stock(q, k, cos, sin, position_ids)
         return Rotate.apply(q, *self._table(q, cos, sin)), Rotate.apply(k, *self._table(k, cos, sin))
+
+    def _is_from_the_start(self, position_ids) -> bool:
+        """True if every row counts 0, 1, 2, ...; None means just that."""
+        if position_ids is not self._position_ids:
+            self._position_ids, self._from_the_start = position_ids, _counts_up(position_ids)
+        return self._from_the_start
 
     def _table(self, x, cos, sin):
         shape = tuple(x.shape)
@@ -63,8 +71,7 @@ def half_rotation(head_dim: int) -> paddle.Tensor:
     return paddle.concat([paddle.concat([none, half], axis=1), paddle.concat([-half, none], axis=1)], axis=0)
 
 
-def _is_from_the_start(position_ids) -> bool:
-    """True if every row counts 0, 1, 2, ...; None means just that."""
+def _counts_up(position_ids) -> bool:
     if position_ids is None:
         return True
     return bool((position_ids == paddle.arange(position_ids.shape[-1], dtype=position_ids.dtype)).all())

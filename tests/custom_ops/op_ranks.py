@@ -220,3 +220,17 @@ def beside_cpu_fast() -> dict:
     gradients = [dict((name, weight.grad) for name, weight in one.named_parameters()) for one in made]
     relative = [(gradients[1][name] - stock).norm() / stock.norm() for name, stock in gradients[0].items()]
     return {"line": line, "loss": float((losses[1] - losses[0]).abs()), "gradient": float(max(relative))}
+
+
+def page_faults(rows: int, hidden: int) -> list[int]:
+    """Of this process, in each of a few forward passes whose result is fresh memory."""
+    import resource
+
+    x, weight = paddle.ones([rows, hidden]), paddle.ones([hidden])
+    op(x, weight)
+    counts = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        op(x, weight)  # dropped at once: malloc gives a block of this size back to the system
+        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return counts

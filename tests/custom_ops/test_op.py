@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = "tests.custom_ops.op_ranks"
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = pytest.mark.long  # it is built first
 
 ROUNDING = {"float32": 4e-7, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -107,3 +108,12 @@ def test_llama_asks_for_it(fused_ranks):
 def test_upstreams_llama_fails(fused_ranks):
     with pytest.raises(AssertionError, match="use_fast_layer_norm"):
         fused_ranks(1, f"{RANKS}:llama_loss", False)
+
+
+@pytest.mark.skipif(
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="this system gives no huge pages"
+)
+def test_a_large_result_takes_huge_pages(fused_ranks):
+    """64 MiB are 16,384 pages of 4 KiB, of which malloc as it comes has to fault in each, or 32 of 2 MiB."""
+    (faults,) = fused_ranks(1, f"{RANKS}:page_faults", 4096, 4096)
+    assert min(faults) < 2000
