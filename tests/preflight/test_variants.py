@@ -7,13 +7,14 @@ subject and a part of its text.
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.devices.cards import Process
 from launch.errors import UserError
 from launch.models.named_configs import load_config
-from launch.preflight.machine import cards, disk, gates
+from launch.preflight.machine import cards, disk, gates, memory
 from launch.preflight.rules import RULES, Rule, family, finetuning
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml, card
@@ -435,6 +436,7 @@ def machine(monkeypatch, tmp_path):
         write_corpus(tmp_path / corpus)
     write_dialogues(tmp_path / "data")
     monkeypatch.setattr(disk, "free_bytes", lambda directory: 10**12)
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=512 * GIB))
 
     def make(here, files=()):
         nvml = FakeNvml(here, has_driver=bool(here))
