@@ -1,7 +1,6 @@
 """Both servers in one event loop, from their first request to a clean stop."""
 
 import asyncio
-import contextlib
 import signal
 import socket
 from collections.abc import Callable
@@ -68,7 +67,7 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
         raise UserError(
             f"--grpc_port {addresses.grpc_port} on {addresses.host}: {error}. Choose another; 0 takes any that is free."
         ) from None
-    server = _Server(_config(service, addresses, key))
+    server = uvicorn.Server(_config(service, addresses, key))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -92,11 +91,3 @@ def _config(service: Service, addresses: Addresses, key: str | None) -> uvicorn.
         backlog=BACKLOG,
         timeout_graceful_shutdown=int(GRACE_SECONDS),
     )
-
-
-class _Server(uvicorn.Server):
-    """Signals are not its own: gRPC stops with it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield

@@ -1,6 +1,7 @@
 """A model without Paddle, to serve in tests: ids are bytes, the answer to "a" is "<a>".
 
-A prompt with "slow" takes 20 ms a token, one with "fail" fails its batch, one with "endless" never ends by itself.
+A prompt with "slow" takes 20 ms a token, one with "stuck" 3 s for the first one, one with "fail" fails its batch, one
+with "endless" never ends by itself.
 """
 
 import time
@@ -47,6 +48,8 @@ class FakeModel:
         answers = {id(row): _answer(bytes(row.prompt)) for row in rows}
         if any(b"fail" in bytes(row.prompt) for row in rows):
             raise RuntimeError("this model fails where it is told to")
+        if any(b"stuck" in bytes(row.prompt) for row in rows):
+            time.sleep(3)
         while not all(row.done for row in rows):
             if any(b"slow" in bytes(row.prompt) for row in rows):
                 time.sleep(0.02)

@@ -47,16 +47,18 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, key: str = "none") -> float:
         """The sum of a metric's values, or of one with its labels."""
-        lines = [line for line in self.ask("/metrics")[1].splitlines() if line.startswith(f"serving_{name}")]
+        status, text = self.ask("/metrics", headers={"Authorization": f"Bearer {key}"})
+        assert status == 200, text
+        lines = [line for line in text.splitlines() if line.startswith(f"serving_{name}")]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
-    def wait_for(self, name: str, value: float) -> None:
+    def wait_for(self, name: str, value: float, key: str = "none") -> None:
         """Until a metric has this value."""
         deadline = time.monotonic() + 20
-        while self.metric(name) != value:
-            assert time.monotonic() < deadline, f"{name} is {self.metric(name)}, not {value}"
+        while (found := self.metric(name, key)) != value:
+            assert time.monotonic() < deadline, f"{name} is {found}, not {value}"
             time.sleep(0.01)
 
     def stop(self, number: int = signal.SIGTERM) -> int:

@@ -6,9 +6,12 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import openai
 import pytest
 
+from launch.serving.rpc import generation_pb2 as messages
+from launch.serving.rpc import generation_pb2_grpc as stubs
 from tests.serving.servers import start_fake
 
 
@@ -213,6 +216,11 @@ def test_time_outs_and_keys():
     with pytest.raises(openai.APIStatusError) as error:
         client.completions.create(model="base", prompt="slow endless", max_tokens=2000)
     assert error.value.status_code == 504
+    with pytest.raises(openai.APIStatusError) as error:
+        client.completions.create(model="base", prompt="stuck")
+    assert error.value.status_code == 504
+    assert server.metric("running_rows", "secret") == 1  # the model still computes, and nobody waits for it
+    server.wait_for("running_rows", 0, "secret")
     events = client.completions.create(model="base", prompt="slow endless", max_tokens=2000, stream=True)
     with pytest.raises(openai.APIError, match="not answered within"):
         list(events)
@@ -220,19 +228,34 @@ def test_time_outs_and_keys():
     assert server.stop() == 0
 
 
+def is_refused(server) -> bool:
+    """Whether a new call by gRPC is."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        try:
+            stubs.GenerationStub(channel).Complete(messages.CompleteRequest(model="base", prompts=["a"]), timeout=10)
+        except grpc.RpcError as error:
+            return error.code() is grpc.StatusCode.UNAVAILABLE
+    return False
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_answers_what_was_asked_takes_no_more_and_says_nothing(how):
     server = start_fake()
-    replies = []
+    prompt, replies = f"slow {'x' * 100}", []
 
     def ask() -> None:
-        replies.append(server.client().completions.create(model="base", prompt="slow word").choices[0].text)
+        reply = server.client().completions.create(model="base", prompt=prompt, max_tokens=200)
+        replies.append(reply.choices[0].text)
 
     asking = threading.Thread(target=ask)
     asking.start()
     server.wait_for("running_rows", 1)
-    assert server.stop(how) == 0
+    server.process.send_signal(how)
+    while not is_refused(server):
+        pass
+    assert replies == []  # it does not wait for what is asked by the other protocol
+    assert server.process.wait(timeout=60) == 0
     asking.join()
-    assert replies == ["<slow word>"]
+    assert replies == [f"<{prompt}>"]
     assert "".join(server.said).count("\n") == 1  # "ready": no traceback, no noise
