@@ -6,22 +6,21 @@ from launch.adapters.quantized_base import quantize_base, use_quantized
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
-    """(the model with its adapter, lines about it); the model as it is and no lines where none is asked for.
+    """(the model with its adapter, lines about it); the model as it is where none is asked for.
 
     Raises UserError where the adapter does not fit the model's family.
     """
+    adapter, lines = model, []
     if adapter_args.lora:
         adapter = lora.add_lora(model, model_args, adapter_args, seed)
-        lines = [lora.describe(adapter)]
+        lines.append(lora.describe(adapter))
     elif adapter_args.prefix_tuning:
         adapter = prefix.add_prefix(model, adapter_args, seed)
-        lines = [prefix.describe(adapter)]
-    else:
-        return model, []
+        lines.append(prefix.describe(adapter))
     base = base_format(adapter_args)
     if base:
         use = use_quantized if model_args.continue_training else quantize_base
-        lines.append(use(adapter.model, base))
+        lines.append(use(model, base))
     return adapter, lines
 
 

@@ -8,6 +8,7 @@ from launch.models.named_configs import load_config
 from launch.plan.hardware import card_of_memory
 from launch.plan.inference import plan_answers
 from launch.plan.quantised import QuantisedBase
+from launch.reporting.records import read_summary
 from tests.training.finetune_material import argv, write_first
 
 PREDICT = "tests.prediction.predict_ranks:predict"
@@ -85,6 +86,26 @@ def test_an_adapter_of_eight_bits_says_so_beside_all_of_these(answers, learnt, b
 )
 def test_two_processes_say_what_one_says(answers, adapter, base):
     assert answers("model", adapter, processes=2, **base) == answers("model", adapter, **base)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("base", [{}, BASES["nf4"]], ids=str)
+def test_two_processes_evaluate_as_one(ranks, trained, tmp_path, base):
+    """The merged model, whole and with a base in 4 bits: loss and answers."""
+    found = []
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        flags = {"dataset_name_or_path": trained / "data", "model_name_or_path": trained / "int8-merged"} | base
+        flags |= {"do_train": 0, "do_eval": 1, "eval_with_do_generation": 1, "tensor_parallel_degree": processes}
+        for said in ranks(processes, "tests.training.finetune_ranks:finetune", argv(trained, output, **flags)):
+            assert said["exit_code"] == 0, said["stderr"]
+        [file] = (output / "predictions").iterdir()
+        answers = file.read_text().splitlines()
+        found.append((read_summary(output)["evaluation"], answers))
+    (one, answers), (two, others) = found
+    assert two["eval_loss"] == pytest.approx(one["eval_loss"], abs=2e-6)
+    assert one["eval_loss"] < 1.0 and len(answers) == 8
+    assert others == answers
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
         ("--lora 1 --pad_to_multiple_of 7", "pad_to_multiple_of"),
         ("--lora 1 --pad_to_multiple_of 0", "pad_to_multiple_of"),
         (f"--lora 1 --fp32_norms_and_head 1 {pipeline}", "fp32_norms_and_head"),
-        ("--weight_quantize_algo nf4", "weight_quantize_algo"),
+        ("--weight_quantize_algo nf4 --do_train 1", "weight_quantize_algo"),
     ]:
         assert told(asked, 2, tune)[:2] == (False, f"--{flag}"), asked
     assert findings("--lora 1 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8", 1, tune) == []

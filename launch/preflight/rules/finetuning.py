@@ -82,11 +82,12 @@ RULES = (
     ),
     Rule(
         flag="weight_quantize_algo",
-        when=lambda run: bool(run.flags.weight_quantize_algo) and not (run.flags.lora or run.flags.prefix_tuning),
+        when=lambda run: bool(run.flags.weight_quantize_algo and run.flags.do_train)
+        and not (run.flags.lora or run.flags.prefix_tuning),
         found="{run.flags.weight_quantize_algo} without an adapter",
         reason="quantised weights are not trained",
         source="launch/adapters/quantized_base.py",
-        fix="--lora 1, or --prefix_tuning 1",
+        fix="--lora 1, or --prefix_tuning 1; --do_train 0 evaluates it",
     ),
     Rule(
         flag="weight_double_quant",
