@@ -97,7 +97,7 @@ CELLS = [
     Cell("qwen2", recompute=FULL),
     *[Cell("baichuan", layout=layout) for layout in (Layout(), S2, TP2)],
     Cell("baichuan", recompute=FULL),
-    *[Cell("chatglm2", layout=layout) for layout in LAYOUTS],
+    *[Cell("chatglm2", layout=layout) for layout in LAYOUTS if layout.processes <= 2],
     Cell("chatglm2", recompute=FULL),
     *[Cell("bloom", layout=layout) for layout in (Layout(), S2, S3, TP2)],
     Cell("bloom", recompute=FULL),
@@ -123,5 +123,4 @@ CELLS = [
     *[Cell(layout=Layout(stage=stage, sharding=2, accumulation=2), offload=True) for stage in (2, 3)],
     Cell("chatglm2", FINETUNE, S2, offload=True),
     Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
-    *EIGHT_RANKS,
 ]
