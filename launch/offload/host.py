@@ -71,22 +71,22 @@ class HostMemory:
         loaded = [self._load(tensor) for tensor in read if self.holds(tensor)]
         changed = [self._load(tensor) for tensor in write if self.holds(tensor)]
         yield
-        for _, device, host in changed:
-            self._lane.copy(host, device)
-        for tensor, _, host in loaded + changed:
+        for tensor, host in changed:
+            self._lane.copy(host, tensor.detach())
+        for tensor, host in loaded + changed:
             host._share_buffer_to(tensor)
 
     def settle(self) -> None:
         """Wait until all that was written has arrived."""
         self._lane.settle()
 
-    def _load(self, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(the tensor, its device memory, its host memory)"""
+    def _load(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """(the tensor, which lies on the device now, its host memory)"""
         host = self._kept[tensor.data_ptr()]
         device, copied = self._ahead.pop(tensor.data_ptr(), None) or self._begin(host)
         self._lane.wait(copied)
         device._share_buffer_to(tensor)
-        return tensor, device, host
+        return tensor, host
 
     def _begin(self, host: Tensor) -> tuple:
         device = paddle.empty(host.shape, host.dtype)
