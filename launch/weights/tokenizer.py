@@ -21,8 +21,8 @@ SENTENCEPIECE = {
     "chatglm": ("ice_text.model", "ice_text.model"),
     "chatglm_v2": ("tokenizer.model", "tokenizer.model"),
 }
-# Values that a family's class must be given to make the ids of the original. ChatGLM2's would find its marks sop and eop
-# within words: "people" would be p, eop, le.
+# Values that a family's class must be given to make the ids of the original. ChatGLM2's would find its marks sop and
+# eop within words: "people" would be p, eop, le.
 SETTINGS = {"chatglm_v2": {"encode_special_tokens": False}}
 # GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
 GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")

@@ -14,7 +14,7 @@ from launch.models.families import FAMILIES
 from launch.weights.tokenizer import import_tokenizer
 
 CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
-TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces", "sophisticated people"]
+TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces", "soppy people"]
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|end|>"]
 
 

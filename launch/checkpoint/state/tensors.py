@@ -6,6 +6,7 @@ Made after the Trainer has wrapped both for the layout, in every layout: tensor 
 stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some parameters.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,8 +78,10 @@ def held_tensors(model, optimizer, training_args) -> list[Held]:
     """
     held = []
     updated = _Updated(optimizer) if optimizer is not None else None
-    for name, parameter in named_parameters(model).items():
-        part = _part(model, name, parameter)
+    named = named_parameters(model)
+    splits = _split_actions(model, list(named))
+    for name, parameter in named.items():
+        part = _part(model, parameter, splits.get(name))
         storage, part = _storage(parameter, part, training_args)
         held.append(Held(MODEL, name, part, storage))
         if updated and not parameter.stop_gradient:
@@ -110,8 +113,8 @@ def innermost(optimizer):
 # ---- parts
 
 
-def _part(model, name: str, parameter) -> Part:
-    """What tensor parallelism leaves of a tensor here."""
+def _part(model, parameter, split: Callable | None) -> Part:
+    """What tensor parallelism leaves of a tensor here. split: of _split_actions."""
     config = (model if trains_all(model) else model.model).config
     shape, degree = list(parameter.shape), config.tensor_parallel_degree
     if degree <= 1 or not getattr(parameter, "is_distributed", False):
@@ -119,7 +122,6 @@ def _part(model, name: str, parameter) -> Part:
     axis = parameter.split_axis
     whole = [*shape[:axis], shape[axis] * degree, *shape[axis + 1 :]]
     positions = np.arange(whole[axis])
-    split = _split_action(model, name)
     if split is None:
         mine = np.split(positions, degree)[config.tensor_parallel_rank]
     else:  # the family's own function on positions instead of values: fused projections are cut in several places
@@ -129,15 +131,15 @@ def _part(model, name: str, parameter) -> Part:
     return Part(tuple(whole), axis, ranges_of(mine))
 
 
-def _split_action(model, name: str):
-    """paddlenlp's function from a whole tensor to this rank's part; None for what is cut evenly."""
+def _split_actions(model, names: list[str]) -> dict[str, Callable]:
+    """paddlenlp's functions from a whole tensor to this rank's part, by name; what has none is cut evenly."""
+    if (model if trains_all(model) else model.model).config.tensor_parallel_degree <= 1:
+        return {}
     if isinstance(model, LoRAModel):
-        actions = model._get_tensor_parallel_convert_actions([name], ignore_error=True)
-    elif trains_all(model):
-        actions = type(model).get_tensor_parallel_convert_actions(model.config, [name], ignore_error=True)
-    else:
-        actions = {}
-    return actions.get(name)
+        return model._get_tensor_parallel_convert_actions(names, ignore_error=True)
+    if trains_all(model):
+        return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
+    return {}
 
 
 def _storage(parameter, part: Part, training_args):
