@@ -17,7 +17,8 @@ from launch.plan.guide.case import Case
 from launch.plan.guide.measures import measures_table
 from launch.plan.guide.recompute import recompute_table
 from launch.plan.guide.sharding import memory_table, order_table
-from launch.plan.hardware import CARDS, card_named, card_of_memory
+from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
+from launch.plan.time.plan import with_pcie
 
 TABLES = {
     "measures": measures_table,
@@ -25,6 +26,7 @@ TABLES = {
     "orders": order_table,
     "recompute": recompute_table,
 }
+SLOTS = {f"{generation}x{lanes}": (generation, lanes) for generation, lanes in PCIE}
 MARKED = re.compile(r"(<!-- guide: (.*?) -->\n).*?(<!-- end of guide -->)", re.DOTALL)
 
 
@@ -70,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=int, default=1, help="how many cards, all in one machine")
     parser.add_argument("--gpu_memory_gb", type=int, default=24, help="memory of each, as in its name")
     parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
+    parser.add_argument("--pcie", choices=SLOTS, help="the slot of each: generation, lanes; default: the card's")
     parser.add_argument("--length", type=int, default=1024, help="tokens of a sample")
     parser.add_argument("--batch", type=int, default=16, help="samples of a step, of all cards together")
     return parser
@@ -81,6 +84,8 @@ def _case(args: argparse.Namespace) -> Case:
         if getattr(args, name) < 1:
             raise UserError(f"--{name}: found {getattr(args, name)}, expected a whole number above 0.")
     card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
+    if args.pcie:
+        card = with_pcie(card, *SLOTS[args.pcie])
     return Case(args.model, args.gpus, card, args.length, args.batch)
 
 

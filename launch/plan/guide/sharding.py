@@ -19,11 +19,7 @@ STAGES = {
 }
 METHODS = {"full": "", "LoRA": "--lora 1"}
 STATES = (*WEIGHTS, "gradients", "master weights", "moments")
-LINKS: dict[str, Card] = {
-    "A100, NVLink": CARDS["A100-80G"],
-    "4090, PCIe 4 x16": CARDS["4090"],
-    "4090, PCIe 3 x8": with_pcie(CARDS["4090"], 3, 8),
-}
+LINKS = (CARDS["A100-80G"], CARDS["4090"], with_pcie(CARDS["4090"], 3, 8))
 MICRO_BATCHES, ACCUMULATIONS = (1, 8), (1, 16)
 SAME = 0.02  # speeds that are no further apart count as equal
 MEMORY_HEAD = ["method", "cards", "stage", "states on a card, GiB", "at the peak (when)", "host memory of a rank"]
@@ -58,16 +54,21 @@ def _kept(plan: MemoryPlan) -> int:
 
 
 def order_table(case: Case) -> list[list[str]]:
-    """Every order of the stages that comes up on these links, micro batches and accumulations, and the first case of
-    it."""
+    """Every order of the stages that comes up on the case's own link and on these, with these micro batches and
+    accumulations, and the first case of it."""
     found = {}
-    for (link, card), (method, flags) in product(LINKS.items(), METHODS.items()):
+    cards = [case.card, *(card for card in LINKS if card != case.card)]
+    for card, (method, flags) in product(cards, METHODS.items()):
         for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
             one = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
             order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
-            told = f"{method}, {link}, micro batch {micro_batch} x accumulation {accumulation}"
+            told = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
             found.setdefault(_in_words(order), [told, ", ".join(f"{speed:,.0f}" for _, speed in order)])
     return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
+
+
+def _link(card: Card) -> str:
+    return f"{card.name}, " + ("NVLink" if card.nvlink else "PCIe {} x{}".format(*card.pcie))
 
 
 def _in_words(order: list[tuple[str, float]]) -> str:
