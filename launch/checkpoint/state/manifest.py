@@ -61,8 +61,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 def checkpoints(output: Path | str) -> list[Path]:
     """The checkpoints in an output directory by name alone, newest first."""
-    found = [(int(match[1]), path) for path in _listed(output) if (match := CHECKPOINT.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    found = [path for path in _listed(output) if CHECKPOINT.fullmatch(path.name)]
+    return sorted(found, key=checkpoint_step, reverse=True)
 
 
 def is_ours(checkpoint: Path | str) -> bool:
@@ -71,6 +71,11 @@ def is_ours(checkpoint: Path | str) -> bool:
 
 def checkpoint_name(global_step: int) -> str:
     return f"checkpoint-{global_step}"
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Of one of `checkpoints`, by its name."""
+    return int(CHECKPOINT.fullmatch(checkpoint.name)[1])
 
 
 def rank_file(rank: int) -> str:

@@ -182,6 +182,29 @@ def test_starting_anew_keeps_what_was_there(ranks, material, whole, tmp_path):
     assert names(output) == [] and names(output / "earlier") == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
 
 
+def test_a_run_that_goes_back_keeps_what_it_made_after_that_step_elsewhere(ranks, material, whole, tmp_path):
+    output = tmp_path / "out"
+    shutil.copytree(whole, output)
+    back = ["--save_steps", "2", "--resume_from_checkpoint", str(output / "checkpoint-2")]
+    for said in ranks(2, PRETRAIN, argv(material, output, *back, "--per_device_train_batch_size", "1")):
+        assert (said["exit_code"], said["steps"]) == (0, [3, 4, 5, 6]), said["stderr"]
+    assert names(output) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+    assert names(output / "earlier") == ["checkpoint-4", "checkpoint-6"]
+    assert np.abs(np.array(losses(output)) - losses(whole)).max() < 2e-6
+
+
+def test_a_run_that_starts_with_a_checkpoints_weights_alone_moves_it_and_reads_it_there(
+    ranks, material, whole, tmp_path
+):
+    output = tmp_path / "out"
+    shutil.copytree(whole, output)
+    [said] = ranks(1, PRETRAIN, argv(material, output, "--save_steps", "3", "--ignore_load_lr_and_optim", "1"))
+    assert (said["exit_code"], said["steps"]) == (0, [1, 2, 3, 4, 5, 6]), said["stderr"]
+    assert names(output) == ["checkpoint-3", "checkpoint-6"]
+    assert names(output / "earlier") == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+    assert losses(output)[0] != losses(whole)[0]  # of the same samples
+
+
 def test_a_finished_run_has_nothing_left_to_do(ranks, material, whole, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(whole, output)
