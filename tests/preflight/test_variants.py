@@ -232,6 +232,7 @@ VARIANTS = [
     wrong(PRETRAIN, "--logging_steps 0", ("--logging_steps", "0: the interval of the log")),
     wrong(PRETRAIN, "--loss_scale_window 0", ("--loss_scale_window", "0: a number of steps")),
     wrong(PRETRAIN, "--loss_scale_hysteresis 0", ("--loss_scale_hysteresis", "0: a number of steps")),
+    wrong(PRETRAIN, "--precision auto", ("--precision", "auto with --bf16 or --fp16: it is said instead of them")),
     wrong(PRETRAIN, "--scale_loss 8 --min_loss_scale 16", ("--min_loss_scale", "16 with --scale_loss 8: a loss scale")),
     wrong(PRETRAIN, "--gradient_accumulation_steps 0", ("--gradient_accumulation_steps", "0: a step needs samples")),
     wrong(FOUR_D, "--gradient_accumulation_steps 1", told=[BUBBLE, EVALUATION]),
