@@ -45,13 +45,10 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
     names = frozenset(one.name for one in trained)
     gradients = optimized = sum(one.size for one in trained)
     if job.layout.sharding == "stage1":
-        # Frozen tensors are dealt, too, and get gradients of zeros (dygraph_sharding_optimizer.py, reduce_gradients);
-        # quantised ones are no parameters.
-        dealt = [one for one in tensors if not one.base]
+        dealt = [one for one in tensors if not one.base]  # frozen tensors, too; quantised ones are no parameters
         owners = deal([one.size for one in dealt], job.layout.sharding_parallel_degree, largest_first=True)
         pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
-        gradients = sum(one.size for one in dealt)
     here, there = _optimizer(job, optimized)
     parts = _bytes_held(tensors) | here | {"gradients": gradients * job.item}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
