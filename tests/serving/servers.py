@@ -68,7 +68,7 @@ class Server:
 
 
 def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float = 180) -> Server:
-    """A command of Python in a folder. ready: a pattern of what is said once it answers, the two ports as its groups."""
+    """A command of Python in a folder. ready: a pattern of what is said once it answers, its groups the ports."""
     process = subprocess.Popen(
         [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -47,7 +47,8 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     browser.wait("document.getElementById('model').length == 2")
     assert browser.run("document.getElementById('key').offsetParent === null")  # nobody asks for one
     type_in(browser, model="poems", prompt="字 é <b>")
-    assert answered(browser) == "<字 é <b>>"  # as text: no tag
+    assert answered(browser) == "<字 é <b>>"
+    assert browser.run("document.querySelectorAll('#answer b').length") == 0  # texts are shown as texts
     assert status(browser).startswith("12 tokens in ")
     assert server.metric('requests_total{model="poems",outcome="answered"}') == 1
     type_in(browser, way="chat/completions", prompt="hello", max_tokens=3)

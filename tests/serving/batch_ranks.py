@@ -1,0 +1,27 @@
+"""Choices in a batch, for test_batch.py."""
+
+EOS = 2
+
+
+def chosen() -> dict:
+    """What greedy search is left with in two steps, and what the rows were told: the first row is cancelled, the second
+    may have one token, the third ends itself, the fourth goes on."""
+    import time
+
+    import paddle
+
+    from launch.serving.batch import Choice
+    from launch.serving.request import Options, Row
+
+    told, late = [[] for _ in range(4)], time.monotonic() + 60
+    rows = [
+        Row(("m",), [1], Options(temperature=0), 1 if number == 1 else 9, number, late, told[number].append)
+        for number in range(4)
+    ]
+    rows[0].cancel()
+    choice = Choice(rows, EOS)
+    steps = []
+    for likely in ([5, 6, EOS, 7], [5, 6, 5, 4]):
+        logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)
+        steps.append(paddle.argmax(choice(None, logits), axis=-1).tolist())
+    return {"steps": steps, "told": told}
