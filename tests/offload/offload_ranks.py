@@ -9,8 +9,8 @@ BUCKET = 2**12  # numbers of stage 2's gradient buffers: a tiny model's matrices
 
 def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
     """Train by a shared module's main; bytes that this rank's allocator counts, after the first step: {"between"
-    two steps, "peak" of forward and backward, "update" of the optimizer's step, "host": moved there}; "loading": the peak
-    while the model is read."""
+    two steps, "peak" of forward and backward, "update" of the optimizer's step, "host": moved there}; "loading":
+    the peak while the model is read."""
     import importlib
 
     from paddle.distributed import sharding

@@ -64,12 +64,14 @@ def test_losses_are_those_without_offload_to_the_bit(runs, stage, flags):
 
 @pytest.mark.parametrize(("stage", "flags"), CASES)
 def test_the_device_holds_less_by_what_went_to_the_host(runs, stage, flags):
-    """Between two steps: moments and, under stage 3, slices, of which a layer that is gathered has a copy. Beta's powers
-    stay; stage 2 keeps a place for its gradients where nothing is offloaded, offload gives it back."""
+    """Between two steps: moments and, under stage 3, slices, of which a layer that is gathered has a copy. Beta's
+    powers stay; stage 2 keeps a place for its gradients where nothing is offloaded, offload gives back what is not in
+    buffers, more than half of it here."""
     for offloaded, stock in zip(runs(stage, True, *flags)[0], runs(stage, False, *flags)[0], strict=True):
         moved, names = offloaded["host"], 16 * 64  # rounding of small tensors' names
         gradients = stock["between"] - offloaded["between"] - moved
-        assert 0 <= gradients <= (moved / ADAMW_MOMENTS * 4 if stage == "stage2" else names)
+        all_of_them = 4 * moved // ADAMW_MOMENTS
+        assert all_of_them // 2 < gradients <= all_of_them if stage == "stage2" else 0 <= gradients <= names
         assert stock["peak"] - offloaded["peak"] >= moved - LARGEST // 2
 
 
