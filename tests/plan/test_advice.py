@@ -9,7 +9,7 @@ from launch.models.layout import Layout
 from launch.plan.advice import advice_lines, changes, cheapest_changes, search
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import CARDS
-from launch.plan.job import Job
+from launch.plan.job import Job, Offload
 from launch.preflight.situation import Situation
 from launch.processes.flags import flag_words, parse_flags
 
@@ -80,6 +80,22 @@ def test_what_is_done_already_is_not_offered():
 
 def test_pretraining_is_offered_no_adapter():
     assert not {"LoRA", "QLoRA: a base of 4 bits"} & set(titles(asked(PRETRAIN, 4)))
+
+
+def test_of_offload_and_bases_adapters_are_offered_what_helps_them():
+    """There is no optimizer to speak of, but the base can lie in host memory or in 4 bits, in pretraining, too."""
+    offered = titles(asked(f"{PRETRAIN} --lora 1", 4))
+    assert {"sharding stage3 with offload", "QLoRA: a base of 4 bits"} <= set(offered)
+    assert "sharding stage2 with offload" not in offered and "LoRA" not in offered
+
+
+def test_what_is_offloaded_is_offered_no_other_sharding():
+    run = asked(f"{PRETRAIN} --sharding stage2 --bf16 1 --fp16_opt_level O2", 4)
+    offloaded = Asked(run.script, run.flags | {"sharding": ["stage2", "offload"]}, 4, run.job.changed(
+        offload=Offload(optimizer=True, gradients=True)
+    ))  # fmt: skip
+    assert any(title.startswith("sharding") for title in titles(run))
+    assert not any(title.startswith("sharding") for title in titles(offloaded))
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def _adapters(asked: Asked) -> Iterator[Edit]:
 
 
 def _quantised_base(asked: Asked) -> Iterator[Edit]:
-    if asked.job.finetunes and not asked.job.base:
+    if (asked.job.finetunes or asked.values.lora) and not asked.job.base:
         flags = {"weight_quantize_algo": QUANTISED} | ({} if asked.values.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
 
