@@ -57,9 +57,12 @@ CASES = [
     *[Case(layout, LORA, at=3, quick=layout == PP2) for layout in (SINGLE, DP2, TP2, PP2, STAGE2, STAGE3)],
     *[Case(layout, INT8, at=3) for layout in (SINGLE, STAGE3)],
     Case(TP2, NF4, at=3),
-    Case(STAGE3, OFFLOAD, at=3),
     *[Case(layout, PREFIX, at=3) for layout in (SINGLE, TP2)],
 ]
+
+
+# Tried by the tests alone.
+OFFLOADED = Case(STAGE3, OFFLOAD, at=3)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoint.safetensors_reader import read_header
-from tests.distributed.resuming import CASES, LORA, resume
+from tests.distributed.resuming import CASES, LORA, OFFLOADED, resume
 
 
 @pytest.fixture(scope="module")
@@ -19,18 +19,14 @@ def materials(ranks, tmp_path_factory) -> dict:
     return {False: root / "pretraining", True: root / "finetuning"}
 
 
-FOUR_D = "tp2-pp2-stage1-2-sp"
 # Those on more processes are run by benchmarks/resuming.py, but for one of each combination.
-TESTED = [
-    case
-    for case in CASES
-    if case.layout.processes <= 2 or case.layout.name in ("tp2-pp2-sp", "pp2-stage1-2", "stage3-2-dp2", FOUR_D)
-]
+ON_FOUR_OR_EIGHT = ("tp2-pp2-sp", "pp2-stage1-2", "stage3-2-dp2", "tp2-pp2-stage1-2-sp")
+TESTED = [case for case in CASES if case.layout.processes <= 2 or case.layout.name in ON_FOUR_OR_EIGHT]
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=case.name, marks=[] if case.quick else [pytest.mark.long]) for case in TESTED],
+    [pytest.param(case, id=case.name, marks=[] if case.quick else [pytest.mark.long]) for case in [*TESTED, OFFLOADED]],
 )
 def test_resumed_equals_uninterrupted(ranks, materials, tmp_path, case):
     outcome = resume(ranks, materials[bool(case.method)], tmp_path, case)
