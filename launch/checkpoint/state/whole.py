@@ -49,7 +49,10 @@ def whole_values(held: Held, parts: Parts) -> np.ndarray:
 
 
 def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
-    """The tensor of each rank of a group."""
+    """The tensor of each rank of a group; of one that is offloaded a copy on the device is sent."""
     tensors: list[paddle.Tensor] = []
-    paddle.distributed.all_gather(tensors, tensor.detach(), group=group)
+    mine = tensor.detach()
+    if mine.place.is_cuda_pinned_place():
+        mine = mine._copy_to(paddle.framework._current_expected_place(), True)
+    paddle.distributed.all_gather(tensors, mine, group=group)
     return [one.numpy() for one in tensors]
