@@ -43,14 +43,16 @@ def main(argv: list[str]) -> None:
     from launch.prediction.answering import answer_one_by_one, answer_rows
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
-    from launch.training.ranks import check_world
+    from launch.training.ranks import check_world, rank
 
     check_world()
     set_device(args.device)
     base = base_format(args)
     predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype, base)
     if base:
-        print(use_quantized(predictor.model, base), file=sys.stderr)
+        line = use_quantized(predictor.model, base)
+        if rank() == 0:
+            print(line, file=sys.stderr)
     paddle.seed(args.seed)
     decoding = Decoding(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
     if questions:
