@@ -129,6 +129,7 @@ def test_a_rank_that_cannot_even_tell_that_it_failed_ends_all(ranks, material, t
     assert names(tmp_path / "out") == ["checkpoint-2"] and first_fault(tmp_path / "out" / "checkpoint-2") is None
 
 
+@pytest.mark.long
 def test_host_memory_that_ends_while_a_checkpoint_is_written_is_not_taken_for_a_disk(ranks, material, tmp_path):
     [said] = ranks(1, PRETRAIN, argv(material, tmp_path / "out", "--save_steps", "2"), 3, "no memory")
     assert said["exit_code"] == 2
@@ -193,6 +194,7 @@ def test_a_run_that_goes_back_keeps_what_it_made_after_that_step_elsewhere(ranks
     assert np.abs(np.array(losses(output)) - losses(whole)).max() < 2e-6
 
 
+@pytest.mark.long
 def test_a_run_that_starts_with_a_checkpoints_weights_alone_moves_it_and_reads_it_there(
     ranks, material, whole, tmp_path
 ):
