@@ -1,5 +1,6 @@
 """Planned against measured: memory of every rank, speed, first loss, TP1 against TP2."""
 
+import re
 from pathlib import Path
 from statistics import median
 
@@ -43,12 +44,20 @@ def run_report(output: Path, script: str, card: Card | None) -> dict:
 
 def flags_of(summary: dict, script: str) -> Flags:
     """The flags of a run from what its summary has of every argument; those at their defaults left out."""
-    known = load_schema(script)
+    known, arguments = load_schema(script), arguments_of(summary)
+    if "sharding" in arguments:
+        arguments["sharding"] = _sharding(arguments)
     return {
         name: [str(value)]
-        for name, value in arguments_of(summary).items()
+        for name, value in arguments.items()
         if name in known and value not in (None, "", "None", "[]") and str(value) != str(known[name].get("default"))
     }
+
+
+def _sharding(arguments: dict) -> str:
+    """"stage3 offload" of "[<ShardingOption.FULL_SHARD: 'stage3'>]", as the Trainer's arguments have it."""
+    words = re.findall(r"stage[123]", arguments["sharding"])
+    return " ".join(words + (["offload"] if words and arguments.get("host_offload") else []))
 
 
 def arguments_of(summary: dict) -> dict:

@@ -11,7 +11,7 @@ from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.time import plan_time
 from launch.processes.flags import parse_flags
-from launch.verify.report import compare_losses, report_lines, run_report, stage_of_rank
+from launch.verify.report import compare_losses, flags_of, report_lines, run_report, stage_of_rank
 
 CARD = CARDS["A100-80G"]
 SCRIPT = "launch/run_pretrain.py"
@@ -67,6 +67,21 @@ def test_each_ranks_memory_stands_beside_that_of_its_stage(tmp_path, job):
     rows = run_report(write_run(tmp_path / "run", peaks=peaks), SCRIPT, CARD)["memory"]
     assert [row["planned_bytes"] for row in rows] == [planned[0], planned[0], planned[1], planned[1]]
     assert [row["error"] for row in rows] == [0.0, 0.0, 0.0, -0.5]
+
+
+@pytest.mark.parametrize(
+    ("kept", "offload", "words"),
+    [
+        ("[<ShardingOption.SHARD_GRAD_OP: 'stage2'>]", False, "stage2"),
+        ("[<ShardingOption.FULL_SHARD: 'stage3'>]", True, "stage3 offload"),
+        ("[]", False, None),
+    ],
+)
+def test_sharding_is_read_from_what_the_trainer_makes_of_it(kept, offload, words):
+    arguments = {"sharding": kept, "host_offload": offload, "model_name_or_path": "llama-7b"}
+    flags = flags_of({"arguments": {"RunArguments": arguments}}, SCRIPT)
+    assert flags.get("sharding") == ([words] if words else None)
+    assert Job.from_flags(SCRIPT, flags, 2, CARD).layout.sharding == (words or "").partition(" ")[0]
 
 
 def test_the_first_steps_do_not_count_for_speed(tmp_path, job):

@@ -102,7 +102,7 @@ def _stage3(job: Job, tensors: list[Held]) -> States:
     trained = [one for one in tensors if one.trained]
     here, optimizer = _optimizer(job, sum(slices.get(one.name, one.size) for one in trained))
     updates = [
-        slices[one.name] * (_state_bytes(job) + 2 * item) if one in large else one.size * _state_bytes(job)
+        slices[one.name] * (_state_bytes(job) + 2 * item) if one.name in slices else one.size * _state_bytes(job)
         for one in trained
     ]
     return States(
