@@ -23,6 +23,8 @@ WITHOUT_PADDLE = [
     "launch/demo_checks.py",
     "launch/cpu/settings.py",
     "launch/cpu/processor.py",
+    "launch/serve.py",
+    "launch/serving/run.py",
     "launch/reporting/records.py",
     "launch/reporting/terminal_plot.py",
     "launch/watch/hang.py",

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from launch.serving.batching.request import Finish, Options, Row
 from launch.serving.errors import Reason, Refusal
-from launch.serving.request import Finish, Options, Row
 from launch.serving.text import Decoder, StopWords
 
 FAULTS = {

@@ -5,7 +5,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from launch.serving.answer import Answer
-from launch.serving.engine import Engine
+from launch.serving.batching.engine import Engine
 from launch.serving.errors import Refusal
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

@@ -14,9 +14,9 @@ from launch.adapters.quantized_base import use_quantized
 from launch.checkpoint.read import without_values
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.batch import answer_rows
+from launch.serving.batching.batch import answer_rows
+from launch.serving.batching.request import Row
 from launch.serving.prompts import Prompts
-from launch.serving.request import Row
 from launch.upstream import correct
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.serving.answer import Answer
-from launch.serving.engine import Engine, QueueFull
+from launch.serving.batching.engine import Engine, QueueFull
+from launch.serving.batching.request import Options, Row
 from launch.serving.errors import Reason, Refusal
 from launch.serving.metrics import Metrics
-from launch.serving.request import Options, Row
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from launch.serving.request import Options
+from launch.serving.batching.request import Options
 
 ASKS_FOR_NOTHING = (None, False, 0, "", [], {})
 IGNORED = {"user", "metadata", "store", "service_tier"}  # about the request, not about the answer

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 import grpc
 
 from launch.serving.answer import Answer
+from launch.serving.batching.request import Finish, Options
 from launch.serving.errors import Reason, Refusal
-from launch.serving.request import Finish, Options
 from launch.serving.rest.limits import right_key
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs

@@ -11,7 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from launch.serving.request import Finish, Row
+from launch.serving.batching.request import Finish, Row
 
 GATHERING_SECONDS = 0.005  # how long the first row of an idle engine waits for others that come with it
 

@@ -5,8 +5,8 @@ from paddlenlp.generation import LogitsProcessor, LogitsProcessorList
 
 from launch.generation.generate import Decoding, generate
 from launch.prediction.predictor import Predictor
-from launch.serving.request import Row
-from launch.serving.sampling import draw, random_of
+from launch.serving.batching.request import Row
+from launch.serving.batching.sampling import draw, random_of
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.serving.request import Options
+from launch.serving.batching.request import Options
 
 
 def random_of(options: Options, number: int) -> np.random.Generator:

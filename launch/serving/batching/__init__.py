@@ -1,0 +1,1 @@
+"""Rows in a bounded queue, answered batch by batch in one thread."""
