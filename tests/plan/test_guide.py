@@ -1,5 +1,6 @@
 """docs/low-memory.md: its tables are today's, and what its text says follows from them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from launch.plan.guide.case import HALF, Case
 from launch.plan.guide.measures import measures
 from launch.plan.guide.sharding import STAGES, order_of
 from launch.plan.hardware import CARDS
+from tests.recipes.rehearsing import recipes_by_target
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "low-memory.md"
@@ -22,6 +24,11 @@ def test_the_tables_of_the_page_are_current():
     text = PAGE.read_text(encoding="utf-8")
     assert with_tables(text) == text
     assert all(f"<!-- guide: {table} " in text for table in TABLES)
+
+
+def test_the_recipes_that_the_page_names_exist():
+    named = {word for word in re.findall(r"`make ([a-z0-9-]+)", PAGE.read_text(encoding="utf-8"))} - {"fit"}
+    assert len(named) >= 6 and named <= recipes_by_target().keys()
 
 
 @pytest.fixture(scope="module")
