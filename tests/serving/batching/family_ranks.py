@@ -20,8 +20,9 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
         model, family = load(name, directory), FAMILIES[name]
         predictor = SimpleNamespace(model=model, family=family, eos=NEVER)
         told = [[] for _ in prompts(name)]
+        late = time.monotonic() + 600
         rows = [
-            Row((name,), prompt, Options(temperature=0), NEW_TOKENS, number, time.monotonic() + 600, told[number].append)
+            Row((name,), prompt, Options(temperature=0), NEW_TOKENS, number, late, told[number].append)
             for number, prompt in enumerate(prompts(name))
         ]
         answer_rows(predictor, rows)
