@@ -81,12 +81,6 @@ LAYOUTS = [
     Layout(stage=3, sharding=4),
 ]
 
-EIGHT_RANKS = [
-    Cell(layout=Layout(tensor=2, pipeline=2, stage=1, sharding=2, accumulation=4, sequence_parallel=True)),
-    Cell(layout=Layout(stage=2, sharding=8)),
-    Cell(layout=Layout(stage=3, sharding=8)),
-]
-
 CELLS = [
     *[Cell(layout=layout) for layout in LAYOUTS],
     *[Cell(recompute=granularity) for granularity in (FULL, ATTENTION, CORE)],
