@@ -22,14 +22,8 @@ import numpy as np
 import paddle
 
 from launch.adapters import cuda_kernels
+from launch.adapters.code_tables import DYNAMIC, TABLES, blocks, nearest, no_zeros, pack, scaled, unpack
 
-NF4 = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
-    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
-    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
-)  # fmt: skip
-FP4_POSITIVE = (0.0, 0.0625 / 12, 2 / 12, 3 / 12, 4 / 12, 6 / 12, 8 / 12, 1.0)
-TABLES = {"nf4": NF4, "fp4": tuple(sorted({-value for value in FP4_POSITIVE} | set(FP4_POSITIVE)))}
 LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
 PIECE = 2**22  # elements
 # llm.int8: rows whose largest weight is so many times the median row's are no part of the scales, at most one in KEPT.
@@ -94,12 +88,12 @@ def quantize(
         scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
         codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
     else:
-        blocks = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
-        codes, scales = [one for one, _ in blocks], paddle.concat([one for _, one in blocks])
+        coded = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
+        codes, scales = [one for one, _ in coded], paddle.concat([one for _, one in coded])
         if format.double_quant:
             offset = scales.mean()
             scales = _quantize_scales(scales - offset, format.double_block)
-    codes = paddle.concat([_pack(one) if format.bits == 4 else one for one in codes])
+    codes = paddle.concat([pack(one) if format.bits == 4 else one for one in codes])
     packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
     return replace(packed, squares=_squares(weight, packed))
 
@@ -188,14 +182,14 @@ def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
 
 def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
     """uint8 [n]: whole numbers from 0, the middle is `largest`."""
-    codes = (rows / _no_zeros(scales)).round().clip(-largest, largest) + largest
+    codes = (rows / no_zeros(scales)).round().clip(-largest, largest) + largest
     return codes.flatten().astype("uint8")
 
 
 def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
     """uint8 [n]: places in the format's table; float32: the scale of each block."""
-    blocks, scales = _blocks(rows, format.block)
-    codes = _nearest(blocks / _no_zeros(scales).unsqueeze(1), TABLES[format.algo])
+    values, scales = blocks(rows, format.block)
+    codes = nearest(values / no_zeros(scales).unsqueeze(1), TABLES[format.algo])
     return codes.flatten()[: rows.size].astype("uint8"), scales
 
 
@@ -204,7 +198,7 @@ def _codes(packed: Packed, start: int, stop: int) -> paddle.Tensor:
     first, last = start * packed.shape[1], stop * packed.shape[1]
     if packed.format.bits == 8:
         return packed.codes[first:last]
-    return _unpack(packed.codes[first // 2 : (last + 1) // 2], last - first)
+    return unpack(packed.codes[first // 2 : (last + 1) // 2], last - first)
 
 
 def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
@@ -214,71 +208,17 @@ def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddl
         whole = codes.astype("float32").reshape(shape) - LARGEST[format.algo]
         return (whole * scales).astype(packed.dtype)
     first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
-    return _scaled(codes, TABLES[format.algo], scales[first:last], format.block).reshape(shape).astype(packed.dtype)
+    return scaled(codes, TABLES[format.algo], scales[first:last], format.block).reshape(shape).astype(packed.dtype)
 
 
 # ---- scales in 8 bits
 
 
-def dynamic_table() -> tuple[float, ...]:
-    """256 numbers from -0.993 to 1: for each power of ten from -6 to 0 twice as many as for the one below."""
-    numbers = [0.0, 1.0]
-    for exponent in range(7):
-        count = 2**exponent
-        width = 0.9 / count
-        means = [10.0 ** (exponent - 6) * (0.1 + (i + 0.5) * width) for i in range(count)]
-        numbers += means + [-one for one in means]
-    return tuple(sorted(numbers))
-
-
-DYNAMIC = dynamic_table()
-
-
 def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
-    blocks, largest = _blocks(scales, block)
-    codes = _nearest(blocks / _no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: scales.size].astype("uint8")
+    values, largest = blocks(scales, block)
+    codes = nearest(values / no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: scales.size].astype("uint8")
     return Packed(Format("dynamic", block), codes, largest, None, tuple(scales.shape), scales.dtype)
 
 
 def _dequantize_scales(packed: Packed) -> paddle.Tensor:
-    return _scaled(packed.codes, DYNAMIC, packed.scales, packed.format.block)
-
-
-# ---- blocks and tables
-
-
-def _blocks(tensor: paddle.Tensor, block: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """The tensor's elements in rows of `block`, the last one filled up with zeros; the largest magnitude of each."""
-    flat = tensor.flatten()
-    rows = paddle.nn.functional.pad(flat, [0, -flat.shape[0] % block]).reshape([-1, block])
-    return rows, rows.abs().max(axis=1)
-
-
-def _no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
-    """Where all weights are 0, any divisor does."""
-    return paddle.where(scales == 0, paddle.ones_like(scales), scales)
-
-
-def _nearest(values: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
-    """The place of the nearest number in an ascending table, the lower one of two that are as near."""
-    numbers = paddle.to_tensor(table, dtype="float32")
-    return paddle.bucketize(values, (numbers[1:] + numbers[:-1]) / 2, out_int32=True)
-
-
-def _scaled(codes: paddle.Tensor, table: tuple[float, ...], scales: paddle.Tensor, block: int) -> paddle.Tensor:
-    """float32 [n]: the numbers that codes stand for, each times its block's scale."""
-    numbers = paddle.gather(paddle.to_tensor(table, dtype="float32"), codes.astype("int32"))
-    rows = paddle.nn.functional.pad(numbers, [0, -numbers.shape[0] % block]).reshape([-1, block])
-    return (rows * scales.unsqueeze(1)).flatten()[: codes.shape[0]]
-
-
-def _pack(codes: paddle.Tensor) -> paddle.Tensor:
-    """uint8 [n] below 16 -> uint8 [(n + 1) / 2]"""
-    pairs = paddle.nn.functional.pad(codes.astype("int32"), [0, codes.shape[0] % 2]).reshape([-1, 2])
-    return (pairs[:, 0] * 16 + pairs[:, 1]).astype("uint8")
-
-
-def _unpack(bytes: paddle.Tensor, count: int) -> paddle.Tensor:
-    """int32 [count], the inverse of _pack."""
-    pairs = bytes.astype("int32")
-    return paddle.stack([pairs // 16, pairs % 16], axis=1).flatten()[:count]
+    return scaled(packed.codes, DYNAMIC, packed.scales, packed.format.block)
