@@ -1,11 +1,8 @@
 """The benchmark's arithmetic and its refusals; nothing is trained or timed here."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from benchmarks import cpu_training
 
@@ -55,19 +52,3 @@ def test_too_many_threads():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: --threads 100000: this process may use ")
-
-
-@pytest.mark.long
-def test_all_rows_train_the_same(tmp_path):
-    python = cpu_training.default_torch_python()
-    found = subprocess.run([python, "-c", "import torch, transformers"], capture_output=True, text=True)
-    assert found.returncode == 0, f"`make test-long` installs what is compared with: {found.stderr}"
-    flags = ["--threads", "1", "--shapes", "64x2", "--rounds", "1", "--output", str(tmp_path / "out.json")]
-    command = [sys.executable, "benchmarks/cpu_training.py", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "out.json").read_text())
-    assert report["results"]["64x2"]["difference"] < 5e-5
-    assert {len(losses) for losses in report["results"]["64x2"]["losses"].values()} == {3}
-    for row in cpu_training.ROWS:
-        assert row.name in done.stdout

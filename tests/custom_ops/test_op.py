@@ -1,11 +1,14 @@
 """The module fused_ln as Paddle's operator: numbers, gradients, views, refusals, forks, static graphs."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.cpu_training import default_torch_python
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = "tests.custom_ops.op_ranks"
@@ -25,14 +28,20 @@ def test_numbers_of_float64(fused_ranks, dtypes):
 
 
 @pytest.mark.parametrize(("rows", "hidden"), [(512, 512), (64, 4096)])
-def test_no_further_from_float64_than_paddles_own(fused_ranks, rows, hidden):
+def test_no_further_from_float64_than_paddle_and_torch(fused_ranks, rows, hidden):
     """One unit of float32's last place is left to luck."""
     (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, "float32", "float32")
     (own,) = fused_ranks(1, f"{RANKS}:own_kernel_error", rows, hidden)
-    print(rows, hidden, errors, "incubate", own)
+    command = [default_torch_python(), "-m", "tests.custom_ops.torch_errors", str(rows), str(hidden)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"`make test-long` installs what is compared with: {done.stderr}"
+    torch = json.loads(done.stdout)
+    print(rows, hidden, errors, "incubate", own, "torch", torch)
     for ours, composed in zip(errors["ours"], errors["composed"], strict=True):
         assert ours <= composed + 2.0**-24
     assert errors["ours"][0] <= own + 2.0**-24
+    for ours, theirs in zip(errors["ours"], torch, strict=True):
+        assert ours <= theirs + 2.0**-24
 
 
 def test_gradient_is_that_of_finite_differences(fused_ranks):

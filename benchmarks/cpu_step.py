@@ -1,0 +1,172 @@
+"""Where a training step on a CPU spends its time, piece by piece, with cpu_fast and the fused RMSNorm.
+
+    make custom-ops
+    python benchmarks/cpu_step.py [--shapes 8,256,256,4,688,4096,6] [--output benchmarks/results/cpu_step.json]
+
+A shape is batch, sequence, hidden, heads, intermediate, vocabulary, layers; by default the demo's model and that of
+most rehearsals. Each piece is run forward and backward by itself, on one thread, float32; shown are the CPU seconds of
+its fastest run, times how often a step has it, so that other work on the machine hardly counts.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not benchmarks/
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cpu_training import machine_facts
+from launch.cpu.settings import prepare
+from launch.devices import fused_ln
+from launch.errors import UserError
+from launch.reporting.quiet import import_paddle_quietly
+
+SHAPES = ("8,256,256,4,688,4096,6", "1,128,64,4,176,1024,4")
+RUNS = 10
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a step, in the order of the command line."""
+
+    batch: int
+    sequence: int
+    hidden: int
+    heads: int
+    intermediate: int
+    vocabulary: int
+    layers: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence
+
+
+@dataclass(frozen=True)
+class Piece:
+    """call: forward and backward once. count: in a step. flops: of a call, 0 where they are not what takes time."""
+
+    name: str
+    call: Callable
+    count: int
+    flops: int = 0
+
+
+def pieces(shape: Shape) -> list[Piece]:
+    import paddle
+    import paddle.nn.functional as F
+    from fused_ln import fused_rms_norm
+
+    from launch.cpu.attention import CausalAttention
+    from launch.cpu.by_shape import ByShape
+    from launch.cpu.rotary import Rotate, half_rotation, spread
+    from launch.cpu.swiglu import SwiGLU
+
+    tokens, hidden, inner, layers = shape.tokens, shape.hidden, shape.intermediate, shape.layers
+    by_head = (shape.batch, shape.sequence, shape.heads, hidden // shape.heads)
+    tables = [paddle.randn([1, shape.sequence, 1, by_head[3]]) for _ in range(2)]
+    rotation = (*spread(*tables, by_head), half_rotation(by_head[3]))
+    labels = paddle.randint(0, shape.vocabulary, [tokens, 1])
+    attend = CausalAttention(None, ByShape())._attend
+
+    def both_ways(function: Callable, *sizes: tuple) -> Callable:
+        inputs = [paddle.randn(size) for size in sizes]
+        for one in inputs:
+            one.stop_gradient = False
+        grad = paddle.ones_like(function(*inputs))
+        return lambda: paddle.grad(function(*inputs), inputs, grad_outputs=grad)
+
+    def product(name: str, rows: int, columns: int, count: int) -> Piece:
+        call = both_ways(paddle.matmul, (tokens, rows), (rows, columns))
+        return Piece(f"product with {name}", call, count, 6 * tokens * rows * columns)
+
+    numbers = hidden * (4 * hidden + 3 * inner) * layers + 2 * shape.vocabulary * hidden
+    weights = paddle.create_parameter([numbers], "float32")
+    optimizer = paddle.optimizer.AdamW(1e-3, parameters=[weights], weight_decay=0.01)
+    weights.sum().backward()
+    return [
+        product("q, k, v and o", hidden, hidden, 4 * layers),
+        product("gate and up", hidden, inner, 2 * layers),
+        product("down", inner, hidden, layers),
+        product("the head", hidden, shape.vocabulary, 1),
+        Piece("attention", both_ways(attend, by_head, by_head, by_head), layers, 12 * tokens * shape.sequence * hidden),
+        Piece("rotary embedding", both_ways(lambda x: Rotate.apply(x, *rotation), by_head), 2 * layers),
+        Piece("SwiGLU", both_ways(SwiGLU.apply, (tokens, inner), (tokens, inner)), layers),
+        Piece(
+            "RMSNorm (fused_ln)",
+            both_ways(lambda x, weight: fused_rms_norm(x, weight, EPSILON)[0], (tokens, hidden), (hidden,)),
+            2 * layers + 1,
+        ),
+        Piece("residual sums", both_ways(lambda x, y: x + y, (tokens, hidden), (tokens, hidden)), 2 * layers),
+        Piece(
+            "cross entropy",
+            both_ways(lambda x: F.cross_entropy(x, labels, reduction="none"), (tokens, shape.vocabulary)),
+            1,
+        ),
+        Piece("AdamW", optimizer.step, 1),
+    ]
+
+
+def cpu_seconds(call: Callable) -> float:
+    call()
+    times = []
+    for _ in range(RUNS):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def table(title: str, rows: list[dict]) -> Table:
+    shown = Table(title=title)
+    for name in ("", "times", "ms", "of the step", "GFLOP/s"):
+        shown.add_column(name, justify="right" if name else "left")
+    total = sum(row["count"] * row["seconds"] for row in rows)
+    for row in rows:
+        seconds = row["count"] * row["seconds"]
+        rate = f"{row['flops'] / row['seconds'] / 1e9:.0f}" if row["flops"] else ""
+        shown.add_row(row["name"], str(row["count"]), f"{1e3 * seconds:.1f}", f"{seconds / total:.0%}", rate)
+    shown.add_row("together", "", f"{1e3 * total:.1f}", "100%", "")
+    return shown
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    args = parser.parse_args(argv)
+    obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
+    if obstacle:
+        raise UserError(obstacle)
+    prepare("auto", processes=10**6)  # one thread
+    import_paddle_quietly()
+    report = {"machine": machine_facts(1), "results": {}}
+    console = Console(soft_wrap=True)
+    for text in args.shapes:
+        shape = Shape(*map(int, text.split(",")))
+        rows = [
+            {"name": one.name, "count": one.count, "flops": one.flops, "seconds": cpu_seconds(one.call)}
+            for one in pieces(shape)
+        ]
+        report["results"][text] = rows
+        title = f"hidden {shape.hidden} x {shape.layers}, micro batch {shape.batch} x {shape.sequence}"
+        console.print(table(f"{title}, CPU milliseconds, one thread", rows))
+    if args.output:
+        args.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,30 @@
+"""benchmarks/cpu_training.py as a whole, with the fused RMSNorm that its first row needs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import cpu_training
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.long
+def test_all_rows_train_the_same(site, tmp_path):
+    python = cpu_training.default_torch_python()
+    found = subprocess.run([python, "-c", "import torch, transformers"], capture_output=True, text=True)
+    assert found.returncode == 0, f"`make test-long` installs what is compared with: {found.stderr}"
+    flags = ["--threads", "1", "--shapes", "64x2", "--rounds", "1", "--output", str(tmp_path / "out.json")]
+    command = [sys.executable, "benchmarks/cpu_training.py", *flags]
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["results"]["64x2"]["difference"] < 5e-5
+    assert {len(losses) for losses in report["results"]["64x2"]["losses"].values()} == {3}
+    for row in cpu_training.ROWS:
+        assert row.name in done.stdout
