@@ -102,6 +102,11 @@ VARIANTS = [
         ("--sharding_parallel_config", "leave for the host before its sum"),
     ),
     wrong(PRETRAIN, '--sharding "stage2 offload" --optim adamw_mini', ("--optim", "not made parameter by parameter")),
+    wrong(
+        "llama-7b/finetune",
+        "--model_name_or_path glm-515m --tensor_parallel_degree 1 --sharding stage3",
+        ("--sharding", "stage3 with GLM"),
+    ),
     wrong(PRETRAIN, '--sharding "stage1 stage2"', ("--sharding", "one stage at a time")),
     wrong(
         PRETRAIN,
