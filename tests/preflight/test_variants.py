@@ -235,6 +235,7 @@ VARIANTS = [
     wrong(PRETRAIN, "--per_device_eval_batch_size 0", ("--per_device_eval_batch_size", "0: a step needs samples")),
     wrong(PRETRAIN, "--warmup_ratio 2", ("--warmup_ratio", "2.0: a share of the steps")),
     wrong(PRETRAIN, "--logging_steps 0", ("--logging_steps", "0: the interval of the log")),
+    wrong(TINY, "--fp16 1 --fp16_opt_level O2", ("--fp16_opt_level", "O2 with --fp16 1 and --device cpu: weights")),
     wrong(PRETRAIN, "--loss_scale_window 0", ("--loss_scale_window", "0: a number of steps")),
     wrong(PRETRAIN, "--loss_scale_hysteresis 0", ("--loss_scale_hysteresis", "0: a number of steps")),
     wrong(PRETRAIN, "--precision auto", ("--precision", "auto with --bf16 or --fp16: it is said instead of them")),

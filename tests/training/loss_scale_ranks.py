@@ -4,8 +4,12 @@ import contextlib
 import hashlib
 import io
 import os
+from types import SimpleNamespace
 
-from paddlenlp.trainer import TrainerCallback
+import paddle
+from paddle.base import framework
+from paddlenlp.trainer import Trainer, TrainerCallback
+from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.checkpoint.state.tensors import held_tensors
 from launch.training import pretraining
@@ -43,6 +47,23 @@ def train(directory: str, output: str, argv: list[str], overflow_at: list[int], 
         "moved": watch.moved,
         "scaler": [float(scaler._scale), scaler._incr_count, scaler._decr_count],
         "told": [line for line in printed.getvalue().splitlines() if "skipped" in line],
+    }
+
+
+def master_weights(level: str) -> dict[str, list[str]]:
+    """What the Trainer's optimizer keeps of a float16 weight, by --fp16_opt_level: dtypes, and whether equal."""
+    layer = paddle.nn.Linear(4, 4).to(dtype="float16")
+    args = SimpleNamespace(fp16_opt_level=level, optim=OptimizerNames.ADAMW, weight_decay=0.0, max_grad_norm=1.0)
+    args.adam_beta1, args.adam_beta2, args.adam_epsilon = 0.9, 0.999, 1e-8
+    trainer = SimpleNamespace(optimizer=None, optimizer_grouped_parameters=None, model=layer, args=args)
+    trainer.lr_scheduler = 1e-3
+    optimizer = Trainer.create_optimizer(trainer)
+    optimizer._create_accumulators(framework.default_main_program().current_block(), [layer.weight])
+    copies = optimizer._master_weights.values()
+    return {
+        "moments": sorted({str(one.dtype) for one in optimizer._accumulators["moment1"].values()}),
+        "copies": [str(one.dtype) for one in copies],
+        "equal": [bool((one == layer.weight.astype("float32")).all()) for one in copies],
     }
 
 

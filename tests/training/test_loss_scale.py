@@ -87,3 +87,10 @@ def test_a_scale_changes_no_digit(ranks, material, tmp_path):
         ranks(1, "tests.distributed.training_ranks:pretrain", str(material), output, [*SINGLE.argv, *flags])
     for key in ("loss", "grad_norm", "learning_rate"):
         assert column(scaled, key) == column(plain, key)
+
+
+def test_half_precision_weights_have_a_float32_copy(ranks):
+    """Under O2, which keeps weights in half precision; moments are float32, too."""
+    float32 = "paddle.float32"
+    assert ranks(1, f"{CASES}:master_weights", "O2") == [{"moments": [float32], "copies": [float32], "equal": [True]}]
+    assert ranks(1, f"{CASES}:master_weights", "O1")[0]["copies"] == []

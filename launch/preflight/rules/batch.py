@@ -94,6 +94,19 @@ RULES = (
         source="launch/devices/precision.py, PRECISIONS",
         fix="--precision auto, bf16, fp16 or fp32 alone",
     ),
+    Rule(
+        flag="fp16_opt_level",
+        when=lambda run: (
+            str(run.flags.device).startswith("cpu")
+            and bool(run.flags.fp16)
+            and not run.flags.bf16
+            and run.flags.fp16_opt_level == "O2"
+        ),
+        found="O2 with --fp16 1 and --device cpu",
+        reason="weights would be float16, for which a CPU has no kernels",
+        source="paddle/phi/kernels/cpu; measured: matmul raises NotFound",
+        fix="--fp16_opt_level O1: arithmetic in float32, the loss scale as on cards",
+    ),
     *(
         Rule(
             flag=flag,
