@@ -106,19 +106,25 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--model_name", help="what clients call it; default: the name of the directory")
     add("--adapter", nargs="+", default=[], metavar="NAME=DIRECTORY", help="LoRA adapters and prefixes of this base")
     add("--host", default="127.0.0.1", help="0.0.0.0: the network; default %(default)s")
-    add("--port", type=int, default=8000, help="of REST and the page; 0: any; default %(default)s")
-    add("--grpc_port", type=int, default=8001, help="of gRPC; 0: any; default %(default)s")
+    add("--port", type=_port, default=8000, help="of REST and the page; 0: any; default %(default)s")
+    add("--grpc_port", type=_port, default=8001, help="of gRPC; 0: any; default %(default)s")
     add("--api_key", help=f"what clients must send; or the variable {KEY_VARIABLE}")
     add("--insecure", action="store_true", help="no key on an address that others can reach")
     add("--chat_template", help="how chats become text; default: the model family's")
     add("--max_new_tokens", type=above_zero, default=1024, help="tokens of an answer, at most; default %(default)s")
     add("--batch_size", type=above_zero, default=16, help="answers made at once; default %(default)s")
     add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")
-    add("--request_timeout", type=float, default=300.0, help="seconds for a request, waiting included")
+    add("--request_timeout", type=above_zero, default=300, help="seconds for a request, waiting included")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
     add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
     add("--device", default=default_device(), help="default here: %(default)s")
     return parser.parse_args(argv)
+
+
+def _port(text: str) -> int:
+    if not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"found {text}, expected 0 to 65535")
+    return int(text)
 
 
 if __name__ == "__main__":

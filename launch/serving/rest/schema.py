@@ -6,7 +6,7 @@ believes to have, say, a penalty on repetition must not be answered without one.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from launch.serving.batching.request import Options
 
@@ -16,6 +16,18 @@ IGNORED = {"user", "metadata", "store", "service_tier"}  # about the request, no
 
 def _as_list(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop or []
+
+
+def _of_characters(text: str) -> str:
+    """JSON can hold half a character."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair (\\ud800 to \\udfff) is no character") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_of_characters)]
 
 
 class StreamOptions(BaseModel):
@@ -32,7 +44,7 @@ class Request(BaseModel):
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
-    stop: Annotated[list[str], BeforeValidator(_as_list)] = []
+    stop: Annotated[list[Text], BeforeValidator(_as_list)] = []
     n: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -59,7 +71,7 @@ class Request(BaseModel):
 class CompletionRequest(Request):
     """prompt: a text, a list of them, the ids of one, or a list of these."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: Text | list[Text] | list[int] | list[list[int]]
     max_tokens: int | None = 16  # as the API has it
 
     def prompts(self) -> list:
@@ -69,13 +81,13 @@ class CompletionRequest(Request):
 
 class TextPart(BaseModel):
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(BaseModel):
     model_config = ConfigDict(strict=True)
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Text | list[TextPart]
 
     def turn(self) -> dict:
         """As data_tools/formats/dialogue.py has messages."""
