@@ -187,3 +187,40 @@ def test_other_cards_are_uncalibrated():
     job = half("llama-7b", sharded(2, 8))
     names = ("A100-80G", "A100-40G", "4090")
     assert [plan_memory(job, CARDS[name]).calibrated for name in names] == [True, True, False]
+
+
+def test_a_head_in_float32_has_a_copy_of_its_weight():
+    job = half("chatglm-6b", ONE, adapter=Lora(8, ("query_key_value",)), sequence_length=256)
+    plans = [plan_memory(job.changed(float32_norms_and_head=one)) for one in (False, True)]
+    narrow, wide = (plan.worst.peak.parts["logits and loss"] for plan in plans)
+    head, logits = 130528 * 4096, 256 * 130528
+    assert 4 * head <= wide - narrow <= 4 * head + 8 * logits
+
+
+def loading(job: Job) -> int:
+    """Bytes of parameters on the card then."""
+    phase = next(one for one in plan_memory(job).worst.phases if one.name == "loading")
+    return sum(phase.parts.get(part, 0) for part in ("parameters", "quantised base"))
+
+
+def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
+    job = half("llama-13b", sharded(3, 2), adapter=Lora(8, ("q_proj",)), recompute="full")
+    offloaded = job.changed(offload=Offload(optimizer=True, gradients=True, parameters=True))
+    whole = 2 * ModelShape.from_config(job.config).parameters
+    assert loading(job) == pytest.approx(whole, rel=1e-3)
+    assert loading(offloaded) == 2 * 32000 * 5120  # its largest tensor
+    assert plan_memory(offloaded).host["offload"] == whole and "offload" not in plan_memory(job).host
+
+
+def test_a_base_is_quantised_weight_by_weight():
+    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantisedBase("nf4"))
+    kept = sum(one.nbytes for one in held(job))
+    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, rel=0.02)
+
+
+def test_a_checkpoint_in_the_background_is_copied_to_host_memory_first():
+    job = half("llama-7b", sharded(2, 8))
+    numbers = ModelShape.from_config(job.config).parameters
+    at_once, behind = (plan_memory(job.changed(saves_in_background=one)).host["checkpoint"] for one in (False, True))
+    assert at_once == 2 * 32000 * 4096
+    assert behind == pytest.approx((2 + 12 / 8) * numbers, rel=0.1)  # of the fullest rank
