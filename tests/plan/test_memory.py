@@ -215,7 +215,7 @@ def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
 def test_a_base_is_quantised_weight_by_weight():
     job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantisedBase("nf4"))
     kept = sum(one.nbytes for one in held(job))
-    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, rel=0.02)
+    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
 
 
 def test_a_checkpoint_in_the_background_is_copied_to_host_memory_first():
