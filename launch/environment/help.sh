@@ -11,12 +11,12 @@ if [ $# -gt 0 ]; then
     echo "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)"
     awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
         {
-            line = sprintf("  %-18s %-8s", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards")
+            line = sprintf("  %-24s %-8s", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards")
             words = split($4, word, " ")
             for (i = 1; i <= words; i++) {
                 if (length(line) + 1 + length(word[i]) > 80) {
                     print line
-                    line = sprintf("%29s", "")
+                    line = sprintf("%35s", "")
                 }
                 line = line " " word[i]
             }

@@ -45,10 +45,10 @@ def test_plain_make_lists_targets_and_recipes(house):
     targets = "setup setup-gpu lock doctor test test-long demo fit verify-gpu dashboard import clean"
     for target in targets.split():
         assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
-    assert "  lora-1gpu          1 card   LoRA on one card" in lines
-    assert "  pretrain-llama7b   8 cards  LLaMA-7B pretraining" in lines
-    wrapped = lines.index("  pretrain-tiny      CPU      A small A small A small A small A small A small")
-    assert lines[wrapped + 1] == " " * 30 + "one"
+    assert "  lora-1gpu                1 card   LoRA on one card" in lines
+    assert "  pretrain-llama7b         8 cards  LLaMA-7B pretraining" in lines
+    wrapped = lines.index("  pretrain-tiny            CPU      A small A small A small A small A small A")
+    assert lines[wrapped + 1] == " " * 36 + "small one"
     assert make(house, "help").stdout.splitlines() == lines
 
 
