@@ -41,12 +41,13 @@ def folder(tmp_path_factory):
 def bash(block: str, folder: Path) -> str:
     block = f'make() {{ command make --no-print-directory -o setup "$@"; }}\n{block}'  # .venv is ours
     command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{block}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
     said = [bash(block, folder) for block in RUN]
@@ -58,8 +59,8 @@ def test_the_page_from_top_to_bottom(folder):
     assert answers[0] == "Paris." and answers[-1] == "Tokyo."
     rows = [json.loads(line) for line in (folder / "answers.json").read_text().splitlines()]
     assert len(rows) == 4 and all(row["prediction"] == row["tgt"] for row in rows)
-    assert merged.count("largest difference of logits") == 2
-    assert merged.splitlines()[-1] == "Eight."
+    assert merged.count("largest difference of logits") == 3
+    assert "Eight." in merged.splitlines()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
