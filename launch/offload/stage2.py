@@ -3,7 +3,10 @@
 Gradients of tensors that sharding reduces one by one; those of smaller ones stay in its buffer.
 """
 
+from contextlib import contextmanager
+
 import paddle
+import paddle.distributed as dist
 from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage2 import GroupShardedStage2
 
 from launch.offload.host import HostMemory
@@ -39,14 +42,33 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
         @paddle.no_grad()
         def _grad_scale(self):
             """The mean over ranks, where that was not formed gradient by gradient."""
-            kept = self._kept_gradients()
-            buffered, self._param_grads = self._param_grads, []
-            super()._grad_scale()
-            self._param_grads = buffered
-            if self.scale_in_opt:
-                for gradient in kept:
+            with self._without_kept():
+                super()._grad_scale()
+            scale = (self._world_size_scaling if self.scale_in_opt else 1.0) * (1.0 / self._data_parallel_degree)
+            for gradient in self._kept_gradients() if scale != 1 else ():
+                with host.on_device(write=[gradient]):
+                    gradient.scale_(scale=scale)
+
+        @paddle.no_grad()
+        def _dp_allreduce(self):
+            """The sum over the sharding groups, where there are several."""
+            with self._without_kept():
+                super()._dp_allreduce()
+            if self._data_parallel_degree > 1:
+                for gradient in self._kept_gradients():
                     with host.on_device(write=[gradient]):
-                        gradient.scale_(scale=self._world_size_scaling)
+                        dist.all_reduce(gradient, group=self._dp_group)
+
+        @property
+        def _data_parallel_degree(self) -> int:
+            return self._dp_group.nranks if self._dp_group is not None else 1
+
+        @contextmanager
+        def _without_kept(self):
+            """Upstream does not see the gradients that were reduced one by one, those in the host among them."""
+            reduced, self._param_grads = self._param_grads, []
+            yield
+            self._param_grads = reduced
 
         def _clear_gradients(self):
             for parameter in self._trainable_params:

@@ -39,7 +39,7 @@ def runs(ranks, tmp_path_factory):
                 "report_to": "none",
             }
             argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
-            seen = ranks(2, TRAIN, "run_pretrain", [*argv, *flags])
+            seen = ranks(4 if flags == GROUPS else 2, TRAIN, "run_pretrain", [*argv, *flags])
             log = [(one["loss"], one["grad_norm"]) for one in read_train_log(output) if "loss" in one]
             done[key] = seen, log
         return done[key]
@@ -48,6 +48,7 @@ def runs(ranks, tmp_path_factory):
 
 
 ACCUMULATED = ("--gradient_accumulation_steps", "2")
+GROUPS = ("--sharding_parallel_degree", "2")  # two of them, on 4 ranks
 LORA = ("--lora", "1", "--recompute", "1", *ACCUMULATED)
 CASES = [
     pytest.param("stage2", ACCUMULATED, id="stage2"),
@@ -56,7 +57,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "flags"), CASES)
+@pytest.mark.parametrize(("stage", "flags"), [*CASES, pytest.param("stage2", GROUPS, id="dp2", marks=pytest.mark.long)])
 def test_losses_are_those_without_offload_to_the_bit(runs, stage, flags):
     log = runs(stage, True, *flags)[1]
     assert len(log) == STEPS and log == runs(stage, False, *flags)[1]
