@@ -1,6 +1,8 @@
 """Servers as processes, for tests."""
 
+import atexit
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,9 +72,9 @@ class Server:
 
 def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float = 180) -> Server:
     """A command of Python in a folder. ready: a pattern of what is said once it answers, its groups the ports."""
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([sys.executable, *command], cwd=folder, start_new_session=True, **pipes)
+    atexit.register(_kill_group, process.pid)  # where a test has failed before its end
     server = Server(process)
     threading.Thread(target=lambda: server.said.extend(iter(process.stdout.readline, "")), daemon=True).start()
     deadline = time.monotonic() + time_limit
@@ -82,6 +85,11 @@ def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float
         time.sleep(0.02)
     server.port, server.grpc_port = map(int, found.groups())
     return server
+
+
+def _kill_group(number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(number, signal.SIGKILL)
 
 
 def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None) -> Server:
