@@ -47,7 +47,7 @@ METHODS = [
         for layers, targets in (("q,v", {"lora_target_modules": QUERY_VALUE}), ("all", {}))
         for rank, rate in ((1, 1e-2), (4, 5e-3), (8, 5e-3), (64, 2e-3))
     ),
-    Method("prefix 16", {"prefix_tuning": 1, "num_prefix_tokens": 16, "learning_rate": 3e-2}),
+    Method("prefix 16", {"prefix_tuning": 1, "num_prefix_tokens": 16, "learning_rate": 0.3}),
     Method("full", {"learning_rate": 1e-3}),
 ]
 COMMON = {
