@@ -8,7 +8,7 @@ MODEL = SimpleNamespace(
     model_name_or_path="llama-rehearsal", use_flash_attention="auto", use_fused_rms_norm="auto"
 )
 TRAINING = SimpleNamespace(
-    bf16=True, fp16=False, fp16_opt_level="O2", scale_loss=32768.0, tensor_parallel_degree=-1
+    precision=None, bf16=True, fp16=False, fp16_opt_level="O2", scale_loss=32768.0, tensor_parallel_degree=-1
 )
 
 
