@@ -20,11 +20,10 @@ if __name__ == "__main__":
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import above_zero, default_device
+from launch.prediction.arguments import QUANTIZED, above_zero, default_device
 from launch.preflight.report import Finding, print_findings
 
 KEY_VARIABLE = "SERVE_API_KEY"
-QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]
 
 
 def main(argv: list[str]) -> None:
