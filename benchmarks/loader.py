@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.samples import SampleDataset, Split
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.samples import SampleDataset, Split
 
 BATCH, BATCHES = 8, 200
 DOCUMENTS_AT_ONCE = 10_000

@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.samples import SampleDataset, Split
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.samples import SampleDataset, Split
 
 BATCH, LENGTH, SAMPLES, DOCUMENT = 8, 32, 1_250_000, 4_000
 
@@ -48,7 +48,7 @@ def open_dataset(folder: Path) -> SampleDataset:
 def seconds_to_seek(dataset, collate, consumed: int) -> float:
     from paddle.io import DataLoader
 
-    from launch.training.sampler import SampleStream
+    from launch.training.data.sampler import SampleStream
 
     start = time.perf_counter()
     step = consumed // BATCH

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from data_tools.workers import available_cores
+from data_tools.text.workers import available_cores
 from launch.errors import UserError
 
 WORKER = ROOT / "benchmarks" / "tokenizing_worker.py"
@@ -84,7 +84,7 @@ def make_tokenizers(text: Path, folder: Path) -> dict[str, Path]:
     """A directory of each kind."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from data_tools.sources import read_documents
+    from data_tools.text.sources import read_documents
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
 
     texts = [document.text for document in read_documents([str(text)])][:3000]

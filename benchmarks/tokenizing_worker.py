@@ -21,9 +21,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import numpy as np
 
-from data_tools.blocks import BLOCK_BYTES
-from data_tools.encoders import load_encoder
-from data_tools.formats.indexed import token_dtype, write_index
+from data_tools.formats.tokens.indexed import token_dtype, write_index
+from data_tools.text.blocks import BLOCK_BYTES
+from data_tools.text.encoders import load_encoder
 
 FORK = multiprocessing.get_context("fork")
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import Parser, run
-from data_tools.formats.blend import find_corpora
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.samples import Split, split_boundaries
+from data_tools.formats.tokens.blend import find_corpora
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.samples import Split, split_boundaries
 
 
 @dataclass(frozen=True)

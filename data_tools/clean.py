@@ -19,13 +19,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_tools.blocks import LINES, STDIN, Block, read_blocks
+from data_tools.cleaning.filters import Rule, rules
 from data_tools.cli import Parser, run
-from data_tools.filters import Rule, rules
 from data_tools.formats.atomic import written_aside
 from data_tools.progress import progress
-from data_tools.sources import BadLine, BadLines, documents, find_files, total_bytes
-from data_tools.workers import Workers
+from data_tools.text.blocks import LINES, STDIN, Block, read_blocks
+from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
+from data_tools.text.workers import Workers
 
 SHOWN = 60
 
@@ -88,9 +88,9 @@ def block_judge(
 ) -> Callable[[Block], tuple[list[Judged], list[str]]]:
     """The function that workers apply to blocks: (documents, reasons of bad lines)."""
     if near:
-        from data_tools.duplicates import signature
+        from data_tools.cleaning.duplicates import signature
     if exact or near:
-        from data_tools.duplicates import text_digest
+        from data_tools.cleaning.duplicates import text_digest
 
     def judge(block: Block) -> tuple[list[Judged], list[str]]:
         judged, bad_lines = [], []
@@ -129,7 +129,7 @@ def clean_files(
     near: the similarity from which on a text repeats another. Raises DataError for input that cannot be read.
     """
     if exact or near is not None:
-        from data_tools.duplicates import ExactDuplicates, NearDuplicates
+        from data_tools.cleaning.duplicates import ExactDuplicates, NearDuplicates
     same = ExactDuplicates() if exact else None
     alike = NearDuplicates(near) if near is not None else None
     files, bad_lines, report = find_files(inputs), BadLines(max_bad_lines), Report(examples)

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import Parser, run
-from data_tools.encoders import load_encoder
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.summary import read_summary
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.summary import read_summary
+from data_tools.text.encoders import load_encoder
 
 SAMPLED_DOCUMENTS = 1000
 BAR_WIDTH = 40

@@ -12,8 +12,8 @@ import numpy as np
 
 from data_tools.cli import Parser, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.summary import read_summary, write_summary
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.summary import read_summary, write_summary
 from data_tools.progress import progress
 
 DOCUMENTS_AT_ONCE = 4096

@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import Parser, run
-from data_tools.encoders import load_encoder
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.chat_template import ChatTemplate, load_template
-from data_tools.formats.dialogue import Dialogue
-from data_tools.formats.encoding import Encoding, encode_dialogue
+from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogues.dialogue import Dialogue
+from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.formats.dialogues.rows import check_faults, read_rows
+from data_tools.formats.dialogues.samples import DialogueDataset
 from data_tools.formats.errors import DataError
-from data_tools.formats.rows import check_faults, read_rows
-from data_tools.formats.sft_samples import DialogueDataset
 from data_tools.inspect import length_histogram
+from data_tools.text.encoders import load_encoder
 
 HASH_SCALE = 1 << 64
 UNLIMITED = 1 << 30

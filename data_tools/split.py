@@ -15,9 +15,9 @@ import numpy as np
 
 from data_tools.cli import Parser, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.samples import split_boundaries
-from data_tools.formats.summary import write_summary
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.samples import split_boundaries
+from data_tools.formats.tokens.summary import write_summary
 from data_tools.merge import common_tokenizer, id_limit
 from data_tools.progress import progress
 

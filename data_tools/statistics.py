@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
 
 
 def token_counts(corpus: IndexedDataset) -> np.ndarray:

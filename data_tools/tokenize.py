@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.blocks import STDIN, Block, Place, read_blocks
 from data_tools.cli import Parser, run
-from data_tools.encoders import CONFIG_NAME, fingerprint, load_encoder
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import token_dtype
-from data_tools.formats.resumable import ResumableWriter
+from data_tools.formats.tokens.indexed import token_dtype
+from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.progress import progress
-from data_tools.sources import BadLine, BadLines, documents, find_files, total_bytes
-from data_tools.workers import Workers
+from data_tools.text.blocks import STDIN, Block, Place, read_blocks
+from data_tools.text.encoders import CONFIG_NAME, fingerprint, load_encoder
+from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
+from data_tools.text.workers import Workers
 
 SECONDS_BETWEEN_COMMITS = 5.0
 SMALL_BYTES = 8 << 20  # below, starting workers costs more than it brings

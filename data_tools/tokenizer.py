@@ -25,12 +25,12 @@ from pathlib import Path
 import sentencepiece
 
 from data_tools.cli import Parser, run
-from data_tools.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 from data_tools.progress import progress
-from data_tools.sources import find_files, read_documents, total_bytes
-from data_tools.vocabulary import extend_model, model_type, new_pieces, tokens_per_character
+from data_tools.text.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
+from data_tools.text.sources import find_files, read_documents, total_bytes
+from data_tools.text.vocabulary import extend_model, model_type, new_pieces, tokens_per_character
 
 HELD_OUT = 20
 MODEL_NAME = SENTENCEPIECE_NAMES[0]

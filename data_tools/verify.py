@@ -10,12 +10,12 @@ decodes every document and compares it with its source, as far as the tokenizer 
 from pathlib import Path
 
 from data_tools.cli import Parser, run
-from data_tools.encoders import load_encoder
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.summary import file_sha256, read_summary, summary_path
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.summary import file_sha256, read_summary, summary_path
 from data_tools.progress import progress
-from data_tools.sources import Document, batches, find_files, read_documents, total_bytes
+from data_tools.text.encoders import load_encoder
+from data_tools.text.sources import Document, batches, find_files, read_documents, total_bytes
 
 SHOWN = 30
 

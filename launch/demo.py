@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/
 
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
 from launch.cpu.settings import prepare
-from launch.demo_checks import first_loss_check, held_out_check
+from launch.demos.checks import first_loss_check, held_out_check
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import print_findings

@@ -23,7 +23,7 @@ from rich.table import Table
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.safetensors_reader import read_header
 from launch.demo import heading, run
-from launch.demo_questions import write_questions
+from launch.demos.questions import write_questions
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary

@@ -27,6 +27,9 @@ def main(argv: list[str]) -> None:
     from launch.adapters.add import add_adapter, base_format
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_finetune
+    from launch.training.checks.network import measure_network
+    from launch.training.checks.planned_memory import PlannedMemory
+    from launch.training.data.sft_data import open_dialogues, require_tokenizer
     from launch.training.decisions import decide
     from launch.training.device import set_device
     from launch.training.finetuning import build_trainer
@@ -38,12 +41,9 @@ def main(argv: list[str]) -> None:
         speed_up,
         widen,
     )
-    from launch.training.network import measure_network
     from launch.training.output import open_output
-    from launch.training.planned_memory import PlannedMemory
     from launch.training.ranks import check_world
     from launch.training.saving.position import open_ledger
-    from launch.training.sft_data import open_dialogues, require_tokenizer
     from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build

@@ -19,7 +19,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.formats.questions import read_questions
+from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     import paddle
 
     from launch.adapters.add import base_format
-    from launch.adapters.quantized_base import use_quantized
+    from launch.adapters.quantized.base import use_quantized
     from launch.generation.generate import Decoding
     from launch.prediction.answering import answer_one_by_one, answer_rows
     from launch.prediction.predictor import load_predictor

@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     start_paddle(on_cpu=args.device == "cpu")
 
-    from launch.adapters.quantization import Format
+    from launch.adapters.quantized.quantization import Format
     from launch.prediction.quantization_loss import losses
     from launch.training.device import set_device
 

@@ -26,7 +26,9 @@ def main(argv: list[str]) -> None:
     from launch.adapters.add import add_adapter, base_format
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_pretrain
-    from launch.training.data import open_data
+    from launch.training.checks.network import measure_network
+    from launch.training.checks.planned_memory import PlannedMemory
+    from launch.training.data.corpora import open_data
     from launch.training.decisions import decide
     from launch.training.device import set_device
     from launch.training.finish import finish
@@ -37,9 +39,7 @@ def main(argv: list[str]) -> None:
         speed_up,
         widen,
     )
-    from launch.training.network import measure_network
     from launch.training.output import open_output
-    from launch.training.planned_memory import PlannedMemory
     from launch.training.pretraining import build_trainer
     from launch.training.ranks import check_world
     from launch.training.saving.position import open_ledger

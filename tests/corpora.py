@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.indexed import IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedWriter
 
 
 def write_corpus(prefix: str | Path, documents: int = 100, tokens: int = 2100, largest_id: int = 99) -> None:

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from data_tools.formats.indexed import IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import entry, preflight
 from launch.entry import check, prepare_process
 from launch.errors import UserError

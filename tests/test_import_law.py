@@ -20,7 +20,7 @@ WITHOUT_PADDLE = [
     "launch/doctor.py",
     "launch/dashboard.py",
     "launch/entry.py",
-    "launch/demo_checks.py",
+    "launch/demos/checks.py",
     "launch/cpu/settings.py",
     "launch/cpu/processor.py",
     "launch/serve.py",

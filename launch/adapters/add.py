@@ -1,8 +1,8 @@
 """The adapter that the flags ask for, on a model that is frozen for it."""
 
 from launch.adapters import lora, prefix
-from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import quantize_base, use_quantized
+from launch.adapters.quantized.base import quantize_base, use_quantized
+from launch.adapters.quantized.quantization import Format
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):

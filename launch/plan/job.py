@@ -62,7 +62,7 @@ class Job:
     base:              how the frozen weights of linear layers are quantised
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
-    finetunes:         reads dialogues, whose loss is our own (launch/training/token_loss.py)
+    finetunes:         reads dialogues, whose loss is our own (launch/training/loss/token_loss.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     """

@@ -1,4 +1,4 @@
-"""Frozen weights in 8 or 4 bits: what they take, and what using one takes (launch/adapters/quantization.py)."""
+"""Frozen weights in 8 or 4 bits: what they take, and what using one takes (launch/adapters/quantized)."""
 
 from dataclasses import dataclass
 

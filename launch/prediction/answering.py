@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.questions import Question, encode_question, text_question
+from data_tools.formats.dialogues.questions import Question, encode_question, text_question
 from launch.errors import UserError
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
-from launch.training.encoding import encoding_of
+from launch.training.data.encoding import encoding_of
 from launch.training.ranks import broadcast, rank
 
 

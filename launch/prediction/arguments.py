@@ -5,7 +5,7 @@ import argparse
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
 
-QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantization.py
+QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
 
 
 def default_device() -> str:

@@ -14,8 +14,8 @@ import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
 from launch.adapters.load import load_adapter
-from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import quantize_filled
+from launch.adapters.quantized.base import quantize_filled
+from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.dtypes import FLOATS
 from launch.checkpoint.read import load_model
 from launch.checkpoint.weight_files import find_weights
@@ -25,7 +25,7 @@ from launch.generation.stream import TextStream, decode
 from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
 from launch.models.parameters import attention_heads, key_value_heads
-from launch.training.encoding import end_id
+from launch.training.data.encoding import end_id
 from launch.training.model import family_config, weights_directory
 from launch.training.ranks import rank, world_size
 

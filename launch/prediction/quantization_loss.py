@@ -13,18 +13,18 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
-from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import quantize_filled, use_quantized
+from launch.adapters.quantized.base import quantize_filled, use_quantized
+from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.layerwise import open_layerwise
 from launch.checkpoint.read import load_model
 from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
 from launch.prediction.predictor import load_tokenizer
+from launch.training.data.sft_data import open_dialogues
 from launch.training.finetuning import collator
+from launch.training.loss.pipeline_loss import IGNORED
+from launch.training.loss.token_loss import TokenLoss
 from launch.training.model import family_config
-from launch.training.pipeline_loss import IGNORED
-from launch.training.sft_data import open_dialogues
-from launch.training.token_loss import TokenLoss
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.adapters.load import load_adapter
-from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import use_quantized
+from launch.adapters.quantized.base import use_quantized
+from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 
-from data_tools.formats.dialogue import RowError
+from data_tools.formats.dialogues.dialogue import RowError
+from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
-from data_tools.formats.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from launch.errors import UserError
 from launch.prediction.predictor import Predictor
 from launch.serving.errors import Reason, Refusal
-from launch.training.encoding import encoding_of
+from launch.training.data.encoding import encoding_of
 
 
 @dataclass

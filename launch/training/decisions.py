@@ -8,8 +8,8 @@ from launch.devices.gates import Decision
 from launch.errors import UserError
 from launch.models.named_configs import load_config
 from launch.models.parameters import attention_heads, head_size, key_value_heads
-from launch.training import rms_norm_check
-from launch.training.attention_check import Heads, as_paddlenlp_calls_it, disagreement
+from launch.training.checks import rms_norm_check
+from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, disagreement
 from launch.training.device import compute_capability
 from launch.training.ranks import gather
 

@@ -14,18 +14,18 @@ from launch.models.arithmetic import ModelShape
 from launch.models.families import family_of_config
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
-from launch.training.answers import Answers
-from launch.training.batches import Collator
-from launch.training.best import BestKeeper
+from launch.training.checks.watches import watches
+from launch.training.data.batches import Collator
+from launch.training.data.prefix_batches import PrefixCollator
 from launch.training.device import device_peak_flops
+from launch.training.evaluation.answers import Answers
+from launch.training.evaluation.best import BestKeeper
+from launch.training.loss.pipeline_loss import IGNORED
+from launch.training.loss.token_loss import TokenLoss
 from launch.training.model import compute_dtype
-from launch.training.pipeline_loss import IGNORED
-from launch.training.prefix_batches import PrefixCollator
 from launch.training.ranks import rank, total
 from launch.training.saving.read_back import ReadBack
-from launch.training.token_loss import TokenLoss
 from launch.training.trainer import PaddedDataset, RunTrainer, sample_stream
-from launch.training.watches import watches
 
 TRIED = 2  # samples that a saved adapter is tried on
 

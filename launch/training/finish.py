@@ -3,8 +3,8 @@
 import time
 
 from launch.reporting.summary import command_line, git_revision, package_versions, plain, topology, write_summary
+from launch.training.checks.planned_memory import PlannedMemory
 from launch.training.device import peak_memory_bytes
-from launch.training.planned_memory import PlannedMemory
 from launch.training.ranks import barrier, gather, rank
 from launch.training.trainer import RunTrainer
 
@@ -44,6 +44,6 @@ def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, star
 
 
 def _first_step_memory(trainer: RunTrainer) -> dict | None:
-    """What was planned and what was taken (launch/training/planned_memory.py)."""
+    """What was planned and what was taken (launch/training/checks/planned_memory.py)."""
     planned = [one for one in trainer.callback_handler.callbacks if isinstance(one, PlannedMemory)]
     return planned[0].facts if planned else None

@@ -8,8 +8,8 @@ from paddlenlp.trainer import set_seed
 from paddlenlp.trainer.trainer_utils import ShardingOption
 from paddlenlp.transformers import AutoTokenizer
 
-from launch.adapters.quantization import Format
-from launch.adapters.quantized_base import quantize_filled
+from launch.adapters.quantized.base import quantize_filled
+from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import load_model
 from launch.cpu import kernels
 from launch.errors import UserError

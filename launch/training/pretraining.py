@@ -7,12 +7,12 @@ from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
+from launch.training.checks.watches import watches
 from launch.training.device import device_peak_flops
+from launch.training.loss.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.model import compute_dtype
-from launch.training.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.ranks import rank, total
 from launch.training.trainer import RunTrainer, sample_stream
-from launch.training.watches import watches
 
 
 class Collator:
@@ -56,7 +56,7 @@ class PretrainTrainer(RunTrainer):
         return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.sequence_length
 
     def save_result(self) -> None:
-        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model."""
+        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone, or the model."""
         if not isinstance(self.model, ADAPTERS):
             self.save_model()
             return

@@ -11,10 +11,10 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from launch.checkpoint.state.ledger import Ledger
 from launch.offload.attach import Offload
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
+from launch.training.data.sampler import PaddedShard, SampleStream
 from launch.training.device import peak_memory_bytes
-from launch.training.grad_norm import GradNorm, clip_by_global_norm
+from launch.training.loss.grad_norm import GradNorm, clip_by_global_norm
 from launch.training.loss_scale import ScaleRule, SkippedSteps, follow
-from launch.training.sampler import PaddedShard, SampleStream
 from launch.training.saving.trainer import CheckpointTrainer
 from launch.watch import memory
 from launch.watch.callbacks import HangReport, PhaseReport

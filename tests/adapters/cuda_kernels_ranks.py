@@ -3,10 +3,10 @@
 import numpy as np
 import paddle
 
-from launch.adapters import cuda_kernels
-from launch.adapters.llm_int8 import ExactRows
-from launch.adapters.quantization import Format, dequantize, quantize
-from launch.adapters.quantized_product import linear
+from launch.adapters.quantized import cuda_kernels
+from launch.adapters.quantized.llm_int8 import ExactRows
+from launch.adapters.quantized.product import linear
+from launch.adapters.quantized.quantization import Format, dequantize, quantize
 
 INPUTS, OUTPUTS = 256, 128
 

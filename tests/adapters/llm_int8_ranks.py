@@ -3,9 +3,9 @@
 import numpy as np
 import paddle
 
-from launch.adapters.llm_int8 import ExactRows, outlier_columns, rounded_product
-from launch.adapters.quantization import Format, dequantize, quantize
-from launch.adapters.quantized_product import linear
+from launch.adapters.quantized.llm_int8 import ExactRows, outlier_columns, rounded_product
+from launch.adapters.quantized.product import linear
+from launch.adapters.quantized.quantization import Format, dequantize, quantize
 
 FORMAT = Format("llm.int8")
 SAMPLES, INPUTS, OUTPUTS = 24, 512, 384

@@ -9,7 +9,7 @@ def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
     their codes, of all other tensors, of one linear weight in float32."""
     from paddle.base import core
 
-    from launch.adapters.quantization import Format
+    from launch.adapters.quantized.quantization import Format
 
     format = Format(algo, double_quant=algo == "nf4")
     _load(warm_up, format)
@@ -32,7 +32,7 @@ def _load(directory: str, format):
     import paddlenlp.transformers as transformers
     from paddlenlp.peft import LoRAConfig, LoRAModel
 
-    from launch.adapters.quantized_base import quantize_filled, use_quantized
+    from launch.adapters.quantized.base import quantize_filled, use_quantized
     from launch.checkpoint.read import load_model
     from launch.models.families import FAMILIES
     from launch.models.named_configs import load_config

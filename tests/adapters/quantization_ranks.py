@@ -3,8 +3,10 @@
 import numpy as np
 import paddle
 
-from launch.adapters import llm_int8, quantization, quantized_base, quantized_product
-from launch.adapters.quantization import Format, dequantize, quantize
+from launch.adapters.quantized import base as quantized_base
+from launch.adapters.quantized import llm_int8, quantization
+from launch.adapters.quantized import product as quantized_product
+from launch.adapters.quantized.quantization import Format, dequantize, quantize
 from launch.models.families import FAMILIES
 from tests.models import family_ranks
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import paddle
 
-from launch.training.rms_norm_check import disagreement
+from launch.training.checks.rms_norm_check import disagreement
 
 
 def found_with(kind: str) -> str:

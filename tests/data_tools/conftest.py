@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_tools.formats.indexed import IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedWriter
 from data_tools.stdlib_corpus import write_corpus
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 

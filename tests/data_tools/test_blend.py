@@ -5,9 +5,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from data_tools.formats.blend import find_corpora, open_splits
 from data_tools.formats.blended import BlendedDataset, deal, whole_numbers
 from data_tools.formats.errors import DataError
+from data_tools.formats.tokens.blend import find_corpora, open_splits
 
 
 def test_a_folder_is_all_its_pairs(write, documents, tmp_path):

@@ -11,10 +11,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data_tools import blocks
-from data_tools.blocks import kind_of, read_blocks
 from data_tools.formats.errors import DataError
-from data_tools.sources import BadLine, documents, find_files, read_documents
+from data_tools.text import blocks
+from data_tools.text.blocks import kind_of, read_blocks
+from data_tools.text.sources import BadLine, documents, find_files, read_documents
 
 TEXTS = [f"text {i} " + "中文 é\n" * (i * 13 % 50) for i in range(80)] + ["", "x" * 5000]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from data_tools.formats.chat_template import ChatTemplate, load_template
-from data_tools.formats.dialogue import Dialogue, Turn
+from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.errors import DataError
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "launch" / "models" / "chat_templates").glob("*.json"))

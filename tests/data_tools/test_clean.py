@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from data_tools.clean import clean_files
-from data_tools.duplicates import NearDuplicates, shingles, signature
-from data_tools.filters import DIGIT, LETTER, rules, share
+from data_tools.cleaning.duplicates import NearDuplicates, shingles, signature
+from data_tools.cleaning.filters import DIGIT, LETTER, rules, share
 from tests.data_tools.conftest import ROOT
 
 WORDS = [f"word{i}" for i in range(500)] + list("中文训练数据模型语言处理清洗重复文本")
@@ -109,7 +109,7 @@ def minima(shingles_of_a_text: list[str]):
     """The signature of a text with these shingles."""
     from datasketch import MinHash
 
-    from data_tools.duplicates import MINIMA, SCHEME
+    from data_tools.cleaning.duplicates import MINIMA, SCHEME
 
     minhash = MinHash(num_perm=MINIMA, scheme=SCHEME)
     minhash.update_batch([one.encode() for one in shingles_of_a_text])
@@ -117,7 +117,7 @@ def minima(shingles_of_a_text: list[str]):
 
 
 def test_a_signature_does_not_depend_on_the_run():
-    program = "from data_tools.duplicates import signature; print(signature('a b c d e f g 中文').tolist())"
+    program = "from data_tools.cleaning.duplicates import signature; print(signature('a b c d e f g 中文').tolist())"
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "1"})
     assert json.loads(found.stdout) == signature("a b c d e f g 中文").tolist()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from data_tools.encoders import load_encoder
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.stdlib_corpus import write_corpus
+from data_tools.text.encoders import load_encoder
 from data_tools.tokenize import tokenize_files
 from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
@@ -202,7 +202,7 @@ def test_a_bar_on_a_terminal(text, tokenizer_dir, tmp_path):
 
 
 def test_nothing_here_imports_paddle(command):
-    names = [f"data_tools.{name}" for name in (*COMMANDS, "statistics", "formats.blend")]
+    names = [f"data_tools.{name}" for name in (*COMMANDS, "statistics", "formats.tokens.blend")]
     program = (
         f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
     )

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from data_tools.blend import plan_blend
-from data_tools.formats.blend import open_splits
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.summary import read_summary, summary_path, write_summary
+from data_tools.formats.tokens.blend import open_splits
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.summary import read_summary, summary_path, write_summary
 from data_tools.inspect import describe, length_histogram, packing
 from data_tools.merge import merge_corpora
 from data_tools.split import split_corpus
@@ -99,7 +99,7 @@ def test_length_histogram():
 
 
 def test_inspect_tells_what_is_there(corpus, sources, tokenizer_dir):
-    from data_tools.encoders import load_encoder
+    from data_tools.text.encoders import load_encoder
 
     dataset, encoder = IndexedDataset(corpus), load_encoder(tokenizer_dir)
     packed = packing(dataset, encoder, seed=0)

@@ -8,9 +8,9 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from data_tools.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
 from data_tools.verify import compare_with_source

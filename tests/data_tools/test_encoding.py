@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_tools.formats.chat_template import ChatTemplate, load_template
-from data_tools.formats.dialogue import Dialogue, Turn
-from data_tools.formats.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.formats.sft_samples import DialogueDataset
+from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
+from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.formats.dialogues.samples import DialogueDataset
 from launch.models.chat import TEMPLATES
 
 SPECIAL = ("<s>", "</s>")

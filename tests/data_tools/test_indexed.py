@@ -10,9 +10,9 @@ import textwrap
 import numpy as np
 import pytest
 
-from data_tools.formats import indexed
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter, token_dtype
+from data_tools.formats.tokens import indexed
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter, token_dtype
 from tests.data_tools.conftest import ROOT
 
 
@@ -176,7 +176,7 @@ def test_content_key_of_a_large_file_samples_both_ends(write, monkeypatch):
 def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_path):
     program = """
         import os, signal, sys
-        from data_tools.formats.indexed import IndexedWriter
+        from data_tools.formats.tokens.indexed import IndexedWriter
         with IndexedWriter(sys.argv[1], 300) as writer:
             writer.add_document(range(200))
             os.kill(os.getpid(), signal.SIGKILL)

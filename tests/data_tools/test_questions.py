@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from data_tools.formats.chat_template import load_template
-from data_tools.formats.dialogue import find_schema
-from data_tools.formats.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.formats.dialogues.chat_template import load_template
+from data_tools.formats.dialogues.dialogue import find_schema
+from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.formats.dialogues.questions import encode_question, last_answer, read_questions, text_question
 from data_tools.formats.errors import DataError
-from data_tools.formats.questions import encode_question, last_answer, read_questions, text_question
 from launch.models.chat import template_file
 
 EOS = 0

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_tools import blocks, tokenize
-from data_tools.formats import resumable
+from data_tools import tokenize
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.resumable import ResumableWriter
+from data_tools.formats.tokens import resumable
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.resumable import ResumableWriter
+from data_tools.text import blocks
 from data_tools.tokenize import tokenize_files
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from data_tools.formats.dialogues.rows import Fault, check_faults, read_rows
 from data_tools.formats.errors import DataError
-from data_tools.formats.rows import Fault, check_faults, read_rows
 
 
 @pytest.fixture

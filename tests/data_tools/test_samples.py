@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from data_tools.formats import samples
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.native import build_sample_index
-from data_tools.formats.samples import SampleDataset, SampleIndex, Split, split_boundaries
+from data_tools.formats.tokens import samples
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.native import build_sample_index
+from data_tools.formats.tokens.samples import SampleDataset, SampleIndex, Split, split_boundaries
 
 
 @pytest.mark.parametrize(

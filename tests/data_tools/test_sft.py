@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
+from data_tools.formats.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
-from data_tools.formats.rows import read_rows
 from data_tools.sft import read_dialogues, report_lengths
 
 ROWS = {

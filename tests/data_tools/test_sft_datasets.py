@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from data_tools.formats.dialogues.datasets import Columns, encode_survey, survey
+from data_tools.formats.dialogues.files import find_sources
+from data_tools.formats.dialogues.packing import pack
 from data_tools.formats.errors import DataError
-from data_tools.formats.packing import pack
-from data_tools.formats.sft_datasets import Columns, encode_survey, survey
-from data_tools.formats.sft_files import find_sources
 from tests.data_tools.test_encoding import decode, encoding
 
 

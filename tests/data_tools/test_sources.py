@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_tools.formats.errors import DataError
-from data_tools.sources import batches, find_files, read_documents, total_bytes
+from data_tools.text.sources import batches, find_files, read_documents, total_bytes
 
 
 def test_jsonl_and_txt_in_the_order_given(tmp_path):

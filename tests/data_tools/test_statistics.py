@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from data_tools.formats import indexed
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens import indexed
+from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.statistics import token_counts, unigram_cross_entropy
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from data_tools.encoders import load_encoder, load_sentencepiece
 from data_tools.formats.errors import DataError
+from data_tools.text.encoders import load_encoder, load_sentencepiece
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 
 AWKWARD = [

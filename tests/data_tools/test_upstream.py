@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_tools.encoders import load_sentencepiece
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.samples import split_boundaries
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.samples import split_boundaries
+from data_tools.text.encoders import load_sentencepiece
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
 from tests.data_tools.conftest import ROOT

@@ -5,10 +5,10 @@ import random
 import pytest
 import sentencepiece
 
-from data_tools.encoders import load_encoder
 from data_tools.formats.errors import DataError
+from data_tools.text.encoders import load_encoder
+from data_tools.text.vocabulary import model_type, new_pieces, pieces, tokens_per_character
 from data_tools.tokenizer import extend_tokenizer, save_tokenizer, train_tokenizer
-from data_tools.vocabulary import model_type, new_pieces, pieces, tokens_per_character
 from tests.data_tools.test_tokenizer import AWKWARD
 
 WORDS = "我们 你们 他们 中国 北京 今天 明天 天气 很好 学习 训练 模型 语言 数据 处理 的 是 在 了 和".split()

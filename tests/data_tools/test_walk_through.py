@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

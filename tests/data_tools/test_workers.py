@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from data_tools import workers
 from data_tools.formats.errors import DataError
-from data_tools.workers import Workers
+from data_tools.text import workers
+from data_tools.text.workers import Workers
 from tests.data_tools.conftest import ROOT
 
 
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed():
 def test_no_worker_outlives_its_parent():
     program = """
         import sys, time
-        from data_tools.workers import Workers
+        from data_tools.text.workers import Workers
         pool = Workers(time.sleep, 3)
         print(*[worker._process.pid for worker in pool._workers], flush=True)
         sys.stdin.read()

@@ -10,7 +10,7 @@ import pytest
 
 from data_tools.stdlib_corpus import is_heldout
 from launch.demo_finetune import METHODS, RESULTS
-from launch.demo_questions import questions, write_questions
+from launch.demos.questions import questions, write_questions
 from launch.models.arithmetic import lora_parameters
 from launch.models.named_configs import load_config
 

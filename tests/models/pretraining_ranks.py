@@ -14,7 +14,7 @@ GLOBAL_BATCH = 4
 
 def make_materials(directory: str, names: list[str]) -> None:
     """A model directory for each family, and a corpus of random ids."""
-    from data_tools.formats.indexed import IndexedWriter
+    from data_tools.formats.tokens.indexed import IndexedWriter
     from launch.training.model import save_random_model
 
     root = Path(directory)

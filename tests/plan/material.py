@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.indexed import IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedWriter
 from launch.models.families import FAMILIES
 from launch.models.named_configs import load_config
 

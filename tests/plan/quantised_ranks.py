@@ -12,7 +12,7 @@ def taken_of_all(cases: list) -> list[dict]:
 
 def taken(shape: list[int], algo: str, double_quant: bool) -> dict:
     """Bytes of a float32 weight of random numbers: packed, and while it is computed from its codes."""
-    from launch.adapters.quantization import Format, dequantize, quantize
+    from launch.adapters.quantized.quantization import Format, dequantize, quantize
 
     weight = paddle.randn(shape)
     before = allocated()

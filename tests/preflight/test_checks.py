@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from data_tools.formats.indexed import IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data_tools.formats.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.summary import check_vocabulary, write_summary
+from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.summary import check_vocabulary, write_summary
 from launch.preflight.data.fit import check_data_fit
 from launch.preflight.data.token_ids import BLOCK_TOKENS, SAMPLED_BLOCKS, largest_of_sample
 from launch.preflight.situation import Situation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.rehearsal import materials
 
 

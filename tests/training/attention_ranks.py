@@ -6,7 +6,7 @@ import paddle
 
 def verdicts(cases: list) -> list[str]:
     """What the check says of functions below, for [name, dtype, (heads, key_value heads, size), mask] each."""
-    from launch.training.attention_check import Heads, disagreement
+    from launch.training.checks.attention_check import Heads, disagreement
 
     return [disagreement(globals()[name], Heads(*heads), dtype, mask) for name, dtype, heads, mask in cases]
 
@@ -85,7 +85,7 @@ def refuses(query, key, value, mask):
 
 def paddlenlps_own(query, key, value, mask):
     """The function that models call; on a CPU Paddle computes it exactly, in float32."""
-    from launch.training.attention_check import as_paddlenlp_calls_it
+    from launch.training.checks.attention_check import as_paddlenlp_calls_it
 
     arguments = [one.astype("float32") for one in (query, key, value)]
     attend = as_paddlenlp_calls_it("qwen")  # gives either the mask or causal=True
@@ -94,7 +94,7 @@ def paddlenlps_own(query, key, value, mask):
 
 def paddlenlps_llama(query, key, value, mask):
     """As above for a LLaMA, which gives both: the CPU's code then ignores the mask."""
-    from launch.training.attention_check import as_paddlenlp_calls_it
+    from launch.training.checks.attention_check import as_paddlenlp_calls_it
 
     arguments = [one.astype("float32") for one in (query, key, value)]
     attend = as_paddlenlp_calls_it("llama")

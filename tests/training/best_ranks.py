@@ -7,7 +7,7 @@ def keep(directory: str, evaluations: list[list], continued: bool) -> list[str]:
     """Consider (step, loss) after (step, loss); what best/ holds at the end."""
     import os
 
-    from launch.training.best import BestKeeper
+    from launch.training.evaluation.best import BestKeeper
     from launch.training.ranks import rank
 
     if int(os.environ["PADDLE_TRAINERS_NUM"]) > 1:

@@ -6,8 +6,8 @@ def batch(name: str) -> dict:
     import numpy as np
 
     from launch.models.families import FAMILIES
-    from launch.training.pipeline_loss import IGNORED
-    from launch.training.prefix_batches import PrefixCollator
+    from launch.training.data.prefix_batches import PrefixCollator
+    from launch.training.loss.pipeline_loss import IGNORED
 
     samples = [
         {"input_ids": np.array([5, 6, 7, 8]), "labels": np.array([IGNORED, IGNORED, 8, 9])},

@@ -19,7 +19,7 @@ def make_corpus(prefix: str, vocab_size: int, largest_id: int) -> None:
     """40 documents of 100 random ids up to largest_id, which occurs."""
     import numpy as np
 
-    from data_tools.formats.indexed import IndexedWriter
+    from data_tools.formats.tokens.indexed import IndexedWriter
 
     ids = np.random.default_rng(0)
     with IndexedWriter(prefix, vocab_size) as corpus:

@@ -6,7 +6,7 @@ import pytest
 
 from launch.errors import UserError
 from launch.models.families import FAMILIES
-from launch.training.encoding import encoding_of, end_id
+from launch.training.data.encoding import encoding_of, end_id
 
 BEGIN, EOS = 1, 2
 MARKS = {"[gMASK]": 3, "<sop>": 4, "<|endoftext|>": 5, "<|startofpiece|>": 6, "<|endofpiece|>": 7}

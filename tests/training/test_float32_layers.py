@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from launch.models.families import FAMILIES
-from launch.training.batches import Collator
-from launch.training.prefix_batches import PrefixCollator
+from launch.training.data.batches import Collator
+from launch.training.data.prefix_batches import PrefixCollator
 
 RANKS = "tests.training.float32_ranks"
 # Of two layers. ChatGLM2 cannot be made in half precision on a CPU.

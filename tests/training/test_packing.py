@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from data_tools.formats.encoding import IGNORED
+from data_tools.formats.dialogues.encoding import IGNORED
 from launch.models.families import FAMILIES
 from launch.preflight import run_on_flags
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
 from launch.reporting.records import read_summary
-from launch.training.batches import Collator, apart
+from launch.training.data.batches import Collator, apart
 from tests.training.finetune_material import argv, write_first
 
 PACKING = [name for name, family in FAMILIES.items() if "packing" not in family.lacking]

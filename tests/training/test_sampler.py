@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.training.sampler import PaddedShard, SampleStream
+from launch.training.data.sampler import PaddedShard, SampleStream
 
 
 def stream(rank=0, ranks=1, micro_batch=2, accumulation=1, steps=10, samples=7, seed=5) -> SampleStream:

@@ -38,7 +38,7 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 
 def load(job: Job, place: Place, memory: Memory) -> None:
     """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantised while it is read
-    one weight as it was (launch/adapters/quantized_base.py). Parameters that are offloaded pass one by one
+    one weight as it was (launch/adapters/quantized/base.py). Parameters that are offloaded pass one by one
     (launch/offload/stage3.py)."""
     tensors = held(job, place.stage)
     quantised = [one for one in tensors if one.base]

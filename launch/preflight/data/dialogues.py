@@ -1,9 +1,9 @@
 """Are the dialogues there, and can every row be read?"""
 
-from data_tools.formats.chat_template import load_template
+from data_tools.formats.dialogues.chat_template import load_template
+from data_tools.formats.dialogues.datasets import Columns, survey
+from data_tools.formats.dialogues.rows import Rows
 from data_tools.formats.errors import DataError
-from data_tools.formats.rows import Rows
-from data_tools.formats.sft_datasets import Columns, survey
 from launch.errors import UserError
 from launch.models.chat import template_file, template_names
 from launch.models.flag_values import FlagValues

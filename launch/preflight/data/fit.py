@@ -1,8 +1,8 @@
 """Do the token files fit the model and the run? For those that launch.preflight.data finds whole."""
 
-from data_tools.formats.blend import find_corpora
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.blend import find_corpora
+from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout

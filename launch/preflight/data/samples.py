@@ -1,7 +1,7 @@
 """Are there samples for the steps, and how often is each read?"""
 
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.samples import Split, split_boundaries
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.samples import Split, split_boundaries
 from launch.preflight.report import Finding
 
 TRAIN, VALID = 0, 1

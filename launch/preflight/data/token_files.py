@@ -1,8 +1,8 @@
 """Are the token files there and whole?"""
 
-from data_tools.formats.blend import find_corpora
 from data_tools.formats.errors import DataError
-from data_tools.formats.indexed import IndexedDataset
+from data_tools.formats.tokens.blend import find_corpora
+from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
 

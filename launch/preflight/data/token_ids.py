@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from data_tools.formats.indexed import IndexedDataset
-from data_tools.formats.summary import read_summary
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.summary import read_summary
 from launch.preflight.report import Finding
 
 SAMPLED_BLOCKS = 16

@@ -59,7 +59,7 @@ RULES = (
         when=lambda run: bool(run.flags.ignore_data_skip),
         found="1",
         reason="a run that is continued would see again what it has seen; its position in the data is part of it",
-        source="launch/training/sampler.py, SampleStream",
+        source="launch/training/data/sampler.py, SampleStream",
         fix="leave it out; --overwrite_output_dir 1 starts at step 0",
     ),
     Rule(

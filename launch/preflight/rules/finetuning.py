@@ -2,7 +2,7 @@
 
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
-QUANTIZATION = "launch/adapters/quantization.py"
+QUANTIZATION = "launch/adapters/quantized/quantization.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -52,7 +52,7 @@ RULES = (
         when=lambda run: run.flags.pad_to_multiple_of is not None and run.flags.pad_to_multiple_of < 1,
         found="{run.flags.pad_to_multiple_of}",
         reason="a number of tokens",
-        source="launch/training/batches.py, Collator",
+        source="launch/training/data/batches.py, Collator",
         fix="--pad_to_multiple_of 8",
     ),
     Rule(
@@ -61,7 +61,7 @@ RULES = (
         and run.flags.max_length % run.flags.pad_to_multiple_of > 0,
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
         reason="batches of the longest samples would be longer than that",
-        source="launch/training/batches.py, Collator",
+        source="launch/training/data/batches.py, Collator",
         fix="a --max_length that it divides",
     ),
     Rule(
@@ -86,7 +86,7 @@ RULES = (
         and not (run.flags.lora or run.flags.prefix_tuning),
         found="{run.flags.weight_quantize_algo} without an adapter",
         reason="quantised weights are not trained",
-        source="launch/adapters/quantized_base.py",
+        source="launch/adapters/quantized/base.py",
         fix="--lora 1, or --prefix_tuning 1; --do_train 0 evaluates it",
     ),
     Rule(

@@ -90,7 +90,7 @@ class Message(BaseModel):
     content: Text | list[TextPart]
 
     def turn(self) -> dict:
-        """As data_tools/formats/dialogue.py has messages."""
+        """As data_tools/formats/dialogues/dialogue.py has messages."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 

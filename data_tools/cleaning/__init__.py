@@ -1,0 +1,1 @@
+"""Which texts are left out."""

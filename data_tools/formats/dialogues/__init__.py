@@ -1,0 +1,1 @@
+"""Dialogues: rows of JSON, chat templates, and the samples of which the answers count."""

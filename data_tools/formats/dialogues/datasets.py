@@ -1,0 +1,122 @@
+"""From files of dialogues to the samples of fine-tuning. What must be known before: files.py."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.formats.dialogues.files import Source, find_sources
+from data_tools.formats.dialogues.rows import Fault, Rows, check_faults, read_rows
+from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
+from data_tools.formats.errors import DataError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Keys of question and answer, None where the first rows of each file tell."""
+
+    prompt: str | None = None
+    response: str | None = None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the files hold. train, dev: by source, then by file."""
+
+    sources: list[Source]
+    train: list[list[Rows]]
+    dev: list[list[Rows]]
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [fault for source in [*self.train, *self.dev] for rows in source for fault in rows.faults]
+
+
+def survey(named: str, wanted: tuple[str, ...], columns: Columns, max_broken_rows: int) -> Survey:
+    """Read every row of the files that --dataset_name_or_path names.
+
+    wanted: "train", "dev" or both. Raises DataError when files are missing, of no known schema, hold more broken rows
+    than allowed, or a source has no file to train on; or none has one to evaluate on.
+    """
+    sources = find_sources(named)
+    if "train" in wanted:
+        for source in sources:
+            if not source.train:
+                raise DataError(f"{source.dev[0].parent} has data to evaluate on, but none to train on: train.json.")
+    if "dev" in wanted and not any(source.dev for source in sources):
+        raise DataError(
+            f"no data to evaluate on in {named}: expected dev.json beside train.json. Add it, or --do_eval 0."
+        )
+    found = Survey(
+        sources,
+        [_read(source.train, columns) for source in sources] if "train" in wanted else [],
+        [_read(source.dev, columns) for source in sources] if "dev" in wanted else [],
+    )
+    check_faults(found.faults, max_broken_rows)
+    return found
+
+
+def _read(files: tuple[Path, ...], columns: Columns) -> list[Rows]:
+    return [read_rows(file, columns.prompt, columns.response) for file in files]
+
+
+Dialogues = DialogueDataset | PackedDialogues | BlendedDialogues
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """The samples of a run, None where not wanted; lines: what there is to tell about them."""
+
+    train: Dialogues | None
+    dev: DialogueDataset | None
+    lines: list[str]
+
+
+def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_tokens: int | None = None) -> Datasets:
+    """Encode all dialogues; sources with weights are blended.
+
+    encoding_of: from whether a schema is one of chats to how its dialogues are encoded. row_tokens: pack those to train
+    on into rows of so many tokens, each source for itself; None: a dialogue is a sample.
+    """
+    train = dev = None
+    lines = []
+    if found.train:
+        train = _blended(found, [_encoded([source], encoding_of) for source in found.train], row_tokens)
+        lines.append(_line("training data", train, found.train))
+        if row_tokens:
+            full = train.tokens.sum() / (train.tokens.size * row_tokens)
+            lines.append(f"packed: {train.tokens.size:,} rows of up to {row_tokens:,} tokens, {full:.0%} full")
+    if found.dev:
+        dev = _encoded(found.dev, encoding_of)
+        lines.append(_line("evaluation data", dev, found.dev))
+    if found.faults:
+        lines.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
+    return Datasets(train, dev, lines)
+
+
+def _encoded(sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding]) -> DialogueDataset:
+    encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for source in sources for rows in source}}
+    return DialogueDataset(
+        sample
+        for source in sources
+        for rows in source
+        for dialogue in rows.dialogues
+        for sample in encode_dialogue(dialogue, encodings[rows.schema.chat])
+    )
+
+
+def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None) -> Dialogues:
+    if row_tokens:
+        parts = [PackedDialogues(part, row_tokens) for part in parts]
+    return parts[0] if len(parts) == 1 else BlendedDialogues(parts, [source.weight for source in found.sources])
+
+
+def _line(name: str, dataset: Dialogues, sources: list[list[Rows]]) -> str:
+    rows = [one for source in sources for one in source]
+    schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
+    dialogues = sum(len(one.dialogues) for one in rows)
+    samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
+    return (
+        f"{name}: {dialogues:,} dialogues ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "
+        f"{dataset.counted.sum():,} of answers, {dataset.cuts}"
+    )

@@ -1,0 +1,133 @@
+"""Encoded dialogues as samples of training, held in a few flat arrays."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_tools.formats.blended import BlendedDataset
+from data_tools.formats.dialogues.encoding import IGNORED, Encoded
+from data_tools.formats.dialogues.packing import pack
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What did not fit into the lengths allowed."""
+
+    prompts: int
+    answers: int
+    turns: int
+
+    def __add__(self, other: "Cuts") -> "Cuts":
+        return Cuts(self.prompts + other.prompts, self.answers + other.answers, self.turns + other.turns)
+
+    def __str__(self) -> str:
+        """cut: 3 questions, 1 answer"""
+        counts = [(self.prompts, "question"), (self.answers, "answer"), (self.turns, "later turn")]
+        parts = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
+        return f"cut: {', '.join(parts)}" if parts else "nothing cut"
+
+
+class DialogueDataset:
+    """Samples {"input_ids", "labels"}, int64 [length], of different lengths; labels are those of the next position.
+
+    counted: int64 [samples], labels of each sample that are not IGNORED; tokens: int64 [samples], its positions.
+    """
+
+    def __init__(self, dialogues: Iterable[Encoded]):
+        dialogues = list(dialogues)
+        self._starts = np.cumsum([0] + [len(one.ids) for one in dialogues])
+        self._ids = _flat(one.ids for one in dialogues)
+        self._labels = _flat(one.labels for one in dialogues)
+        self.tokens = np.diff(self._starts) - 1
+        self.counted = np.array([sum(label != IGNORED for label in one.labels[1:]) for one in dialogues])
+        self.cuts = Cuts(
+            sum(one.cut_prompts for one in dialogues),
+            sum(one.cut_answers for one in dialogues),
+            sum(one.dropped_turns for one in dialogues),
+        )
+
+    def identity(self) -> dict:
+        """What the samples and their numbers depend on: every token and label."""
+        digest = hashlib.sha256()
+        for array in (self._starts, self._ids, self._labels):
+            digest.update(np.ascontiguousarray(array))
+        return {"dialogues": digest.hexdigest(), "samples": len(self)}
+
+    @property
+    def largest_id(self) -> int:
+        return int(self._ids.max(initial=0))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        start, end = self._starts[i : i + 2]
+        return {
+            "input_ids": self._ids[start : end - 1].astype(np.int64),
+            "labels": self._labels[start + 1 : end].astype(np.int64),
+        }
+
+
+class PackedDialogues:
+    """Dialogues packed into rows of at most `room` tokens. A row is a sample, with {"position_ids"} beside the rest:
+    int64 [length], from 0 in each dialogue.
+
+    counted, tokens, cuts: as DialogueDataset has them, of rows.
+    """
+
+    def __init__(self, dialogues: DialogueDataset, room: int):
+        self._dialogues = dialogues
+        self._room = room
+        self._rows = pack(dialogues.tokens.tolist(), room)
+        self.tokens = np.array([dialogues.tokens[row].sum() for row in self._rows])
+        self.counted = np.array([dialogues.counted[row].sum() for row in self._rows])
+        self.cuts, self.largest_id = dialogues.cuts, dialogues.largest_id
+
+    def identity(self) -> dict:
+        """What the rows and their numbers depend on."""
+        return self._dialogues.identity() | {"room": self._room, "samples": len(self)}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        parts = [self._dialogues[number] for number in self._rows[i]]
+        row = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        return row | {"position_ids": np.concatenate([np.arange(part["labels"].size) for part in parts])}
+
+
+class BlendedDialogues:
+    """Several datasets of dialogues as one: an epoch reads of each its share (BlendedDataset).
+
+    counted, tokens, cuts: as DialogueDataset has them, of all samples, those that an epoch has no place for included.
+    """
+
+    def __init__(self, datasets: list[DialogueDataset | PackedDialogues], weights: list[float]):
+        self._blend = BlendedDataset(datasets, weights)
+        self.datasets, self.samples_used = datasets, self._blend.samples_used
+        self.tokens, self.counted = (np.empty(self._blend.sample.size, dtype=np.int64) for _ in range(2))
+        for number, dataset in enumerate(datasets):
+            self.tokens[self._blend.component == number] = dataset.tokens
+            self.counted[self._blend.component == number] = dataset.counted
+        self.cuts = sum((dataset.cuts for dataset in datasets), Cuts(0, 0, 0))
+        self.largest_id = max(dataset.largest_id for dataset in datasets)
+
+    def __len__(self) -> int:
+        return len(self._blend)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        return self._blend[i]
+
+    def identity(self) -> dict:
+        return self._blend.identity()
+
+    def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
+        return self._blend.epoch_order(seed, epoch)
+
+
+def _flat(lists: Iterable[list[int]]) -> np.ndarray:
+    """int32 [all their ids]: those of any vocabulary fit."""
+    arrays = [np.array(one, dtype=np.int32) for one in lists]
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)

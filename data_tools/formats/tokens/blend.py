@@ -1,0 +1,101 @@
+"""From --input_dir to the datasets of training: one corpus, a folder of them, or a weighted blend."""
+
+import re
+from pathlib import Path
+
+from data_tools.formats.blended import BlendedDataset
+from data_tools.formats.errors import DataError
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.samples import SampleDataset, Split, split_boundaries
+from data_tools.formats.tokens.summary import check_vocabulary
+from data_tools.formats.weights import weighted_paths
+
+SPLITS = ("train", "valid", "test")
+
+
+def find_corpora(input_dir: str | Path) -> list[tuple[float | None, str]]:
+    """(weight, prefix) of each corpus that `input_dir` names.
+
+        ./data                      a folder: each pair X.bin, X.idx in it; weight None: each sample once
+        ./data/corpus               one prefix (also ./data/corpus.bin); weight None
+        0.7 ./data/a 0.3 ./data/b   weights and prefixes, spaces or commas between; any sum of weights
+
+    Raises DataError that names the path, what was looked for and the command that makes data.
+    """
+    corpora = weighted_paths("input_dir", str(input_dir))
+    if len(corpora) == 1:
+        [(_, path)] = corpora
+        return [(None, prefix) for prefix in _prefixes(path)]
+    return [(weight, _one_prefix(path)) for weight, path in corpora]
+
+
+def open_splits(
+    input_dir: str | Path,
+    split: str,
+    sequence_length: int,
+    seed: int,
+    cache_dir: str | Path,
+    vocab_size: int | None = None,
+    wanted: tuple[str, ...] = SPLITS,
+) -> tuple:
+    """The (train, valid, test) datasets of samples; None in place of one that is not `wanted`.
+
+    split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of
+    every corpus is checked against it, which reads each .bin without a summary once.
+
+    Raises DataError when data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is
+    empty.
+    """
+    weights, prefixes = zip(*find_corpora(input_dir), strict=True)
+    corpora = [IndexedDataset(prefix) for prefix in prefixes]
+    if vocab_size is not None:
+        for corpus in corpora:
+            check_vocabulary(corpus, vocab_size)
+
+    boundaries = [split_boundaries(split, len(corpus)) for corpus in corpora]
+    weighted = weights[0] is not None
+
+    def open_split(number: int):
+        parts = [
+            Split(corpus, SPLITS[number], *limits[number : number + 2])
+            for corpus, limits in zip(corpora, boundaries, strict=True)
+        ]
+        if not weighted:  # "all there is" may be nothing in some corpora; in all of them it is an error
+            parts = [part for part in parts if part.count_samples(sequence_length)] or parts
+        datasets = [SampleDataset(part, sequence_length, seed, cache_dir) for part in parts]
+        return datasets[0] if len(datasets) == 1 else BlendedDataset(datasets, weights if weighted else None)
+
+    return tuple(open_split(number) if name in wanted else None for number, name in enumerate(SPLITS))
+
+
+def _prefixes(path: str) -> list[str]:
+    """The corpora that one path names: all pairs of a folder, or the one with this prefix."""
+    if not Path(path).is_dir():
+        prefix = re.sub(r"\.(bin|idx)$", "", path)
+        if not (Path(f"{prefix}.idx").exists() or Path(f"{prefix}.bin").exists()):
+            raise DataError(
+                f"no data at {path}: looked for a folder of that name with pairs X.bin, X.idx, and for "
+                f"{prefix}.bin, {prefix}.idx. {_how_to_make(path)}"
+            )
+        return [prefix]
+    prefixes = sorted(
+        {str(file.with_suffix("")) for file in Path(path).iterdir() if file.suffix in (".bin", ".idx")}
+    )
+    if not prefixes:
+        raise DataError(f"no data in {path}: looked for pairs X.bin and X.idx. {_how_to_make(path)}")
+    return prefixes
+
+
+def _one_prefix(path: str) -> str:
+    prefixes = _prefixes(path)
+    if len(prefixes) > 1:
+        raise DataError(
+            f"{path} has {len(prefixes)} corpora, and one weight: give each its own, such as 0.5 "
+            f"{prefixes[0]}."
+        )
+    return prefixes[0]
+
+
+def _how_to_make(folder: str) -> str:
+    command = f".venv/bin/python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
+    return f"Make them from text: {command}"

@@ -1,0 +1,74 @@
+"""PREFIX.summary.json: what the writer of a corpus knew about it, so that nobody has to read every token again."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.tokens.indexed import IndexedDataset
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Summary:
+    """largest_id: of all tokens; sha256: of the whole .bin; made: how, for people. content_key: names the corpus that
+    this is about (IndexedDataset.content_key)."""
+
+    documents: int
+    tokens: int
+    largest_id: int
+    sha256: str
+    content_key: str
+    made: dict
+
+
+def write_summary(prefix: str | Path, made: dict, largest_id: int | None = None, sha256: str | None = None) -> Summary:
+    """Write the summary of a finished corpus. What is not given is read from the .bin.
+
+    Raises DataError when the corpus is not whole.
+    """
+    corpus = IndexedDataset(prefix)
+    summary = Summary(
+        documents=len(corpus),
+        tokens=corpus.tokens.size,
+        largest_id=corpus.largest_id() if largest_id is None else largest_id,
+        sha256=sha256 or file_sha256(corpus.tokens_path),
+        content_key=corpus.content_key(),
+        made=made,
+    )
+    with written_aside(summary_path(prefix)) as file:
+        file.write(json.dumps(asdict(summary), indent=2, ensure_ascii=False).encode() + b"\n")
+    return summary
+
+
+def read_summary(corpus: IndexedDataset) -> Summary | None:
+    """The summary of this very corpus; None where there is none, or where it is of other content.
+
+    Reads the .idx and up to 64 MiB of the .bin (IndexedDataset.content_key), not every token.
+    """
+    try:
+        summary = Summary(**json.loads(summary_path(corpus.prefix).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return summary if summary.content_key == corpus.content_key() else None
+
+
+def check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
+    """Raise DataError where an id is beyond the vocabulary. Reads every token only where no summary answers."""
+    summary = read_summary(corpus)
+    if summary is None or summary.largest_id >= vocab_size:
+        corpus.check_vocabulary(vocab_size)  # names id and document
+
+
+def summary_path(prefix: str | Path) -> Path:
+    return Path(f"{prefix}.summary.json")
+
+
+def file_sha256(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

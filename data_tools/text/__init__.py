@@ -1,0 +1,1 @@
+"""Text in files, read in blocks by several processes, and the tokenizers that encode it."""

@@ -1,0 +1,183 @@
+"""Documents of text from files: JSON lines, Parquet, or .txt (one file one document), packed or not, or stdin.
+
+Reading goes in two steps, so that the costly one can be shared among processes: `read_blocks` cuts files into
+blocks of whole lines or rows, `documents` makes the texts of one block.
+"""
+
+import glob
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools.formats.errors import DataError
+from data_tools.text.blocks import LINES, PARQUET, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
+
+
+@dataclass(frozen=True)
+class Document:
+    text: str
+    file: str
+    line: int  # 1 for the first; in Parquet the number of the row
+    size: int  # bytes of its line, or of its text
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that is no document. `reason` names file and line, what is wrong and what mends it."""
+
+    reason: str
+
+
+class BadLines:
+    """Counts and reports the lines left out; more than allowed are an error. count: so far, by an earlier run too."""
+
+    def __init__(self, allowed: int, count: int = 0):
+        self.allowed, self.count = allowed, count
+
+    def add(self, reasons: list[str]) -> None:
+        """Raises DataError with the first line too many."""
+        for reason in reasons:
+            self.count += 1
+            if self.count > self.allowed:
+                before = f" {self.allowed} before it were left out." if self.allowed else ""
+                raise DataError(f"{reason} Or leave such lines out: --max_bad_lines N.{before}")
+            print(f"left out: {reason}", file=sys.stderr, flush=True)
+
+
+def find_files(inputs: Iterable[str]) -> list[str]:
+    """The files that --input names: files, folders (all files of a known kind in them and below), patterns such as
+    "texts/*.jsonl.gz", or - for stdin; those of a folder or pattern in the order of their names.
+
+    Raises DataError where there is none, or one of unknown kind.
+    """
+    files = [file for named in inputs for file in _files_of(str(named))]
+    for file in files:
+        if not kind_of(file):
+            raise DataError(
+                f"{file}: unknown kind of file. Known are {', '.join(SUFFIXES)}: rename or convert it."
+            )
+    if STDIN in files and len(files) > 1:
+        raise DataError("- (stdin) is given along with other files: give it alone.")
+    return files
+
+
+def _files_of(named: str) -> list[str]:
+    if named == STDIN or os.path.isfile(named):
+        return [named]
+    if os.path.isdir(named):
+        files = sorted(str(path) for path in Path(named).rglob("*") if path.is_file() and kind_of(str(path)))
+    else:
+        files = sorted(file for file in glob.glob(named, recursive=True) if os.path.isfile(file))
+    if not files:
+        raise DataError(
+            f"{named} is not a file, and no folder or pattern with files. Name files that end in "
+            f"{', '.join(SUFFIXES)}."
+        )
+    return files
+
+
+def total_bytes(files: Iterable[str]) -> int:
+    """The size of all files together; that of stdin is not known and counts as 0."""
+    return sum(os.path.getsize(file) for file in files if file != STDIN)
+
+
+def read_documents(files: Iterable[str], text_key: str = "text") -> Iterator[Document]:
+    """All documents, file by file, in order; blank lines between JSON objects are passed over.
+
+    Raises DataError, naming file and line, at the first line that is not a JSON object with a text at `text_key`.
+    """
+    for block in read_blocks(files, text_key):
+        for document in documents(block, text_key):
+            if isinstance(document, BadLine):
+                raise DataError(document.reason)
+            yield document
+
+
+def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLine]:
+    """The documents of a block, and a BadLine for each line that is none. An empty text is a document."""
+    for number, content in _lines_of(block):
+        where = f"{block.file}:{number}"
+        try:
+            text = _text_of_line(content, text_key, where) if block.kind == LINES else _text_of(content, where)
+        except DataError as error:
+            yield BadLine(str(error))
+        else:
+            yield Document(text, block.file, number, len(content or ""))
+
+
+def batches(documents: Iterable[Document], batch_bytes: int = 1 << 22) -> Iterator[list[Document]]:
+    """Documents in lists of about `batch_bytes`, at least one in each."""
+    batch, size = [], 0
+    for document in documents:
+        batch.append(document)
+        size += document.size
+        if size >= batch_bytes:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _lines_of(block: Block) -> Iterator[tuple[int, bytes | str | None]]:
+    """(number, content) of each line that is not blank, of each row, or of the whole .txt."""
+    if block.kind == PARQUET:
+        yield from enumerate(block.content, start=block.line)
+    elif block.kind == TEXT:
+        yield block.line, block.content
+    else:
+        for number, line in enumerate(io.BytesIO(block.content), start=block.line):
+            if not line.isspace():
+                yield number, line
+
+
+def _text_of_line(line: bytes, text_key: str, where: str) -> str:
+    content = _decoded(line.rstrip(), where)
+    try:
+        record = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: not JSON, {error.msg} at column {error.colno}. Mend or remove the line."
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets within brackets
+        raise DataError(f"{where}: JSON that Python refuses, {error}. Mend or remove the line.") from None
+    if not isinstance(record, dict):
+        raise DataError(
+            f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.'
+        )
+    if not isinstance(record.get(text_key), str):
+        raise DataError(
+            f"{where}: no text at key {text_key!r}; the keys are {', '.join(record)}. Name one by --text_key."
+        )
+    if b"\\u" in line:  # UTF-8 itself has none
+        _check_surrogates(record[text_key], where)
+    return record[text_key]
+
+
+def _text_of(content: bytes | str | None, where: str) -> str:
+    if content is None:
+        raise DataError(f"{where}: no text, the row is null. Mend or remove the row.")
+    return _decoded(content, where) if isinstance(content, bytes) else content
+
+
+def _check_surrogates(text: str, where: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{where}: half a surrogate pair (\\ud800 to \\udfff) is no character. Mend the line."
+        ) from None
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 at byte {error.start}. Convert the file to UTF-8.") from None

@@ -1,0 +1,1 @@
+"""Frozen bases in 8 and 4 bits."""

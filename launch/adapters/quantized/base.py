@@ -1,0 +1,112 @@
+"""A frozen model whose linear layers keep their weights in 8 or 4 bits, to train adapters beside (QLoRA) or to use.
+
+    model = load_model(model_class, config, dtype, directory, filled=quantize_filled(family, format))
+    model = LoRAModel(model, lora_config)       # or any other adapter, or none
+    print(use_quantized(model, format))
+
+Weights are quantised one after the other as they are read: the model in full precision is never in memory. Each
+layer computes its product from the codes (launch/adapters/quantized/product.py). paddlenlp's own quantised layers are
+not used: they want PaddleSlim's CUDA operators even for int8, know nf4 and fp4 on one card only, lose the offset of
+doubly quantised scales (quant_sacle_offset in peft/lora/lora_model.py), and refuse llm.int8 beside LoRA. These work in
+every layout, with every adapter and on every device.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+
+from launch.adapters.quantized.llm_int8 import ExactRows
+from launch.adapters.quantized.product import linear, linear_replaced
+from launch.adapters.quantized.quantization import Format, Packed, dequantize, quantize
+from launch.checkpoint.dtypes import convert
+from launch.checkpoint.read import Fill
+from launch.models.families import Family, family_of_config
+
+
+class QuantizedWeight:
+    """Put before the class of a linear layer: its `weight` is `packed`, of which the layer's forward makes a product;
+    anybody else who asks gets the numbers that it stands for."""
+
+    packed: Packed
+    computing = False
+
+    @property
+    def weight(self) -> paddle.Tensor | Packed:
+        return self.packed if self.computing else dequantize(self.packed)
+
+    def forward(self, *args, **kwargs):
+        self.computing = True
+        try:
+            with linear_replaced():
+                return super().forward(*args, **kwargs)
+        finally:
+            self.computing = False
+
+
+def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
+    """What load_model calls for each tensor that it has read: a linear layer's becomes codes, its values go."""
+
+    def quantize_one(fill: Fill) -> None:
+        if _is_linear_weight(fill.name, family):
+            exact = _exact_rows(fill) if format.algo == "llm.int8" else None
+            fill.parameter.packed = quantize(fill.parameter, format, exact)
+            fill.release()
+
+    return quantize_one
+
+
+def use_quantized(model, format: Format) -> str:
+    """Let the layers of a model compute with what quantize_filled has made of their weights, once all adapters are in
+    place; one line about it."""
+    layers = [layer for layer in model.sublayers() if _packed_of(layer)]
+    for layer in layers:
+        _swap(layer, _packed_of(layer))
+    return describe(layers, format)
+
+
+def quantize_base(model, format: Format) -> str:
+    """Both at once for a model whose weights never were in a file: it has its full size in memory before."""
+    names = family_of_config(model.config.to_dict()).linear_layers
+    layers = [layer for name, layer in model.named_sublayers() if name.rpartition(".")[2] in names]
+    for layer in layers:
+        _swap(layer, quantize(layer.weight, format))
+    return describe(layers, format)
+
+
+def describe(layers: list, format: Format) -> str:
+    weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
+    nbytes = sum(layer.packed.nbytes for layer in layers)
+    changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
+    by_kernel = sum(layer.packed.by_kernel for layer in layers)
+    kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
+    return (
+        f"base: {len(layers)} linear layers in {format.algo}{kernels}, {8 * nbytes / weights:.2f} bits a weight, "
+        f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
+    )
+
+
+def _is_linear_weight(name: str, family: Family) -> bool:
+    layer, _, last = name.rpartition(".")
+    return last == "weight" and layer.rpartition(".")[2] in family.linear_layers
+
+
+def _exact_rows(fill: Fill) -> ExactRows:
+    def read(columns: list[int]) -> paddle.Tensor:
+        rows = np.ascontiguousarray(fill.part(fill.stored.open())[columns])
+        return paddle.to_tensor(convert(rows, fill.stored.dtype, "float32"))
+
+    return ExactRows(read, fill.parameter.shape[0], fill.dtype)
+
+
+def _packed_of(layer) -> Packed | None:
+    return getattr(layer._parameters.get("weight"), "packed", None)
+
+
+def _swap(layer, packed: Packed) -> None:
+    del layer._parameters["weight"]
+    layer.packed = packed
+    layer.__class__ = type(f"Quantized{type(layer).__name__}", (QuantizedWeight, type(layer)), {})
+    if "linear" in vars(layer):  # fleet's layers keep the function that they were made with
+        layer.linear = linear

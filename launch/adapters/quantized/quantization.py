@@ -1,0 +1,224 @@
+"""Weights in 8 and 4 bits: to codes and scales, and back, with Paddle's plain operators on any device.
+
+    packed = quantize(weight, Format("nf4", double_quant=True))
+    weight = dequantize(packed)
+
+A weight passes in pieces of some rows: beside it and its codes there are PIECE numbers in float32, not all.
+
+weight_only_int8, weight_only_int4  whole numbers from -127 to 127 (-7 to 7) times one scale for each output
+llm.int8     the weights of weight_only_int8; inputs are rounded, too, when they are used (llm_int8.py)
+nf4, fp4     one of 16 numbers between -1 and 1 times one scale for each block of --weight_blocksize weights in a row:
+             nf4 has a sixteenth of a normal distribution around each (QLoRA, arXiv 2305.14314, appendix E), fp4 is a
+             sign, two bits of exponent and one of mantissa (bitsandbytes, FP4). With --weight_double_quant the scales,
+             less their mean, are themselves codes of 8 bits times a scale for each --weight_double_quant_block_size
+             of them, on the dynamic scale of arXiv 2110.02861.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import paddle
+
+from launch.adapters.quantized import cuda_kernels
+from launch.adapters.quantized.code_tables import DYNAMIC, TABLES, blocks, nearest, no_zeros, pack, scaled, unpack
+
+LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
+PIECE = 2**22  # elements
+# llm.int8: rows whose largest weight is so many times the median row's are no part of the scales, at most one in KEPT.
+LARGE_ROW = 4.0
+KEPT = 64
+
+
+@dataclass(frozen=True)
+class Format:
+    """algo: of TABLES or LARGEST. block, double_quant, double_block: for nf4 and fp4, see above."""
+
+    algo: str
+    block: int = 64
+    double_quant: bool = False
+    double_block: int = 256
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return 8 if LARGEST.get(self.algo) == 127 else 4
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A quantised tensor. codes: uint8 [n], two of 4 bits in each, the first in the upper half; scales: float32, for
+    each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
+    For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
+    are taken from there always. by_kernel: codes and scales are those of cuda_kernels.py. squares:
+    summed, of what rounding has changed, and of the weight."""
+
+    format: Format
+    codes: paddle.Tensor
+    scales: "paddle.Tensor | Packed"
+    offset: paddle.Tensor | None
+    shape: tuple[int, ...]
+    dtype: paddle.dtype
+    exact: Callable[[list[int]], paddle.Tensor] | None = None
+    apart: tuple[int, ...] = ()
+    by_kernel: bool = False
+    squares: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def nbytes(self) -> int:
+        scales = self.scales
+        scales = scales.nbytes if isinstance(scales, Packed) else scales.element_size() * int(scales.size)
+        return int(self.codes.size) + scales + (4 if self.offset is not None else 0)
+
+
+@paddle.no_grad()
+def quantize(
+    weight: paddle.Tensor, format: Format, exact: Callable[[list[int]], paddle.Tensor] | None = None
+) -> Packed:
+    """weight: [inputs, outputs], of any floating-point dtype."""
+    shape = tuple(weight.shape)
+    apart = _large_rows(weight, format) if exact else ()
+    if cuda_kernels.can_take(format.algo, weight):
+        codes, scales = cuda_kernels.codes_of(_without(weight, apart), format.algo)
+        packed = Packed(format, codes, scales, None, shape, weight.dtype, exact, apart, by_kernel=True)
+        return replace(packed, squares=_squares(weight, packed))
+    offset = None
+    if format.algo in LARGEST:
+        scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
+        codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
+    else:
+        coded = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
+        codes, scales = [one for one, _ in coded], paddle.concat([one for _, one in coded])
+        if format.double_quant:
+            offset = scales.mean()
+            scales = _quantize_scales(scales - offset, format.double_block)
+    codes = paddle.concat([pack(one) if format.bits == 4 else one for one in codes])
+    packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
+    return replace(packed, squares=_squares(weight, packed))
+
+
+@paddle.no_grad()
+def dequantize(packed: Packed) -> paddle.Tensor:
+    """The weight in its own shape and dtype."""
+    inputs, scales = packed.shape[0], _scales(packed)
+    if packed.by_kernel:
+        weight = cuda_kernels.dequantized(packed.codes, packed.scales, packed.format.algo)
+    elif _rows_of_a_piece(packed.shape, packed.format) >= inputs:
+        weight = _rows(packed, scales, 0, inputs)
+    else:
+        weight = paddle.empty(packed.shape, packed.dtype)
+        for start, stop in _places(packed.shape, packed.format):
+            weight[start:stop] = _rows(packed, scales, start, stop)
+    if packed.apart:
+        weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
+    return weight
+
+
+def whole_codes(packed: Packed) -> paddle.Tensor:
+    """float32 [inputs, outputs], whole numbers: of the formats in LARGEST."""
+    return _codes(packed, 0, packed.shape[0]).astype("float32").reshape(packed.shape) - LARGEST[packed.format.algo]
+
+
+# ---- pieces of a weight
+
+
+def _rows_of_a_piece(shape: tuple[int, int], format: Format) -> int:
+    """So many that codes fill whole bytes and blocks are whole, too."""
+    together = math.lcm(2, 1 if format.algo in LARGEST else format.block)
+    return max(PIECE // shape[1] // together, 1) * together
+
+
+def _places(shape: tuple[int, int], format: Format) -> Iterator[tuple[int, int]]:
+    """(first row, one behind the last) of each piece."""
+    step = _rows_of_a_piece(shape, format)
+    for start in range(0, shape[0], step):
+        yield start, min(start + step, shape[0])
+
+
+def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
+    """Some rows after the other, in float32."""
+    for start, stop in _places(weight.shape, format):
+        yield weight[start:stop].astype("float32")
+
+
+def _squares(weight: paddle.Tensor, packed: Packed) -> tuple[float, float]:
+    changed = whole = 0.0
+    rounded = dequantize(packed)
+    for (start, stop), rows in zip(_places(packed.shape, packed.format), _pieces(weight, packed.format), strict=True):
+        changed += float((rounded[start:stop].astype("float32") - rows).square().sum())
+        whole += float(rows.square().sum())
+    return changed, whole
+
+
+def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
+    """The weight with zeros in these rows."""
+    if not rows:
+        return weight
+    kept = paddle.ones([weight.shape[0], 1], weight.dtype)
+    kept[paddle.to_tensor(rows)] = 0
+    return weight * kept
+
+
+def _scales(packed: Packed) -> paddle.Tensor:
+    """float32, for each output or block."""
+    if isinstance(packed.scales, Packed):
+        return _dequantize_scales(packed.scales) + packed.offset
+    return packed.scales
+
+
+def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
+    """[outputs]: the largest magnitude of each, rows that are apart not counted."""
+    pieces = _pieces(_without(weight, apart), format)
+    return paddle.stack([rows.abs().max(axis=0) for rows in pieces]).max(axis=0)
+
+
+def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
+    """In ascending order: those of llm.int8 that would make the scales of all others coarse."""
+    largest = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
+    order = np.argsort(-largest, kind="stable")[: len(largest) // KEPT]
+    return tuple(sorted(order[largest[order] > LARGE_ROW * np.median(largest)].tolist()))
+
+
+def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
+    """uint8 [n]: whole numbers from 0, the middle is `largest`."""
+    codes = (rows / no_zeros(scales)).round().clip(-largest, largest) + largest
+    return codes.flatten().astype("uint8")
+
+
+def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """uint8 [n]: places in the format's table; float32: the scale of each block."""
+    values, scales = blocks(rows, format.block)
+    codes = nearest(values / no_zeros(scales).unsqueeze(1), TABLES[format.algo])
+    return codes.flatten()[: rows.size].astype("uint8"), scales
+
+
+def _codes(packed: Packed, start: int, stop: int) -> paddle.Tensor:
+    """[n] of the rows from start to stop."""
+    first, last = start * packed.shape[1], stop * packed.shape[1]
+    if packed.format.bits == 8:
+        return packed.codes[first:last]
+    return unpack(packed.codes[first // 2 : (last + 1) // 2], last - first)
+
+
+def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
+    format, shape = packed.format, [stop - start, packed.shape[1]]
+    codes = _codes(packed, start, stop)
+    if format.algo in LARGEST:
+        whole = codes.astype("float32").reshape(shape) - LARGEST[format.algo]
+        return (whole * scales).astype(packed.dtype)
+    first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
+    return scaled(codes, TABLES[format.algo], scales[first:last], format.block).reshape(shape).astype(packed.dtype)
+
+
+# ---- scales in 8 bits
+
+
+def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
+    values, largest = blocks(scales, block)
+    codes = nearest(values / no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: scales.size].astype("uint8")
+    return Packed(Format("dynamic", block), codes, largest, None, tuple(scales.shape), scales.dtype)
+
+
+def _dequantize_scales(packed: Packed) -> paddle.Tensor:
+    return scaled(packed.codes, DYNAMIC, packed.scales, packed.format.block)

@@ -1,0 +1,1 @@
+"""What the demos need beyond the commands of users."""

@@ -1,0 +1,1 @@
+"""What is tried, measured and watched beside the training itself."""

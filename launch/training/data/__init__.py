@@ -1,0 +1,1 @@
+"""What is trained on, and in which order."""

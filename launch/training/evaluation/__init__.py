@@ -1,0 +1,1 @@
+"""Evaluation beyond the loss: answers, and the best model kept."""

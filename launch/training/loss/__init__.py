@@ -1,0 +1,1 @@
+"""Losses and gradient norms that are the same in every layout."""
