@@ -4,8 +4,8 @@
     python launch/export.py checkpoints/llama-7b-lora ./exported/llama-7b-lora     # an adapter: PEFT's format
 
 The source is what a run leaves in its output directory, or one of its checkpoint-N, in any layout of training; make
-merge joins an adapter and its base first. No GPU, no torch; weights pass through memory piece by piece. What was written
-is read back and compared bit by bit: the new directory is there when it is right. Families: docs/export.md.
+merge joins an adapter and its base first. No GPU, no torch; weights pass through memory piece by piece. What was
+written is read back and compared bit by bit: the new directory is there when it is right. Families: docs/export.md.
 """
 
 import argparse
