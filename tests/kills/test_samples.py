@@ -63,7 +63,7 @@ class Reading:
 
 @pytest.fixture(
     scope="module",
-    params=["tokens", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("dialogues", "packed"))],
+    params=[pytest.param(kind, marks=pytest.mark.long) for kind in ("tokens", "dialogues", "packed")],
 )
 def reading(ranks, tmp_path_factory, request) -> Reading:
     return Reading(ranks, tmp_path_factory.mktemp(request.param), request.param)

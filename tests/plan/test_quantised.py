@@ -11,6 +11,7 @@ ALGOS = [("weight_only_int8", False), ("llm.int8", False), ("weight_only_int4", 
 SHAPES = [(176, 64), (63, 33), (2048, 2304)]  # whole bytes and blocks; neither; more than one piece
 
 
+@pytest.mark.long
 def test_bytes_are_those_that_the_allocator_counts(ranks):
     cases = list(product(SHAPES, ALGOS))
     found = ranks(1, TAKEN, [(shape, *algo) for shape, algo in cases])[0]
