@@ -20,6 +20,8 @@ REPLACED = {
     "precision": ("auto", "fp32: the CPU has no kernels in half precision"),
     "dataloader_num_workers": ("0", "the ranks share the cores of one machine"),
     "loss_first": ("auto", "the tiny model has learnt nothing yet"),
+    "prompt_column": ("src", "as the made-up dialogues have it"),
+    "response_column": ("tgt", "as the made-up dialogues have it"),
 }
 # Switches that a rehearsal leaves to the device where the recipe requires them.
 SWITCHES = ("use_flash_attention", "use_fused_rms_norm")

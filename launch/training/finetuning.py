@@ -2,14 +2,11 @@
 
 import copy
 import math
-from pathlib import Path
 
 import numpy as np
-import paddle
 from paddlenlp.peft import LoRAModel
 
 from launch.adapters.load import ADAPTERS
-from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.models.families import family_of_config
 from launch.reporting.callbacks import REPORTS
@@ -23,14 +20,12 @@ from launch.training.evaluation.best import BestKeeper
 from launch.training.loss.pipeline_loss import IGNORED
 from launch.training.loss.token_loss import TokenLoss
 from launch.training.model import compute_dtype
-from launch.training.ranks import rank, total
-from launch.training.saving.read_back import ReadBack
-from launch.training.trainer import PaddedDataset, RunTrainer, sample_stream
-
-TRIED = 2  # samples that a saved adapter is tried on
+from launch.training.ranks import total
+from launch.training.result import ResultTrainer
+from launch.training.trainer import sample_stream
 
 
-class FinetuneTrainer(RunTrainer):
+class FinetuneTrainer(ResultTrainer):
     """epochs_asked: how often --num_train_epochs wants to read each sample; 1 where --max_steps decides.
 
     answers: has the model answer at each evaluation; None where the loss is enough.
@@ -41,8 +36,6 @@ class FinetuneTrainer(RunTrainer):
         self.epochs_asked = epochs_asked
         self.answers, self.answer_scores = answers, {}
         self.best = BestKeeper(self.args.output_dir, self.save_result)
-        self.read_back = ReadBack(self.model, self.args) if isinstance(self.model, ADAPTERS) else None
-        self.made_a_step = False  # with a learning rate above 0
         self.padding = {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)}
         self._tokens_until = [self.ledger.tokens if self.ledger else 0]
         self.token_loss = TokenLoss(self.model.config.vocab_size)
@@ -69,7 +62,6 @@ class FinetuneTrainer(RunTrainer):
         samples = self.stream.samples_of_step(self.state.global_step)
         micro_batches = self.args.gradient_accumulation_steps * self.args.dataset_world_size
         self.token_loss.divisor = int(self.train_dataset.counted[samples].sum()) / micro_batches
-        self.made_a_step |= self.optimizer.get_lr() > 0
         return super().training_step(model, inputs)
 
     def loss_of(self, model, inputs: dict, return_outputs: bool):
@@ -116,57 +108,9 @@ class FinetuneTrainer(RunTrainer):
 
     # ---- result
 
-    def save_result(self, directory: Path | None = None) -> None:
-        """Write what was trained, for use, and its tokenizer: the adapter alone or the whole model.
-
-        directory: default the run's own, at its end. Raises UserError where an adapter does not read back as trained.
-        """
-        at_end, directory = directory is None, directory or Path(self.args.output_dir)
-        if not self.read_back:
-            self.save_model(str(directory))
-            return
-        save_adapter(self.model, directory, self.args)
-        changed, tensors, difference = self.read_back.check(
-            directory, self._outcome, updated=at_end and self.made_a_step
-        )
-        if rank() == 0:
-            self.tokenizer.save_pretrained(str(directory))
-            if at_end:
-                print(self._read_back_line(changed, tensors, difference), flush=True)
-
-    def _read_back_line(self, changed: int, tensors: int, difference: float) -> str:
-        what = "loss" if self.args.pipeline_parallel_degree > 1 else "logits"
-        return (
-            f"adapter read back from {self.args.output_dir}: {tensors} tensors as trained, {changed} of them not as at "
-            f"the beginning; largest difference of the {what} of {self._tried} training samples {difference:.2g}"
-        )
-
-    @property
-    def _tried(self) -> int:
-        """A pipeline takes whole batches only."""
-        args = self.args
-        if args.pipeline_parallel_degree > 1:
-            return args.per_device_eval_batch_size
-        return min(TRIED, args.per_device_train_batch_size)
-
-    def _outcome(self) -> np.ndarray:
-        """The logits of the first samples of training, of this rank's part of the vocabulary; a pipeline has their
-        loss instead."""
-        first = range(self._tried)
-        padded = PaddedDataset(self.train_dataset, self.padding)
-        batch = self.data_collator([padded[i if i < len(self.train_dataset) else None] for i in first])
-        inputs = {key: paddle.to_tensor(array) for key, array in batch.items()}
-        pipeline = self.args.pipeline_parallel_degree > 1
-        model = self.model_wrapped if pipeline else self.model
+    def outcome(self) -> np.ndarray:
         self.token_loss.divisor = 1.0
-        model.eval()
-        if pipeline:
-            outcome, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-        else:
-            with paddle.no_grad(), self.autocast_smart_context_manager():
-                _, (_, outcome) = self.loss_of(self.model, inputs, return_outputs=True)
-        model.train()
-        return outcome.astype("float32").numpy()
+        return super().outcome()
 
 
 def build_trainer(model, tokenizer, data, ledger, data_args, training_args) -> FinetuneTrainer:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from launch.adapters.load import ADAPTERS
-from launch.adapters.save import save_adapter
 from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
@@ -11,8 +10,9 @@ from launch.training.checks.watches import watches
 from launch.training.device import device_peak_flops
 from launch.training.loss.pipeline_loss import IGNORED, summed_over_tokens
 from launch.training.model import compute_dtype
-from launch.training.ranks import rank, total
-from launch.training.trainer import RunTrainer, sample_stream
+from launch.training.ranks import total
+from launch.training.result import ResultTrainer
+from launch.training.trainer import sample_stream
 
 
 class Collator:
@@ -38,7 +38,7 @@ class Padding:
         labels[:] = IGNORED
 
 
-class PretrainTrainer(RunTrainer):
+class PretrainTrainer(ResultTrainer):
     """sequence_length: of every sample."""
 
     def __init__(self, sequence_length: int, **kwargs):
@@ -54,15 +54,6 @@ class PretrainTrainer(RunTrainer):
 
     def tokens_until(self, step: int) -> int:
         return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.sequence_length
-
-    def save_result(self) -> None:
-        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone, or the model."""
-        if not isinstance(self.model, ADAPTERS):
-            self.save_model()
-            return
-        save_adapter(self.model, self.args.output_dir, self.args)
-        if rank() == 0 and self.tokenizer is not None:
-            self.tokenizer.save_pretrained(self.args.output_dir)
 
     def batch_sums(self, model, inputs: dict) -> list[float]:
         counted = int((inputs["labels"] != IGNORED).sum())

@@ -78,6 +78,12 @@ def test_steps_that_a_recipe_states_win_over_its_epochs():
     assert changed({"num_train_epochs": ["2"], "max_steps": ["5"], "device": ["gpu"]}) == {}
 
 
+def test_columns_are_those_of_the_made_up_dialogues():
+    flags = {"dataset_name_or_path": ["ads"], "prompt_column": ["content"], "response_column": ["summary"]}
+    stand_ins = OF_DIALOGUES | {"dataset_name_or_path": ["/m/pairs"]}
+    assert changed(flags, stand_ins) == {"prompt_column": "src", "response_column": "tgt"}
+
+
 def test_switch_without_a_value_is_on():
     assert changed({"bf16": [], "device": ["gpu"]}) == {"bf16": "0"}
 

@@ -9,10 +9,10 @@ from tests.training.finetune_ranks import finetune
 def finetune_with(fault: str, argv: list[str]) -> dict:
     """fault: "bytes": a byte of the saved numbers is changed; "scaling": the saved configuration is; "updates": the
     optimizer makes none; "logits": what is read is not what comes to be computed with; "none"."""
-    import launch.training.finetuning as finetuning
+    import launch.training.result as result
     from launch.checkpoint.state.tensors import Held
 
-    stock_save, stock_fill = finetuning.save_adapter, Held.fill
+    stock_save, stock_fill = result.save_adapter, Held.fill
 
     def save_and_damage(adapter, directory, training_args) -> None:
         stock_save(adapter, directory, training_args)
@@ -33,7 +33,7 @@ def finetune_with(fault: str, argv: list[str]) -> dict:
 
     if fault == "updates":
         _undo_updates()
-    finetuning.save_adapter = save_and_damage
+    result.save_adapter = save_and_damage
     return finetune(argv)
 
 

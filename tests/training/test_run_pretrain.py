@@ -1,6 +1,7 @@
 """run_pretrain.py as a user meets it: what it writes, and what it says to mistakes."""
 
 import json
+import re
 
 import pytest
 
@@ -119,6 +120,18 @@ def test_an_earlier_run_is_kept(ranks, corpus, finished):
 def test_repeated_data_is_announced(ranks, corpus, tmp_path):
     [said] = ranks(1, PRETRAIN, argv(corpus, tmp_path / "out", max_steps=15, per_device_train_batch_size=8))
     assert "warning: --max_steps 15 reads each sample 1.2 times" in said["stdout"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "flags"), [(1, {}), pytest.param(2, {"sharding": "stage3 offload"}, marks=pytest.mark.long)]
+)
+def test_an_adapter_is_read_back_and_tried_before_the_run_ends(ranks, corpus, tmp_path, processes, flags):
+    flags = flags | {"lora": 1, "lora_rank": 4, "max_steps": 4, "per_device_train_batch_size": 2}
+    first = ranks(processes, PRETRAIN, argv(corpus, tmp_path / "out", **flags))[0]
+    assert first["exit_code"] == 0, first["stderr"]
+    told = re.search(r"adapter read back from \S+: (\d+) tensors as trained, (\d+) of them not as at the", first["stdout"])
+    assert told[1] == told[2] == "56"
+    assert "largest difference of the logits of 2 training samples 0\n" in first["stdout"]
 
 
 def test_a_blend_tells_how_much_of_each_corpus_it_uses(ranks, corpus, tmp_path):
