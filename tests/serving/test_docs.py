@@ -1,13 +1,16 @@
 """docs/serve.md and what docs/deploy.md asks the server: every command of them that this machine can run."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file
 
 from tests.serving.servers import ROOT, Server, start
 
@@ -83,6 +86,26 @@ def test_the_commands_of_the_pages(folder):
     server = serve(second, folder)
     assert [model.id for model in server.client().models.list()] == ["base", "poems", "law"]
     assert stopped(server) == 0
+
+
+def test_the_chapter_of_the_readme(folder):
+    """Its commands in their order, on the small model; what was exported is what is imported. The server's are those of
+    docs/serve.md."""
+    chapter = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Use it")[2].partition("\n## ")[0]
+    commands, server = blocks("", chapter)
+    assert server == f"$ {blocks('sh')[0]}{blocks('')[0]}"
+    shutil.copytree(folder / "made" / "model", folder / "models" / "llama-7b")
+    shutil.copytree(folder / "made" / "lora", folder / "checkpoints" / "llama-7b-lora")
+    (folder / "Llama-2-7b-hf").symlink_to(folder / "exported")
+    environment = os.environ | {"HOME": str(folder)}
+    for command in commands.replace("make ", "make --no-print-directory -o setup ").splitlines():
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    merged, imported = (load_file(folder / "models" / name / "model.safetensors") for name in ("merged", "llama-2-7b"))
+    assert merged.keys() == imported.keys()
+    assert all(np.array_equal(merged[name], imported[name]) for name in merged)
 
 
 def stopped(server: Server) -> int:
