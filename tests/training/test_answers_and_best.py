@@ -123,7 +123,23 @@ def test_the_best_of_a_run_that_gets_worse_is_kept_and_gives_its_loss_again(run,
     assert read_summary(again)["evaluation"]["eval_loss"] == pytest.approx(losses[step], abs=2e-6)
 
 
-@pytest.mark.parametrize("layout", [{"tensor_parallel_degree": 2}, {"pipeline_parallel_degree": 2}], ids=["tp2", "pp2"])
+TWO_RANKS = pytest.mark.parametrize(
+    "layout", [{"tensor_parallel_degree": 2}, {"pipeline_parallel_degree": 2}], ids=["tp2", "pp2"]
+)
+
+
+@pytest.mark.long
+@TWO_RANKS
+def test_the_best_model_of_two_ranks_is_whole(run, material, layout):
+    """One process evaluates it as they did."""
+    flags = {"max_steps": 2, "eval_steps": 1, "learning_rate": 1e-3}
+    flags |= {"pipeline_parallel_config": "disable_p2p_cache_shape"}
+    output = run(2, per_device_train_batch_size=4, gradient_accumulation_steps=2, **flags, **layout)
+    again = run(name="again", model_name_or_path=output / "best", do_train=0)
+    assert read_summary(again)["evaluation"]["eval_loss"] == pytest.approx(best(output)["eval_loss"], abs=2e-6)
+
+
+@TWO_RANKS
 def test_the_best_adapter_of_two_ranks_is_whole_and_small(ranks, run, material, tmp_path, layout):
     """It is merged like any other: make merge proves its layers and logits."""
     flags = {"lora": 1, "max_steps": 2, "eval_steps": 2, "pipeline_parallel_config": "disable_p2p_cache_shape"}
