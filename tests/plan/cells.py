@@ -79,6 +79,8 @@ LAYOUTS = [
     Layout(stage=3, sharding=2, data=2),
     Layout(stage=2, sharding=4),
     Layout(stage=3, sharding=4),
+    Layout(stage=2, sharding=8),
+    Layout(tensor=2, pipeline=2, stage=1, sharding=2, accumulation=4, sequence_parallel=True),
 ]
 
 CELLS = [
@@ -91,7 +93,7 @@ CELLS = [
     Cell("qwen2", recompute=FULL),
     *[Cell("baichuan", layout=layout) for layout in (Layout(), S2, TP2)],
     Cell("baichuan", recompute=FULL),
-    *[Cell("chatglm2", layout=layout) for layout in LAYOUTS if layout.processes <= 2],
+    *[Cell("chatglm2", layout=layout) for layout in LAYOUTS],
     Cell("chatglm2", recompute=FULL),
     *[Cell("bloom", layout=layout) for layout in (Layout(), S2, S3, TP2)],
     Cell("bloom", recompute=FULL),
