@@ -117,6 +117,11 @@ def test_an_earlier_run_is_kept(ranks, corpus, finished):
     assert read_train_log(output)[0]["global_step"] == 1
 
 
+def test_planned_and_measured_memory_stand_side_by_side(finished):
+    _, said = finished
+    assert re.search(r"memory: \S+ MiB planned, \S+ MiB at the first step's peak \(the plan is of Paddle's", said)
+
+
 def test_repeated_data_is_announced(ranks, corpus, tmp_path):
     [said] = ranks(1, PRETRAIN, argv(corpus, tmp_path / "out", max_steps=15, per_device_train_batch_size=8))
     assert "warning: --max_steps 15 reads each sample 1.2 times" in said["stdout"]

@@ -43,6 +43,6 @@ class PlannedMemory(TrainerCallback):
         if planned is None:
             return f"memory: {format_bytes(measured)} of tensors at the first step's peak"
         sizes = f"{format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak"
-        if card_name() is None:
+        if not card_name():
             return f"memory: {sizes} (the plan is of Paddle's own operators, as with --cpu_fast off)"
         return f"memory: {sizes} ({planned / measured - 1:+.0%})"
