@@ -40,7 +40,7 @@ class RankServer:
         function: str,
         *args,
         environment: dict[str, str] | None = None,
-        time_limit: float = 120,
+        time_limit: float = 300,
     ) -> list:
         """What each of n ranks returned from function ("package.module:name"), called with args (JSON)."""
         with tempfile.TemporaryDirectory() as directory:
@@ -57,7 +57,7 @@ class RankServer:
         *args,
         directory: Path,
         environment: dict[str, str] | None = None,
-        time_limit: float = 120,
+        time_limit: float = 300,
         grace: float = 5.0,
     ) -> Outcome:
         """How a run of n ranks ended that need not end well; their logs are in directory. grace: see run_ranks."""

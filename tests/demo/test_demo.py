@@ -115,7 +115,7 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
     with IndexedWriter(tmp_path / "data" / "train", vocab_size=4096) as shuffled:
         for number in range(len(corpus)):
             shuffled.add_document(order.permutation(corpus[number]))
-    result = run_demo(tmp_path, "--max_steps", "300")
+    result = run_demo(tmp_path, "--max_steps", "150")
     assert result.returncode == 2
     assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)
     assert re.search(r"^ +2 ✗ held-out loss", result.stdout, re.MULTILINE)

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 from launch.checkpoint.state.verify import first_fault
@@ -45,6 +46,7 @@ def _happen(event: str, output: Path) -> None:
     elif event == "save-now":
         (output / "save-now").touch()
     elif event == "disk full":
+        _wait_for_a_checkpoint(output)
         from launch.checkpoint.state import write
 
         def fsync(descriptor):
@@ -59,6 +61,7 @@ def _happen(event: str, output: Path) -> None:
 
         Held.values = values
     elif event == "no report":
+        _wait_for_a_checkpoint(output)
         from launch.checkpoint.state import write
 
         def write_report(path, report):
@@ -69,6 +72,14 @@ def _happen(event: str, output: Path) -> None:
         size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
         left = size // 2 if event == "half filled" else 0
         (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - left))
+
+
+def _wait_for_a_checkpoint(output: Path) -> None:
+    """The fault is for the next one: the thread that writes this one may not be done yet."""
+    deadline = time.monotonic() + 60
+    while not list(output.glob("checkpoint-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # what follows the rename: its folder is flushed
 
 
 def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int, event: str) -> dict:
