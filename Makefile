@@ -30,7 +30,7 @@ doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
 
-demo-finetune: setup ## then LoRA, prefix and full on it, compared (8 min)
+demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)
 	@$(RUN) launch/demo_finetune.py $(ARGS)
 
 fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
