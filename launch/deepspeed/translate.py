@@ -10,6 +10,7 @@ HOW; `values`, each with the flags that it means, `other` saying why any other h
 
 import difflib
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ TABLE = Path(__file__).with_name("keys.json")
 KINDS = {"deepspeed": "a configuration of DeepSpeed", "transformers": "arguments of Hugging Face's Trainer"}
 AUTO = "auto"
 NUMBERS = {"int": "a whole number", "float": "a number"}
+LARGEST_EXPONENT = 127  # of a loss scale of two to that power, which is a float32
 
 Words = dict[str, str]  # {flag: its words}
 
@@ -158,7 +160,7 @@ def _word(stated: Stated, flag: str, value: Any) -> str:
 
 
 def _number(stated: Stated, value: Any, kind: str) -> str:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
     if not fits or (kind == "int" and value != int(value)):
         raise UserError(f"{stated.place}: found {stated.text}; expected {NUMBERS[kind]}")
     return f"{int(value)}" if value == int(value) else repr(value)
@@ -166,7 +168,7 @@ def _number(stated: Stated, value: Any, kind: str) -> str:
 
 def _sharding(stated: Stated, flags: list[str], config: dict) -> Words:
     stage = stated.value
-    if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
+    if type(stage) is not int or stage not in (0, 1, 2, 3):
         raise UserError(f"{stated.place}: found {stated.text}; expected 0, 1, 2 or 3")
     section = stated.key.rpartition(".")[0]
     offloads = any(config.get(f"{section}.{name}.device") == "cpu" for name in ("offload_optimizer", "offload_param"))
@@ -179,7 +181,10 @@ def _sharding(stated: Stated, flags: list[str], config: dict) -> Words:
 
 
 def _power_of_two(stated: Stated, flags: list[str], config: dict) -> Words:
-    return {flags[0]: str(2 ** int(_number(stated, stated.value, "int")))}
+    exponent = int(_number(stated, stated.value, "int"))
+    if not 0 <= exponent <= LARGEST_EXPONENT:
+        raise UserError(f"{stated.place}: found {stated.text}; expected 0 to {LARGEST_EXPONENT}")
+    return {flags[0]: str(2**exponent)}
 
 
 def _each(stated: Stated, flags: list[str], config: dict) -> Words:
