@@ -3,7 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import uvicorn
@@ -37,21 +38,31 @@ def bind(addresses: Addresses) -> socket.socket:
     """
     server = socket.socket(socket.AF_INET6 if ":" in addresses.host else socket.AF_INET)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
+    with _named(addresses):
         server.bind((addresses.host, addresses.port))
+    return server
+
+
+@contextmanager
+def _named(addresses: Addresses) -> Iterator[None]:
+    """A fault of REST's address as the user's."""
+    try:
+        yield
     except OSError as error:
         raise UserError(
             f"--host {addresses.host} --port {addresses.port}: {error.strerror}. Choose another, such as --port "
             f"{addresses.port + 10}; 0 takes any that is free."
         ) from None
-    return server
 
 
 def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
     """Serve until SIGTERM or Ctrl-C. ready(port, grpc_port) is called once both answer.
 
-    Raises UserError where the port of gRPC cannot be taken.
+    Raises UserError where the port of gRPC cannot be taken, or others listen on that of REST: what is only bound is
+    not yet denied to them.
     """
+    with _named(addresses):
+        rest.listen(BACKLOG)
     service.engine.start()
     try:
         asyncio.run(_serve(service, rest, addresses, key, ready))

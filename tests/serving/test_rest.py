@@ -10,8 +10,11 @@ import grpc
 import openai
 import pytest
 
+from launch.errors import UserError
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
+from launch.serving.run import Addresses, bind, run
+from launch.serving.service import Limits, Service
 from tests.serving.servers import start_fake
 
 
@@ -264,3 +267,13 @@ def test_a_stop_answers_what_was_asked_takes_no_more_and_says_nothing(how):
     asking.join()
     assert replies == [f"<{prompt}>"]
     assert "".join(server.said).count("\n") == 1  # "ready": no traceback, no noise
+
+
+def test_a_port_that_another_took_while_the_models_were_loaded_is_named():
+    other = bind(Addresses("127.0.0.1", 0, 0))
+    addresses = Addresses("127.0.0.1", other.getsockname()[1], 0)
+    ours = bind(addresses)  # nobody listens yet
+    other.listen()
+    service = Service({}, Limits(answer=1, batch=1, places=1, seconds=1.0))
+    with pytest.raises(UserError, match=f"--port {addresses.port}: Address already in use"):
+        run(service, ours, addresses, None, lambda port, grpc_port: pytest.fail("said to be ready"))
