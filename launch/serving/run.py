@@ -11,6 +11,7 @@ import uvicorn
 
 from launch.errors import UserError
 from launch.serving.rest.app import make_app
+from launch.serving.rest.limits import LOOPBACK
 from launch.serving.rpc.server import RpcServer
 from launch.serving.service import Service
 
@@ -28,7 +29,7 @@ class Addresses:
 
     @property
     def is_local(self) -> bool:
-        return self.host in ("127.0.0.1", "localhost")
+        return self.host in LOOPBACK
 
 
 def bind(addresses: Addresses) -> socket.socket:
