@@ -33,7 +33,7 @@ def blocks(tensor: paddle.Tensor, block: int) -> tuple[paddle.Tensor, paddle.Ten
 
 
 def no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
-    """Where all weights are 0, any divisor does."""
+    """Where all that a scale is of are 0, any divisor does."""
     return paddle.where(scales == 0, paddle.ones_like(scales), scales)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import paddle
 
 from launch.adapters.quantized import cuda_kernels
+from launch.adapters.quantized.code_tables import no_zeros
 from launch.adapters.quantized.quantization import KEPT, LARGEST, Packed, dequantize, whole_codes
 
 THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
@@ -53,7 +54,7 @@ def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
         return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
     values = inputs.astype("float32")
     scales = values.abs().max(axis=1, keepdim=True) / LARGEST["llm.int8"]
-    whole = (values / paddle.where(scales == 0, paddle.ones_like(scales), scales)).round()
+    whole = (values / no_zeros(scales)).round()
     return (paddle.matmul(whole, whole_codes(packed)) * scales * packed.scales).astype(inputs.dtype)
 
 
