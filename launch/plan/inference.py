@@ -12,12 +12,11 @@ from launch.models.families import family_of_config
 from launch.models.layout import Layout
 from launch.models.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.plan.hardware import GIB, Card
-from launch.plan.job import ITEM, Job
+from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.memory.division import held
 from launch.plan.memory.outside import outside_allocator, workspace
 from launch.plan.quantised import QuantisedBase
 
-FLOAT32 = 4
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
 
 
@@ -56,9 +55,9 @@ def plan_answers(
     parts = {
         "weights": sum(one.nbytes for one in held(job)),
         "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
-        "logits": batch * prompt * config["vocab_size"] * (item + FLOAT32),
+        "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
         "a layer": batch * prompt * item * (WIDE * hidden + 3 * _inner(config) // cards),
-        "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * FLOAT32,
+        "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * ITEM[FLOAT32],
         "dequantised": base.scratch(widest, item) if base else 0,
         "allocator slack": workspace(job),
         **outside_allocator(job),
@@ -71,7 +70,6 @@ def plan_answers(
 def _keys_and_values(config: dict, cards: int) -> int:
     """Numbers for each token on a card."""
     return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards
-
 
 
 def _inner(config: dict) -> int:

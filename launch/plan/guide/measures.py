@@ -102,5 +102,3 @@ def _shown(flags: str) -> str:
 
 def measures_table(case: Case) -> list[list[str]]:
     return [list(HEAD), *(list(one.cells) for one in measures(case))]
-
-
