@@ -64,6 +64,7 @@ def main(argv: list[str]) -> None:
 def _print_plan(args: argparse.Namespace) -> None:
     """The memory that the same flags take on cards; nothing is loaded."""
     from launch.models.named_configs import load_config
+    from launch.models.tensor_parallel import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
     from launch.plan.quantised import QuantisedBase
@@ -73,8 +74,10 @@ def _print_plan(args: argparse.Namespace) -> None:
         blocks = (args.weight_blocksize, args.weight_double_quant, args.weight_double_quant_block_size)
         base = QuantisedBase(args.weight_quantize_algo, *blocks)
     cards, memory = args.plan
+    config = load_config(args.model_name_or_path)
+    require_divisible(config, cards)
     lengths = (args.batch_size if args.data_file else 1, args.src_length, args.max_new_tokens)
-    plan = plan_answers(load_config(args.model_name_or_path), args.dtype or "float16", base, cards, *lengths)
+    plan = plan_answers(config, args.dtype or "float16", base, cards, *lengths)
     print("\n".join(plan.lines(card_of_memory(memory))))
 
 

@@ -24,7 +24,7 @@ from launch.generation.generate import Decoding, generate
 from launch.generation.stream import TextStream, decode
 from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
-from launch.models.parameters import attention_heads, key_value_heads
+from launch.models.tensor_parallel import require_divisible
 from launch.training.data.encoding import end_id
 from launch.training.model import family_config, weights_directory
 from launch.training.ranks import rank, world_size
@@ -85,7 +85,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     config = family_config(load_config(name))
     family = family_of_config(config.to_dict())
     ranks = world_size()
-    _require_divisible(config.to_dict(), family, ranks)
+    require_divisible(config.to_dict(), ranks)
     if ranks > 1:
         _start_tensor_parallel(ranks)
     config.tensor_parallel_degree, config.tensor_parallel_rank = ranks, rank()
@@ -99,20 +99,6 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
         model = load_adapter(model, adapter)
     model.eval()
     return Predictor(model, family, tokenizer, config)
-
-
-def _require_divisible(config: dict, family: Family, ranks: int) -> None:
-    """Raises UserError where a model cannot be divided over so many processes."""
-    sizes = {"attention heads": attention_heads(config), "key-value heads": key_value_heads(config)}
-    if not family.odd_vocabulary:
-        sizes["vocabulary"] = config["vocab_size"]
-    for name, size in sizes.items():
-        if size % ranks:
-            largest = next(n for n in range(ranks, 0, -1) if not any(size % n for size in sizes.values()))
-            raise UserError(
-                f"{ranks} processes cannot divide this model's {name}, {size}. Start {largest}: --nproc_per_node or "
-                "--gpus of the launcher."
-            )
 
 
 def _start_tensor_parallel(ranks: int) -> None:

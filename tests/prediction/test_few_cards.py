@@ -133,3 +133,9 @@ def test_the_plan_is_printed_before_anything_is_loaded(ranks):
     assert said["exit_code"] == 0
     assert "Baichuan-13B, float16, on 2 cards; 1 x (1024 + 128) tokens" in said["stdout"]
     assert "fits: 4090 has 23.6 GiB" in said["stdout"]
+
+
+def test_cards_that_cannot_divide_the_model_have_no_plan(ranks):
+    [said] = ranks(1, PREDICT, ["--model_name_or_path", "baichuan-13b", "--plan", "3x24"])
+    assert said["exit_code"] == 2 and said["stdout"] == ""
+    assert "3 processes cannot divide this model's attention heads, 40. Start 2:" in said["stderr"]
