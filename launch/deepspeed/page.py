@@ -16,6 +16,8 @@ def render() -> str:
     deepspeed, transformers = (_rows(rows) for rows in (table()["deepspeed"], table()["transformers"]))
     return f"""# From DeepSpeed and Hugging Face's Trainer
 
+[中文](zh/from-deepspeed.md)
+
 What a `deepspeed.json`, or the arguments of a Trainer script, is called here. One file is translated by
 
     python launch/doctor.py --deepspeed ds_config.json
@@ -37,11 +39,19 @@ way. What the file says wrong is an error with file, line and key. This page is 
 
 ## `deepspeed.json`
 
+<!-- keys -->
+
 {_table(deepspeed)}
+
+<!-- end of keys -->
 
 ## Arguments of the Trainer and of its scripts
 
+<!-- keys -->
+
 {_table(transformers)}
+
+<!-- end of keys -->
 """
 
 

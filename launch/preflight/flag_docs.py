@@ -25,6 +25,8 @@ def render() -> str:
     refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
     return f"""# Flags
 
+[中文](zh/flags.md)
+
 Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module lists all of them. This page is made by
 `python -m launch.preflight.flag_docs` from the tables that the checks use.
 
@@ -34,7 +36,11 @@ Checked before every run, by recipe and by hand. A name in pointed brackets stan
 without a fix is no fault: it is told, and the run starts. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
 "measured" was run on CPUs.
 
+<!-- flags -->
+
 {_table(("flag", "found", "what happens", "source"), rows)}
+
+<!-- end of flags -->
 
 ## Names of PaddleNLP 2.6
 
@@ -42,15 +48,27 @@ A flag of the 2.6 scripts is understood, with one line that names today's. `--tg
 which counts question and answer together (`--src_length` + N), and `--pipeline_parallel_mirco_batch_size` (so it was
 spelt) becomes the micro batch, with the rest of the batch as accumulation.
 
+<!-- flags -->
+
 {_table(("2.6", "today"), renamed)}
+
+<!-- end of flags -->
 
 Left out:
 
+<!-- flags -->
+
 {_table(("2.6", "instead"), left_out)}
+
+<!-- end of flags -->
 
 Refused, unless they ask for nothing:
 
+<!-- flags -->
+
 {_table(("2.6", "asks for nothing", "why"), refused)}
+
+<!-- end of flags -->
 """
 
 

@@ -1,0 +1,65 @@
+"""Bring what the Chinese pages share with the English ones up to date.
+
+    python -m tests.docs.chinese
+
+What commands have written into an English page, between two comments, is put between the same two comments of the
+Chinese page, translated by docs/zh/phrases/*.json: a whole cell or line, with # for each number. What is not among the
+phrases (names, messages that a program prints) stays as it is.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from tests.docs.pages import CHINESE, ENGLISH_PAGES, NUMBER, chinese_of, read
+
+MARKED = re.compile(r"^<!-- (?!end)(.*?) -->\n(.*?)^<!-- end.*? -->$", re.M | re.S)
+CELLS = re.compile(r"(?<!\\)\|")
+
+
+def phrases() -> dict[str, str]:
+    files = sorted((CHINESE / "phrases").glob("*.json"))
+    return {english: chinese for file in files for english, chinese in json.loads(read(file)).items()}
+
+
+def generated(page: Path) -> list[tuple[str, str]]:
+    """What the comment says and what follows it, for each block that a command made."""
+    return MARKED.findall(read(page))
+
+
+def up_to_date(english: Path, known: dict[str, str]) -> str:
+    """The text of the Chinese page with the English page's generated blocks. Raises ValueError where the marks of the
+    two differ."""
+    text = read(chinese_of(english))
+    blocks = generated(english)
+    if [mark for mark, _ in MARKED.findall(text)] != [mark for mark, _ in blocks]:
+        raise ValueError(f"{chinese_of(english).name}: not the comments of {english.name}, in its order")
+    bodies = iter(translated(body, known) for _, body in blocks)
+    return MARKED.sub(lambda match: match[0].replace(match[2], next(bodies), 1), text)
+
+
+def translated(body: str, known: dict[str, str]) -> str:
+    return "".join(_line(line, known) for line in body.splitlines(keepends=True))
+
+
+def _line(line: str, known: dict[str, str]) -> str:
+    if not line.startswith("|"):
+        return _phrase(line.strip(), known) + "\n"
+    return "|".join(f" {_phrase(cell.strip(), known)} " if cell.strip() else cell for cell in CELLS.split(line))
+
+
+def _phrase(text: str, known: dict[str, str]) -> str:
+    numbers = iter(NUMBER.findall(text))
+    chinese = known.get(NUMBER.sub("#", text))
+    return re.sub("#", lambda match: next(numbers), chinese) if chinese else text
+
+
+def main() -> None:
+    known = phrases()
+    for english in ENGLISH_PAGES:
+        chinese_of(english).write_text(up_to_date(english, known), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

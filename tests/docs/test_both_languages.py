@@ -1,0 +1,85 @@
+"""The Chinese pages say what the English ones do: the same commands, tables, numbers, names and links."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.chinese import phrases, up_to_date
+from tests.docs.pages import CODE, ENGLISH_PAGES, NUMBER, ROOT, Section, chinese_of, english_of, read, sections
+
+each_page = pytest.mark.parametrize("english", ENGLISH_PAGES, ids=lambda page: page.stem)
+
+
+def pairs(english: Path) -> list[tuple[Section, Section]]:
+    return list(zip(sections(english), sections(chinese_of(english)), strict=True))
+
+
+def test_every_page_is_there_in_both_languages():
+    assert {page.name for page in (ROOT / "docs" / "zh").glob("*.md")} == {page.name for page in ENGLISH_PAGES[1:]}
+
+
+@each_page
+def test_each_leads_to_the_other(english):
+    chinese = chinese_of(english)
+    there, back = read(english).splitlines()[2], read(chinese).splitlines()[2]
+    assert there == f"[中文]({chinese.relative_to(english.parent)})"
+    assert back == ("[English](README.md)" if english.parent == ROOT else f"[English](../{english.name})")
+
+
+@each_page
+def test_the_same_headings(english):
+    assert [len(read(page)) > 0 for page in (english, chinese_of(english))] == [True, True]
+    levels = [[section.level for section in sections(page)] for page in (english, chinese_of(english))]
+    assert levels[1] == levels[0]
+
+
+@each_page
+def test_the_same_commands(english):
+    for ours, theirs in pairs(english):
+        assert theirs.commands == ours.commands, ours.title
+
+
+@each_page
+def test_the_same_tables(english):
+    """Rows, columns, and in each cell the same code and numbers."""
+    for ours, theirs in pairs(english):
+        assert [shape(table) for table in theirs.tables] == [shape(table) for table in ours.tables], ours.title
+        for table, other in zip(ours.tables, theirs.tables, strict=True):
+            for row, same in zip(table, other, strict=True):
+                assert [facts(cell) for cell in same] == [facts(cell) for cell in row], ours.title
+
+
+def shape(table: list[list[str]]) -> list[int]:
+    return [len(row) for row in table]
+
+
+def facts(cell: str) -> tuple[list[str], list[str]]:
+    return sorted(CODE.findall(cell)), sorted(NUMBER.findall(CODE.sub("", cell)))
+
+
+@each_page
+def test_the_same_numbers_and_names(english):
+    for ours, theirs in pairs(english):
+        assert theirs.numbers == ours.numbers, ours.title
+        assert theirs.codes == ours.codes, ours.title
+
+
+@each_page
+def test_the_same_links(english):
+    for ours, theirs in pairs(english):
+        expected = sorted(target(english, link) for link in ours.links)
+        assert sorted(target(chinese_of(english), link) for link in theirs.links) == expected, ours.title
+
+
+def target(page: Path, link: str) -> str:
+    """What a link leads to, whatever the language of the page that it stands on; its anchor is test_links' business."""
+    path = link.partition("#")[0]
+    if "://" in link or not path:
+        return link if path else str(english_of(page))
+    return str(english_of((page.parent / path).resolve()))
+
+
+@each_page
+def test_generated_tables_are_up_to_date(english):
+    """Else: python -m tests.docs.chinese"""
+    assert up_to_date(english, phrases()) == read(chinese_of(english))
