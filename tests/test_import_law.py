@@ -3,35 +3,60 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-# These answer in under a second, on a machine that has neither Paddle nor paddlenlp.
-WITHOUT_PADDLE = [
+
+# Rooms, and files beside them that are no commands. Each imports those of lower floors alone, so there are no circles;
+# none imports a command.
+FLOORS = {
+    "launch": (
+        ("errors", "switches", "upstream"),
+        ("guard", "variables", "cpu"),
+        ("models",),
+        ("checkpoint", "deepspeed", "devices", "generation", "reporting"),
+        ("adapters", "nodes", "offload"),
+        ("processes", "weights"),
+        ("plan",),
+        ("preflight",),
+        ("demos", "environment", "watch"),
+        ("training", "verify"),
+        ("merging", "prediction", "rehearsal"),
+        ("serving", "entry"),
+    ),
+    "data_tools": (
+        ("formats",),
+        ("cleaning", "cli", "progress", "statistics", "text"),
+    ),
+}
+# These answer in under a second, on a machine that has neither Paddle nor paddlenlp. All commands are among them:
+# each answers --help, and says what is wrong with a flag, before it imports Paddle.
+WITHOUT_PADDLE = (
+    "data_tools",
+    "custom_ops/fused_rms_norm/nvcc.py",
+    "custom_ops/fused_rms_norm/sources.py",
+    "launch/cpu/processor.py",
+    "launch/cpu/settings.py",
+    "launch/deepspeed",
+    "launch/demos",
+    "launch/devices",
+    "launch/environment",
     "launch/models",
+    "launch/nodes",
     "launch/plan",
-    "launch/weights",
-    "launch/import_weights.py",
     "launch/preflight",
     "launch/processes",
-    "launch/devices",
-    "launch/nodes",
-    "launch/environment",
-    "data_tools",
-    "launch/recipe.py",
-    "launch/doctor.py",
-    "launch/dashboard.py",
-    "launch/entry.py",
-    "launch/demos/checks.py",
-    "launch/cpu/settings.py",
-    "launch/cpu/processor.py",
-    "launch/serve.py",
-    "launch/serving/run.py",
     "launch/reporting/records.py",
     "launch/reporting/terminal_plot.py",
+    "launch/serving/run.py",
+    "launch/verify",
     "launch/watch/hang.py",
     "launch/watch/loss.py",
     "launch/watch/memory.py",
-]
-# Entry points: what they see no GPU for, they rehearse.
+    "launch/weights",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "launch").glob("*.py"))),
+)
+# Where no GPU is seen, they rehearse.
 MAY_IMPORT_REHEARSAL = {"launch/entry.py", "launch/recipe.py"}
 
 
@@ -43,17 +68,21 @@ def python_files(*places: str) -> list[Path]:
     return found
 
 
-def imports(path: Path, anywhere: bool = False) -> set[str]:
-    """Names of the modules that a file imports: at its top level, or anywhere in it."""
+def imports(path: Path, anywhere: bool = True) -> set[str]:
+    """Names of the modules that a file imports: anywhere in it, or at its top level."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if anywhere else tree.body
     names = set()
-    for node in nodes:
+    for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def imported(path: Path, *packages: str) -> list[str]:
+    """What a file imports, anywhere in it, of these packages."""
+    return sorted(name for name in imports(path) if name.startswith(tuple(f"{package}." for package in packages)))
 
 
 def reachable(path: Path) -> set[str]:
@@ -64,13 +93,18 @@ def reachable(path: Path) -> set[str]:
         if current in seen:
             continue
         seen.add(current)
-        for name in imports(current):
+        for name in imports(current, anywhere=False):
             found.add(name)
             for module in (name, name.rpartition(".")[0]):
                 file = ROOT / (module.replace(".", "/") + ".py")
                 package = ROOT / module.replace(".", "/") / "__init__.py"
                 waiting += [one for one in (file, package) if one.exists()]
     return found
+
+
+def room(path: Path) -> str:
+    """The folder of its package that a file is in; its own name where it lies in the package itself."""
+    return path.relative_to(ROOT).with_suffix("").parts[1]
 
 
 def test_what_must_answer_at_once_imports_no_paddle():
@@ -80,39 +114,29 @@ def test_what_must_answer_at_once_imports_no_paddle():
 
 
 def test_nobody_imports_rehearsal_but_entry_points():
-    for path in python_files("launch", "data_tools"):
+    for path in python_files("launch"):
         relative = str(path.relative_to(ROOT))
-        if relative.startswith("launch/rehearsal/") or relative in MAY_IMPORT_REHEARSAL:
-            continue
-        assert not [name for name in imports(path, anywhere=True) if name.startswith("launch.rehearsal")], relative
+        if room(path) != "rehearsal" and relative not in MAY_IMPORT_REHEARSAL:
+            assert not imported(path, "launch.rehearsal"), relative
 
 
-def test_data_tools_and_upstream_know_nothing_above_them():
-    for path in python_files("data_tools"):
-        assert not [name for name in imports(path, anywhere=True) if name.startswith("launch")], path
-    for path in python_files("launch/upstream"):
-        above = [name for name in imports(path, anywhere=True) if name.startswith("launch.") and "upstream" not in name]
-        assert not above, path
+@pytest.mark.parametrize("package", FLOORS)
+def test_rooms_import_those_of_lower_floors_alone(package):
+    floors = {name: floor for floor, names in enumerate(FLOORS[package]) for name in names}
+    rooms = {path.name for path in (ROOT / package).iterdir() if any(path.glob("*.py"))}
+    assert rooms <= floors.keys(), f"{rooms - floors.keys()}: on which floor of FLOORS?"
+    for path in python_files(package):
+        here = room(path)
+        for there in {name.split(".")[1] for name in imported(path, package)} - {here}:
+            allowed = here not in floors or floors.get(there, len(floors)) < floors[here]
+            assert allowed, f"{path.relative_to(ROOT)} imports {package}.{there}, a command or on no lower floor"
 
 
-def test_no_circles_between_rooms():
-    """Rooms are the folders of launch and data_tools; an entry point may import any room, a room no entry point."""
-    rooms: dict[str, set[str]] = {}
-    for path in python_files("launch", "data_tools"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        room = ".".join(parts[:2]) if len(parts) > 2 else ".".join(parts)
-        for name in imports(path, anywhere=True):
-            target = ".".join(name.split(".")[:2])
-            if name.split(".")[0] in ("launch", "data_tools") and target != room:
-                rooms.setdefault(room, set()).add(target)
-    order: list[str] = []
-
-    def visit(room: str, trail: tuple[str, ...]) -> None:
-        assert room not in trail, f"circle: {' -> '.join([*trail[trail.index(room):], room])}"
-        if room not in order:
-            for target in sorted(rooms.get(room, ())):
-                visit(target, (*trail, room))
-            order.append(room)
-
-    for room in sorted(rooms):
-        visit(room, ())
+def test_packages_know_nothing_above_them():
+    for package, above in [
+        ("launch", ("tests", "benchmarks")),
+        ("data_tools", ("launch", "custom_ops", "tests", "benchmarks")),
+        ("custom_ops", ("launch", "data_tools", "tests", "benchmarks")),
+    ]:
+        for path in python_files(package):
+            assert not imported(path, *above), path.relative_to(ROOT)
