@@ -1,0 +1,268 @@
+"""The header of every recipe against its flags, the planner, `make help` and the licence of its weights."""
+
+import math
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch.models.arithmetic import ModelShape, lora_parameters, prefix_parameters
+from launch.models.families import family_of_config
+from launch.models.flag_values import load_schema
+from launch.models.layout import Layout
+from launch.models.named_configs import load_config
+from launch.models.parameters import LINEAR, parameters
+from launch.plan.hardware import CARDS, GIB, card_of_memory
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
+from launch.processes.flags import parse_flags
+from tests.recipes.machine import ROOT
+from tests.recipes.rehearsing import recipes_by_target
+from tests.recipes.test_rendered import FINE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags
+
+TARGETS = {path: target for target, path in recipes_by_target().items()}
+of_each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=name)
+
+
+def header(recipe: Path) -> dict[str, str]:
+    """{"": its first line, "Hardware": "8 cards of 80 GB ...", ...}, each entry's lines joined."""
+    entries, key = {}, ""
+    for line in recipe.read_text().splitlines()[1:]:
+        if not line.startswith("#"):
+            return entries
+        found = re.match(r"# ([A-Z]\w+(?: \w+)?)  +(.*)", line) if entries else re.match("# ()(.*)", line)
+        key, text = found.groups() if found else (key, line.lstrip("# "))
+        entries[key] = f"{entries[key]} {text}" if key in entries else text
+    return entries
+
+
+def need(recipe: Path) -> dict[str, int]:
+    """{"GPUS": 8, "GPU_MEMORY_GB": 80}, or {"GPUS": 0, "PROCESSES": 2}"""
+    return {key: int(value) for key, value in re.findall(r"\b(GPUS|GPU_MEMORY_GB|PROCESSES)=(\d+)", recipe.read_text())}
+
+
+def layout_of(recipe: Path) -> Layout:
+    return Layout.from_flags(stated_flags(recipe), need(recipe)["GPUS"] or need(recipe)["PROCESSES"])
+
+
+def model_of(recipe: Path) -> str:
+    return stated_flags(recipe)["model_name_or_path"][0].rpartition("/")[2]
+
+
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    """In one line, each blank one blank."""
+    said = subprocess.check_output(["sh", "launch/environment/help.sh", *RECIPES], cwd=ROOT, text=True)
+    return " ".join(said.split())
+
+
+@of_each_recipe
+def test_target_and_cards_are_those_of_make_help(recipe, help_text):
+    target = TARGETS[recipe]
+    assert header(recipe).get("Target", target) == target
+    assert re.findall(r"(\d+)gpu$", target) in ([], [str(need(recipe)["GPUS"])])
+    cards = {0: "CPU", 1: "1 card"}.get(need(recipe)["GPUS"], f"{need(recipe)['GPUS']} cards")
+    line = f"{target} {cards} {header(recipe)[''].removesuffix('.')}"
+    assert line in help_text
+
+
+@of_each_recipe
+def test_hardware_is_what_the_recipe_asks_for(recipe):
+    """So many cards of this size, each kind that is named has it."""
+    text, asked = header(recipe)["Hardware"], need(recipe)
+    if not asked["GPUS"]:
+        assert text.startswith(f"{asked['PROCESSES']} processes on any CPU")
+        return
+    cards = f"{asked['GPUS']} card{'s' if asked['GPUS'] > 1 else ''} of {asked['GPU_MEMORY_GB']} GB"
+    assert text.startswith(cards)
+    named = set(re.findall(r"\b[AHV]?\d{3,4}\b|\bT4\b", re.search(r"\(([^)]*)\)", text)[1])) - {"A800", "6000"}
+    for kind in named:
+        sizes = [card.named_gb for card in CARDS.values() if card.name.startswith(kind)]
+        assert max(sizes) >= asked["GPU_MEMORY_GB"], kind
+
+
+# What the first line says -> whether the flags do it.
+SAYS = {
+    "tensor parallel|4D": lambda flags: "tensor_parallel_degree" in flags,
+    "pipeline": lambda flags: "pipeline_parallel_degree" in flags,
+    "sequence parallel": lambda flags: flags.get("sequence_parallel") == ["1"],
+    "sharding": lambda flags: "sharding" in flags,
+    "offload": lambda flags: "offload" in " ".join(flags.get("sharding", [])),
+    "LoRA": lambda flags: flags.get("lora") == ["1"],
+    "prefix tuning": lambda flags: flags.get("prefix_tuning") == ["1"],
+    "4 bits": lambda flags: flags.get("weight_quantize_algo") in (["nf4"], ["fp4"]),
+    "8 bits": lambda flags: flags.get("weight_quantize_algo") in (["weight_only_int8"], ["llm.int8"]),
+    "continued pretraining": lambda flags: flags.get("continue_training") == ["1"],
+    "from random weights": lambda flags: flags.get("continue_training") == ["0"],
+    "fine-tuning|instruction tuning|prefix tuning": lambda flags: "dataset_name_or_path" in flags,
+    "CPU": lambda flags: flags["device"] == ["cpu"],
+}
+
+
+@of_each_recipe
+def test_the_first_line_says_what_the_flags_do(recipe):
+    """All of it, and nothing else; degrees and stages by their numbers."""
+    summary, flags, layout = header(recipe)[""], stated_flags(recipe), layout_of(recipe)
+    for words, done in SAYS.items():
+        assert bool(re.search(words, summary)) == done(flags), words
+    assert ("on one card" in summary) == (need(recipe)["GPUS"] == 1)
+    stated = dict(re.findall(r"(sharding stage|tensor parallel|pipeline parallel) (\d)", summary))
+    degrees = {
+        "sharding stage": layout.sharding[-1:],
+        "tensor parallel": str(layout.tensor_parallel_degree),
+        "pipeline parallel": str(layout.pipeline_parallel_degree),
+    }
+    assert stated == {kind: degrees[kind] for kind in stated}
+
+
+def test_the_layout_of_the_four_dimensional_recipe():
+    recipe = ROOT / "recipes" / "llama-7b" / "pretrain-4d.sh"
+    layout = layout_of(recipe)
+    degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.sharding_parallel_degree)
+    assert header(recipe)["Layout"].startswith("tensor {} x pipeline {} x sharding {}:".format(*degrees))
+    weights = ModelShape.from_config(load_config("llama-7b")).parameters / (degrees[0] * degrees[1])
+    bytes_each = 2 + 2 + 12 / degrees[2]
+    assert f"{weights / 1e9:.1f} G x (2 weights" in header(recipe)["Memory"]
+    assert f"bytes = {weights * bytes_each / 1e9:.0f} GB before activations" in header(recipe)["Memory"]
+    micro_batches = int(stated_flags(recipe)["gradient_accumulation_steps"][0])
+    waits = degrees[1] - 1, micro_batches + degrees[1] - 1
+    assert "{} / {}, with 4 micro batches 1 / 5".format(*waits) in header(recipe)["Pipeline"]
+
+
+def test_the_arithmetic_of_the_pipeline():
+    recipe = ROOT / "recipes" / "llama-7b" / "pipeline.sh"
+    whole = ModelShape.from_config(load_config("llama-7b")).parameters
+    told = f"{whole / 1e9:.2f} B parameters x 16 bytes / 4 = {whole * 16 / 4e9:.0f} GB each"
+    assert told in header(recipe)["Hardware"]
+    stages = layout_of(recipe).pipeline_parallel_degree
+    micro_batches = int(stated_flags(recipe)["gradient_accumulation_steps"][0])
+    busy = 100 * micro_batches / (micro_batches + stages - 1)
+    assert f"{micro_batches} micro batches keep {stages} stages busy {busy:.0f} %" in header(recipe)["Batch"]
+
+
+OWNERS = {  # of the weights, by the model's name: what the licence line says
+    "llama-7b": "the weights of LLaMA (1) are Meta's, for research only",
+    "chatglm-6b": "the weights of ChatGLM-6B are THUDM's, under their own model licence",
+    "chatglm2-6b": "the weights of ChatGLM2-6B are THUDM's, under their own model licence",
+    "baichuan-13b": "the weights of Baichuan-13B are Baichuan Inc.'s, under their own model licence",
+    "llama-tiny": None,  # from random weights
+}
+
+
+@of_each_recipe
+def test_licence_is_that_of_the_model(recipe):
+    assert header(recipe).get("Licence") == OWNERS[model_of(recipe)]
+
+
+@of_each_recipe
+def test_data_are_those_that_the_flags_name(recipe):
+    flags = stated_flags(recipe)
+    if recipe in PRETRAINING:
+        assert header(recipe)["Data"].startswith(f"{flags['input_dir'][0]}/*.bin + *.idx")
+    else:
+        folder = flags["dataset_name_or_path"][0]
+        assert header(recipe)["Data"].startswith(f"{folder}/train.json, {folder}/dev.json:")
+
+
+@of_each_recipe
+def test_flags_files_and_targets_in_it_are_there(recipe):
+    text = "\n".join(header(recipe).values())
+    assert set(re.findall(r"--(\w+)", text)) <= load_schema(script(recipe)).keys()
+    assert all((ROOT / file).is_file() for file in re.findall(r"docs/\S+\.md", text))
+    targets = re.findall(r"^([\w-]+)(?=:)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= {*targets, "data-tokenize"}
+    replaced = re.search(r"replace the line `(.*?)`", text)
+    assert not replaced or f"    {replaced[1]} \\\n" in recipe.read_text()
+
+
+@pytest.mark.parametrize("recipe", [one for one in PRETRAINING if "first loss" in header(one)["Expect"]], ids=name)
+def test_first_losses(recipe):
+    """From random weights ln V + h sigma^2 / 2; what is expected of trained ones lies in the window that is watched."""
+    text, flags = header(recipe)["Expect"], stated_flags(recipe)
+    random = re.search(r"([\d.]+) (?:from random weights|\(ln)", text)
+    if random:
+        assert random[1] == f"{ModelShape.from_config(load_config(model_of(recipe))).first_loss:.1f}"
+    trained = re.search(r"([\d.]+) to ([\d.]+) when continuing", text)
+    if trained:
+        low, high = map(float, flags["loss_first"][0].split("-"))
+        assert low <= float(trained[1]) < float(trained[2]) <= high
+
+
+def samples_of_a_step(recipe: Path) -> tuple[int, int, int]:
+    """(data ranks, micro batch, accumulation)"""
+    flags = stated_flags(recipe)
+    micro_batch, accumulation = flags["per_device_train_batch_size"][0], flags["gradient_accumulation_steps"][0]
+    return layout_of(recipe).data_ranks, int(micro_batch), int(accumulation)
+
+
+@pytest.mark.parametrize("recipe", PRETRAINING, ids=name)
+def test_tokens_of_a_step(recipe):
+    """data ranks x micro batch x accumulation x sequence length."""
+    flags = stated_flags(recipe)
+    tokens = math.prod(samples_of_a_step(recipe)) * int(flags["max_seq_length"][0])
+    told = re.search(r"= ([\d,]+) a step, ([\d.]+) M in ([\d,]+) steps", header(recipe)["Tokens"])
+    step, total, steps = (word.replace(",", "") for word in told.groups())
+    assert (int(step), steps) == (tokens, flags["max_steps"][0])
+    assert total == f"{tokens * int(steps) / 1e6:.3g}"
+
+
+@pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
+def test_samples_of_a_step_and_lengths(recipe):
+    ranks, micro_batch, accumulation = samples_of_a_step(recipe)
+    counts = ((ranks, "data rank"), (micro_batch, "sample"))
+    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts]
+    step = ranks * micro_batch * accumulation
+    assert header(recipe)["Batch"].startswith(f"{' x '.join(words)} x {accumulation} accumulation = {step} a step")
+    flags = stated_flags(recipe)
+    assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} of a question, ")
+    assert re.search(rf"\b{flags['max_length'][0]}\b", header(recipe)["Lengths"])
+
+
+ADAPTERS = [recipe for recipe in RECIPES if "Trains" in header(recipe)]
+
+
+def test_every_recipe_of_an_adapter_tells_what_it_trains():
+    assert ADAPTERS == [one for one in RECIPES if {"lora", "prefix_tuning"} & stated_flags(one).keys()]
+
+
+@pytest.mark.parametrize("recipe", ADAPTERS, ids=name)
+def test_what_is_trained_and_left(recipe):
+    """Parameters in millions, of billions; the files are float32."""
+    config, flags = load_config(model_of(recipe)), stated_flags(recipe)
+    if "lora" in flags:
+        trained = lora_parameters(config, family_of_config(config).linear_layers, int(flags["lora_rank"][0]))
+    else:
+        trained = prefix_parameters(config, int(flags["num_prefix_tokens"][0]))
+    whole = ModelShape.from_config(config).parameters
+    assert header(recipe)["Trains"].startswith(f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters")
+    kind = "adapter" if "lora" in flags else "prefix"
+    assert header(recipe)["Leaves"].startswith(f"the {kind} alone, {4 * trained / 1e6:.0f} MB")
+
+
+@pytest.mark.parametrize("recipe", [one for one in FINE_TUNING if "4 bits" in header(one)[""]], ids=name)
+def test_bits_of_a_weight_in_4_bits(recipe):
+    """4 of the code, 8 / 64 of its scale, 32 / 64 / 256 of the scale's; linear layers alone are quantised."""
+    text = "\n".join(header(recipe).values())
+    bits = 4 + 8 / 64 + 32 / 64 / 256
+    sizes = parameters(load_config(model_of(recipe)))
+    linear = sum(one.size for one in sizes if one.kind == LINEAR)
+    total = sum(one.size for one in sizes)
+    assert f"{bits:.2f} bits a weight" in text
+    assert f"{2 * total / 1e9:.1f} GB" in text  # in 16 bits
+    small = re.search(r"([\d.]+) GB of weights in 4 bits", text)
+    assert not small or small[1] == f"{(linear * bits / 8 + (total - linear) * 2) / 1e9:.1f}"
+
+
+def test_chatglm_tells_what_fits_sixteen_gigabytes():
+    """The header's own flags for a smaller card keep the samples of a step, and fit by the plan."""
+    recipe = ROOT / "recipes" / "chatglm-6b" / "int8-lora-1gpu.sh"
+    smaller = parse_flags(shlex.split(re.search(r'ARGS="(--per_device[^"]*)"', header(recipe)["Hardware"])[1]))
+    kept = int(smaller["per_device_train_batch_size"][0]) * int(smaller["gradient_accumulation_steps"][0])
+    assert kept == math.prod(samples_of_a_step(recipe))
+    flags, card = stated_flags(recipe), card_of_memory(16)
+    plan = plan_memory(Job.from_flags(script(recipe), flags, 1, card), card)
+    assert not plan.fits
+    assert f"take {plan.worst.peak.parts['logits and loss'] / GIB:.0f} GiB" in header(recipe)["Hardware"]
+    assert plan_memory(Job.from_flags(script(recipe), flags | smaller, 1, card), card).fits
