@@ -25,7 +25,7 @@ FLOORS = {
         ("serving", "entry"),
     ),
     "data_tools": (
-        ("formats",),
+        ("formats", "terminal"),
         ("cleaning", "cli", "progress", "statistics", "text"),
     ),
 }
