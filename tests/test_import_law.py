@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "launch": (
         ("errors", "switches", "upstream"),
-        ("guard", "variables", "cpu"),
+        ("guard", "variables", "pages", "cpu"),
         ("models",),
         ("checkpoint", "deepspeed", "devices", "generation", "reporting"),
         ("adapters", "nodes", "offload"),

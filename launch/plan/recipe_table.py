@@ -14,10 +14,11 @@ from pathlib import Path
 
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.pages import markdown, write_table
 from launch.plan.hardware import GIB
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKED = re.compile(r"(<!-- recipes -->\n).*?(<!-- end of recipes -->)", re.DOTALL)
+NAME = "recipes"
 HEAD = ["recipe", "what", "cards", "layout", "memory planned", "command"]
 # The table is the same wherever it is made: without the operator that `make custom-ops` builds.
 WISHES = {"ACTION": "plan", "FORMAT": "json", "ARGS": "--use_fused_rms_norm off"}
@@ -27,8 +28,7 @@ KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
 def table() -> str:
     """One row a recipe, those for the smallest hardware first."""
     rows = sorted(_recipes(), key=lambda row: row["order"])
-    lines = [HEAD, ["---"] * len(HEAD), *(row["cells"] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return markdown(HEAD, (row["cells"] for row in rows))
 
 
 def _recipes() -> list[dict]:
@@ -64,17 +64,8 @@ def plan_of(recipe: Path, **variables: str) -> dict:
     return json.loads(done.stdout)
 
 
-def with_table(text: str, name: str) -> str:
-    """A document with the table as it is now. Raises UserError where the marks are not there."""
-    if not MARKED.search(text):
-        raise UserError(f"{name}: no lines <!-- recipes --> and <!-- end of recipes -->.")
-    return MARKED.sub(lambda match: match[1] + "\n" + table() + "\n" + match[2], text)
-
-
 def main(argv: list[str]) -> None:
-    for name in argv:
-        path = Path(name)
-        path.write_text(with_table(path.read_text(encoding="utf-8"), name), encoding="utf-8")
+    write_table(argv, NAME, table())
 
 
 if __name__ == "__main__":

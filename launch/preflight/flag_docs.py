@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from launch.models.aliases import DROPPED, REFUSED, RENAMED
+from launch.pages import markdown
 from launch.preflight.rules import RULES, Rule, family
 from launch.preflight.rules.rule import ANNOUNCE
 
@@ -83,8 +84,7 @@ def _plain(text: str) -> str:
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    return markdown(header, ([_cell(cell) for cell in row] for row in rows))
 
 
 def _cell(text: str) -> str:

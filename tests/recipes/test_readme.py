@@ -5,7 +5,8 @@ import re
 import pytest
 
 from launch.errors import UserError
-from launch.plan.recipe_table import MARKED, with_table
+from launch.pages import place, with_table
+from launch.plan.recipe_table import NAME, table
 from tests.recipes.machine import ROOT
 from tests.recipes.test_documents import RECIPES
 
@@ -15,17 +16,17 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 def test_the_table_of_recipes_is_what_the_planner_says():
     """Else: python -m launch.plan.recipe_table README.md"""
-    assert with_table(README, "README.md") == README
+    assert with_table(README, NAME, table(), "README.md") == README
 
 
 def test_every_recipe_has_its_row():
-    table = MARKED.search(README)[0]
-    assert set(re.findall(r"`make (\S+)` \|$", table, re.M)) == set(RECIPES)
+    shown = place(NAME).search(README)[0]
+    assert set(re.findall(r"`make (\S+)` \|$", shown, re.M)) == set(RECIPES)
 
 
 def test_a_document_without_the_marks_is_refused():
     with pytest.raises(UserError, match="no lines <!-- recipes -->"):
-        with_table("# README", "README.md")
+        with_table("# README", NAME, "", "README.md")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
