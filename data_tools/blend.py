@@ -74,7 +74,7 @@ def _train_samples(prefix: str, split: str, sequence_length: int) -> int:
 
 
 def main() -> None:
-    parser = Parser("blend", __doc__)
+    parser = Parser("python -m data_tools.blend", __doc__)
     parser.add_argument("input_dir", nargs="+", metavar="WEIGHT PREFIX", help="in turn; or a folder, or one prefix")
     parser.add_argument("--sequence_length", type=int, default=2048, help="tokens of a sample (default: 2048)")
     parser.add_argument("--tokens", type=float, help="of the run, such as 10e9 (default: one epoch of the blend)")

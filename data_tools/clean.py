@@ -173,7 +173,7 @@ def opened_output(named: str) -> Iterator[BinaryIO]:
 
 
 def main() -> None:
-    parser = Parser("clean", __doc__)
+    parser = Parser("python -m data_tools.clean", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="FILE", help="JSON lines; -: stdout")
     parser.add_argument("--min_chars", type=int, metavar="N", help="drop texts of fewer characters")

@@ -1,26 +1,45 @@
-"""What the commands of data_tools share: the parser, and how a mistake of the user is shown."""
+"""What commands share: how flags are read, and how every command ends."""
 
 import argparse
 import difflib
+import errno
+import os
 import sys
 from collections.abc import Callable
 
 from data_tools.formats.errors import DataError
+from data_tools.terminal import replace_unknown_characters, width, wrapped
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+EXIT_NOBODY_READS = 141
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Of a path that the user has named: it is not there, is of another kind, may not be used.
+WRONG_PATH = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps the paragraphs of a docstring; its indented lines, which are commands, stay as they are."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, width=width())
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(one if "\n " in f"\n{one}" else wrapped(one) for one in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags are not abbreviated; an unknown one is an error that names the nearest. `doc`: the help text."""
+    """Flags are not abbreviated; an unknown one is an error that names the nearest.
 
-    def __init__(self, command: str, doc: str):
-        super().__init__(
-            prog=f"python -m data_tools.{command}",
-            description=doc,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+    prog: the command as a user starts it. doc: the help text.
+    """
+
+    def __init__(self, prog: str, doc: str):
+        super().__init__(prog=prog, description=doc, formatter_class=Help, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
         parsed, unknown = self.parse_known_args(args, namespace)
@@ -34,16 +53,56 @@ class Parser(argparse.ArgumentParser):
         sys.exit(EXIT_USER_ERROR)
 
 
-def run(main: Callable[[], None]) -> None:
-    """Run a command; what the user can mend becomes one line on stderr and exit code 2."""
+def above_zero(text: str) -> int:
+    """A type of flags."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number above 0")
+    return int(text)
+
+
+def not_negative(text: str) -> int:
+    """A type of flags."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, 0 or more")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A type of flags."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a port, 0 to 65535")
+    return int(text)
+
+
+def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,)) -> int:
+    """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C."""
+    replace_unknown_characters()
     try:
-        main()
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
-    except OSError as error:
-        print(f"error: {error.strerror}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
+        try:
+            return main() or 0
+        finally:
+            sys.stdout.flush()  # here: when Python ends, a pipe that nobody reads any more would be told at length
+    except mistakes as error:
+        return _told(f"error: {error}", EXIT_USER_ERROR)
     except KeyboardInterrupt:
-        print("interrupted: the output is not finished", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
+    except BrokenPipeError:  # whoever read our output, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush into the pipe
+        return EXIT_NOBODY_READS
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        if error.errno in DISK_FULL:
+            return _told(f"error: {error.strerror}{where}. Free some and start again.", EXIT_USER_ERROR)
+        if error.errno in WRONG_PATH and where:
+            return _told(f"error: {error.strerror}{where}", EXIT_USER_ERROR)
+        raise
+
+
+def _told(line: str, exit_code: int) -> int:
+    print(line, file=sys.stderr, flush=True)  # of a rank: into its log; rank 0's is on the terminal
+    return exit_code
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run a command of data_tools to the end of this process."""
+    sys.exit(guarded(main))

@@ -5,6 +5,7 @@
 Without --tokenizer ids are shown instead of texts, and no bytes a token. The documents shown are drawn by --seed.
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.table import Table
 from data_tools.cli import Parser, run
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import read_summary
+from data_tools.terminal import sign
 from data_tools.text.encoders import load_encoder
 
 SAMPLED_DOCUMENTS = 1000
@@ -85,14 +87,15 @@ def _histogram_table(sizes: np.ndarray) -> Table:
     table.columns[0].justify = table.columns[1].justify = "right"
     rows = length_histogram(sizes)
     most = max(count for _, _, count in rows)
+    block = sign("█", "#", sys.stdout)
     for low, high, count in rows:
-        bar = "█" * (BAR_WIDTH * count // most)
+        bar = block * (BAR_WIDTH * count // most)
         table.add_row(f"{low:,} - {high:,}" if high > low else f"{low:,}", f"{count:,}", bar)
     return table
 
 
 def main() -> None:
-    parser = Parser("inspect", __doc__)
+    parser = Parser("python -m data_tools.inspect", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx")
     parser.add_argument("--tokenizer", metavar="DIR", help="the tokenizer they were made with")
     parser.add_argument("--documents", type=int, default=3, metavar="N", help="shown (default: 3)")

@@ -69,7 +69,7 @@ def document_blocks(corpus: IndexedDataset):
 
 
 def main() -> None:
-    parser = Parser("merge", __doc__)
+    parser = Parser("python -m data_tools.merge", __doc__)
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="corpora PREFIX.bin, PREFIX.idx")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="the corpus to write")
     args = parser.parse_args()

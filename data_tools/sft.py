@@ -140,7 +140,7 @@ def report_lengths(
 
 
 def main() -> None:
-    parser = Parser("sft", __doc__)
+    parser = Parser("python -m data_tools.sft", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, or one JSON list")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
     parser.add_argument("--dev_percent", type=float, default=2, help="of the questions (default: 2; 0: no dev.json)")

@@ -58,7 +58,7 @@ def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]
 
 
 def main() -> None:
-    parser = Parser("split", __doc__)
+    parser = Parser("python -m data_tools.split", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="the corpus PREFIX.bin, PREFIX.idx")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train, valid and test")
     parser.add_argument("--shares", default="98,1,1", help="of train, valid, test (default: 98,1,1)")

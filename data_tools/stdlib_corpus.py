@@ -91,7 +91,7 @@ def write_corpus(
 
 
 def main() -> None:
-    parser = Parser("stdlib_corpus", __doc__)
+    parser = Parser("python -m data_tools.stdlib_corpus", __doc__)
     parser.add_argument(
         "--output", required=True, metavar="DIR", help="folder for train.jsonl and heldout.jsonl"
     )

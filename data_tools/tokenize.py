@@ -165,7 +165,7 @@ def _speeds(pool: Workers) -> str:
 
 
 def main() -> None:
-    parser = Parser("tokenize", __doc__)
+    parser = Parser("python -m data_tools.tokenize", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument(
         "--tokenizer", required=True, metavar="DIR", help="a directory with a sentencepiece model or tokenizer.json"

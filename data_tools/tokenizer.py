@@ -159,7 +159,7 @@ def _explain(message: str, vocab_size: int) -> str:
 
 
 def main() -> None:
-    parser = Parser("tokenizer", __doc__)
+    parser = Parser("python -m data_tools.tokenizer", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="DIR", help="the tokenizer directory to write")
     parser.add_argument("--vocab_size", required=True, type=int, help="ids in all, such as 4096 or 32000")

@@ -7,6 +7,7 @@ Opening a corpus checks both files' sizes and that each document starts where th
 decodes every document and compares it with its source, as far as the tokenizer keeps text (normalization).
 """
 
+import sys
 from pathlib import Path
 
 from data_tools.cli import Parser, run
@@ -14,6 +15,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import file_sha256, read_summary, summary_path
 from data_tools.progress import progress
+from data_tools.terminal import marks
 from data_tools.text.encoders import load_encoder
 from data_tools.text.sources import Document, batches, find_files, read_documents, total_bytes
 
@@ -79,7 +81,7 @@ def _compare(corpus: IndexedDataset, number: int, source: Document, decoded: str
 
 
 def main() -> None:
-    parser = Parser("verify", __doc__)
+    parser = Parser("python -m data_tools.verify", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx are checked")
     vocabulary = parser.add_mutually_exclusive_group()
     vocabulary.add_argument("--vocab_size", type=int, help="ids must be below this")
@@ -94,17 +96,18 @@ def main() -> None:
     if args.against and not args.tokenizer:
         parser.error("--against needs --tokenizer to decode with")
 
+    good, _ = marks(sys.stdout)
     corpus = IndexedDataset(args.prefix)
-    print(f"✓ {corpus.prefix}: {len(corpus)} documents, {corpus.tokens.size} tokens, {corpus.dtype}")
+    print(f"{good} {corpus.prefix}: {len(corpus)} documents, {corpus.tokens.size} tokens, {corpus.dtype}")
     sha256, compared = check_hash(corpus)
-    print(f"✓ SHA-256 of the .bin {sha256}" + (", as when it was written" if compared else ""))
+    print(f"{good} SHA-256 of the .bin {sha256}" + (", as when it was written" if compared else ""))
     vocab_size = load_encoder(args.tokenizer).vocab_size if args.tokenizer else args.vocab_size
     if vocab_size is not None:
         corpus.check_vocabulary(vocab_size)
-        print(f"✓ every id is below {vocab_size}; the largest is {corpus.largest_id()}")
+        print(f"{good} every id is below {vocab_size}; the largest is {corpus.largest_id()}")
     if args.against:
         compare_with_source(corpus, args.tokenizer, args.against, args.text_key)
-        print(f"✓ every document decodes to its source, {len(find_files(args.against))} file(s)")
+        print(f"{good} every document decodes to its source, {len(find_files(args.against))} file(s)")
 
 
 if __name__ == "__main__":

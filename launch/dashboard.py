@@ -15,6 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser, port
 from launch.errors import UserError
 from launch.guard import guarded
 
@@ -49,11 +50,9 @@ def server_command(directories: list[str], host: str, port: int, language: str) 
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="dashboard.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("python launch/dashboard.py", __doc__)
     parser.add_argument("--logdir", nargs="+", help="output directories of runs, or directories above them")
-    parser.add_argument("--port", type=int, default=8040)
+    parser.add_argument("--port", type=port, default=8040)
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 shows the dashboards to the network")
     parser.add_argument("--language", choices=["en", "zh"], default="en")
     return parser.parse_args(argv)

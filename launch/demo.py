@@ -6,7 +6,6 @@ The corpus is the Python standard library's own source, so nothing is downloaded
 is used again. Flags that are not the demo's go to the recipe: --max_steps 200 makes a short one.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,8 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
+from data_tools.terminal import has_colours
 from launch.cpu.settings import prepare
 from launch.demos.checks import first_loss_check, held_out_check
 from launch.errors import UserError
@@ -39,9 +40,7 @@ Next:
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="demo.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/demo.py", __doc__)
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "demo", help="where everything is kept")
     args, recipe_flags = parser.parse_known_args(argv)
     started = time.monotonic()
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> None:
     passed = demo.check()
     print(f"\nThe demo took {(time.monotonic() - started) / 60:.1f} minutes. The model: {demo.model}\n{NEXT_COMMANDS}")
     if not passed:
-        raise UserError("the demo's model is not what it should be: see the ✗ above")
+        raise UserError("the demo's model is not what it should be: see the faults above")
 
 
 class Demo:
@@ -115,7 +114,7 @@ class Demo:
         from launch.training.generate import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):
-            print(f"{prompt}\033[2m{text}\033[0m\n---" if sys.stdout.isatty() else f"{prompt}{text}\n---")
+            print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")
 
     def check(self) -> bool:
         """Print what was checked; whether all is as it should be."""

@@ -7,7 +7,6 @@ trained, what is kept, the loss on questions about modules it has never seen, an
 are not the demo's go to each run: --max_steps 20 makes a short one.
 """
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
+from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.safetensors_reader import read_header
 from launch.demo import heading, run
@@ -71,12 +71,7 @@ COMMON = {
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="demo_finetune.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("python launch/demo_finetune.py", __doc__)
     names = [method.name for method in METHODS]
     add = parser.add_argument
     add("--model", type=Path, default=ROOT / "build" / "demo" / "model", help="the model to begin with; %(default)s")

@@ -8,7 +8,6 @@ Exit code 0 if all is well, 1 if something is to be mended, 2 if FILE cannot be 
 within a second: Paddle is not imported. Works where nothing is installed, too.
 """
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -25,6 +24,7 @@ if __name__ == "__main__":
             % (version, sys.executable)
         )
 
+from data_tools.cli import Parser
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
 from launch.environment import custom_ops, machine, packages
@@ -59,15 +59,13 @@ def translate_file(file):
     print(show(translate(read_source(file)), file))
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(argv):
+    parser = Parser("python launch/doctor.py", __doc__)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--deepspeed", metavar="FILE", help="translate its keys to our flags")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.deepspeed:
-        return guarded(translate_file, args.deepspeed)
+        return translate_file(args.deepspeed)
     findings = examine()
     faults = sum(not finding.ok for finding in findings)
     if args.format == "json":
@@ -82,4 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, sys.argv[1:]))

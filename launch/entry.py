@@ -69,7 +69,7 @@ def check(script: str, flags: Flags) -> None:
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(findings, sys.stderr)
     if faults:
-        raise UserError(f"{script} cannot start: see the ✗ above")
+        raise UserError(f"{script} cannot start: see the faults above")
     if _variable("PADDLE_TRAINER_ID", 0) == 0 and not os.environ.get(preflight.SHOWN):
         print_findings(findings, sys.stdout)
 

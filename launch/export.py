@@ -15,6 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.adapters import lora_files
 from launch.guard import guarded
 from launch.weights.exporting import export_directory
@@ -38,9 +39,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/export.py", __doc__)
     parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")

@@ -17,6 +17,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser, above_zero
+from data_tools.terminal import wrapped
 from launch import preflight
 from launch.devices.cards import list_cards
 from launch.errors import UserError
@@ -52,30 +54,22 @@ def main(argv: list[str]) -> None:
     script, flags, recipe_gpus = recipe_flags(args.method, args.model)
     batch = _global_batch(flags, recipe_gpus)
     candidates = fastest_layouts(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
-    print(f"# {_title(args, card, batch)}")
+    print(wrapped(_title(args, card, batch), "# ", "# "))
     if not candidates:
         raise UserError(_nothing_fits(script, flags, args, card, batch))
     for number, candidate in enumerate(candidates, start=1):
-        print(f"\n# {number}. {describe(candidate)}")
+        print("", wrapped(f"{number}. {describe(candidate)}", "# ", "#    "), sep="\n")
         print(command(script, candidate).text())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/fit.py", __doc__)
     parser.add_argument("--model", default="facebook/llama-7b", help="a name, a model directory or a config.json")
-    parser.add_argument("--gpus", type=_count, default=1, help="how many cards, all in one machine")
-    parser.add_argument("--gpu_memory_gb", type=_count, help="memory of each; default: that of this machine's cards")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")
+    parser.add_argument("--gpu_memory_gb", type=above_zero, help="memory of each; default: as of those here")
     parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
     parser.add_argument("--method", choices=METHODS, default="full", help="what is trained")
     return parser.parse_args(argv)
-
-
-def _count(word: str) -> int:
-    if not word.isdecimal() or int(word) == 0:
-        raise argparse.ArgumentTypeError(f"found {word!r}, expected a whole number above 0")
-    return int(word)
 
 
 def _card(args: argparse.Namespace) -> Card:

@@ -14,6 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.guard import guarded
 from launch.weights import peft
 from launch.weights.importing import import_directory
@@ -34,9 +35,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="import_weights.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("python launch/import_weights.py", __doc__)
     parser.add_argument("source", type=Path, help="directory of a Hugging Face model, with its config.json")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="our directory of the model that a PEFT adapter belongs to")

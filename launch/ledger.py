@@ -7,7 +7,6 @@ epoch is made again from the data's identity and the seed, and what was read of 
 tell the same positions. Exit code 1 where something was read twice or left out.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
+from data_tools.terminal import marks
 from launch.checkpoint.state.ledger import Epoch, Ledger, Range, epochs, faults
 from launch.checkpoint.state.manifest import RUN, checkpoints, is_ours
 from launch.checkpoint.state.verify import first_fault
@@ -24,7 +25,7 @@ from launch.reporting.records import TRAIN_LOG, read_train_log
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("python launch/ledger.py", __doc__)
     parser.add_argument("output", metavar="OUTPUT", type=Path)
     checkpoint = find_checkpoint(parser.parse_args(argv).output)
     ledger = Ledger.from_json(json.loads((checkpoint / RUN).read_text(encoding="utf-8"))["ledger"])
@@ -35,15 +36,16 @@ def main(argv: list[str]) -> int:
             if one.data == number and one.start < one.stop:
                 print(f"  {describe_range(one)}")
     print("\nproof")
+    good, bad = marks(sys.stdout)
     read = list(epochs(ledger))
     for one in read:
-        print(f"  {'✓' if one.ok else '✗'} {describe_epoch(one)}")
+        print(f"  {good if one.ok else bad} {describe_epoch(one)}")
     wrong = [*faults(ledger), *log_faults(ledger, checkpoint.parent)]
     for fault in wrong:
-        print(f"  ✗ {fault}")
+        print(f"  {bad} {fault}")
     if wrong or not all(one.ok for one in read):
         return 1
-    print("  ✓ every range begins where the one before it ended, and the log tells the same")
+    print(f"  {good} every range begins where the one before it ended, and the log tells the same")
     return 0
 
 

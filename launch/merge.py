@@ -16,6 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.adapters.lora_files import Lora, read_lora
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -58,9 +59,7 @@ def _base(args: argparse.Namespace, lora: Lora) -> Path:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="merge.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/merge.py", __doc__)
     parser.add_argument("--model_name_or_path", help="directory of the base; default: the one that the adapter names")
     parser.add_argument("--adapter_path", "--lora_path", type=Path, required=True, help="directory of the adapter")
     parser.add_argument(

@@ -15,6 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.aliases import todays_flags
@@ -44,9 +45,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/plan_run.py", __doc__)
     parser.add_argument("--gpus", type=int, default=1, help="ranks, one a card; on a CPU processes")
     parser.add_argument("--gpu_memory_gb", type=int, default=80, help="memory of a card, as in its name")
     parser.add_argument("--card", help=f"the kind of card: {', '.join(CARDS)}")

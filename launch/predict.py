@@ -19,11 +19,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser, above_zero
 from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, above_zero, default_device
+from launch.prediction.arguments import QUANTIZED, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -82,9 +83,7 @@ def _print_plan(args: argparse.Namespace) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="predict.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/predict.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
     add("--adapter_path", "--lora_path", "--prefix_path", type=Path, help="directory of a LoRA adapter or a prefix")

@@ -13,9 +13,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser, above_zero
 from launch.entry import start_paddle
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, above_zero, default_device
+from launch.prediction.arguments import QUANTIZED, default_device
 
 
 def main(argv: list[str]) -> None:
@@ -36,9 +37,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/quantization_loss.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", type=Path, required=True, help="model directory, with its tokenizer")
     add("--dataset_name_or_path", required=True, help="folder with dev.json, or one file (docs/finetune.md)")

@@ -20,6 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.aliases import todays_flags
@@ -79,7 +80,7 @@ class Run:
     notes: tuple[str, ...]
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     recipe = parse_recipe(argv)
     if "help" in recipe.flags:
         print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
@@ -90,13 +91,11 @@ def main(argv: list[str]) -> None:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
     # A rehearsal has the ranks of all nodes on this machine: their number is all it needs.
     nodes = Nodes(_number("NNODES", os.environ.get("NNODES")) or 1) if action == "rehearse" else read_nodes(os.environ)
-    sys.exit(ACTIONS[action](recipe, apply_wishes(recipe, os.environ, nodes)))
+    return ACTIONS[action](recipe, apply_wishes(recipe, os.environ, nodes))
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="the recipe file")
     parser.add_argument("--gpus", type=int, default=0, help="cards it needs; 0: it runs on a CPU")
     parser.add_argument("--gpu_memory_gb", type=int, default=0, help="memory it needs on each card")
@@ -120,7 +119,7 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if wishes.get(variable):
             flags |= {name: [wishes[variable]]}
-    flags, notes = todays_flags(parse_flags(flag_words(flags) + shlex.split(wishes.get("ARGS", ""))))
+    flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(_further_flags(wishes))))
     devices = choose_devices(recipe.gpus, wishes)
     processes = choose_processes(recipe, devices, wishes)
     stated, world_size = recipe.layout, processes * nodes.count
@@ -164,6 +163,14 @@ def choose_processes(recipe: Recipe, devices: tuple[str, ...], wishes: dict[str,
     if wished and devices:
         raise UserError("PROCESSES: this recipe runs on cards, one process each. Say GPUS=N, or leave it out.")
     return len(devices) or wished or recipe.processes
+
+
+def _further_flags(wishes: dict[str, str]) -> Flags:
+    """Of ARGS."""
+    try:
+        return parse_flags(shlex.split(wishes.get("ARGS", "")))
+    except (UserError, ValueError) as error:  # shlex's: a quotation that nothing closes
+        raise UserError(f"ARGS={wishes['ARGS']}: {error}") from None
 
 
 def _listed(value: str | None) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, above_zero, default_device
+from launch.prediction.arguments import QUANTIZED, default_device
 from launch.preflight.report import Finding, print_findings
 
 KEY_VARIABLE = "SERVE_API_KEY"
@@ -97,16 +98,14 @@ def _adapters(words: list[str], base: str) -> dict[str, Path]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="serve.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/serve.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
     add("--model_name", help="what clients call it; default: the name of the directory")
     add("--adapter", nargs="+", default=[], metavar="NAME=DIRECTORY", help="LoRA adapters and prefixes of this base")
     add("--host", default="127.0.0.1", help="0.0.0.0: the network; default %(default)s")
-    add("--port", type=_port, default=8000, help="of REST and the page; 0: any; default %(default)s")
-    add("--grpc_port", type=_port, default=8001, help="of gRPC; 0: any; default %(default)s")
+    add("--port", type=port, default=8000, help="of REST and the page; 0: any; default %(default)s")
+    add("--grpc_port", type=port, default=8001, help="of gRPC; 0: any; default %(default)s")
     add("--api_key", help=f"what clients must send; or the variable {KEY_VARIABLE}")
     add("--insecure", action="store_true", help="no key on an address that others can reach")
     add("--chat_template", help="how chats become text; default: the model family's")
@@ -118,12 +117,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
     add("--device", default=default_device(), help="default here: %(default)s")
     return parser.parse_args(argv)
-
-
-def _port(text: str) -> int:
-    if not 0 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"found {text}, expected 0 to 65535")
-    return int(text)
 
 
 if __name__ == "__main__":

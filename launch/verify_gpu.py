@@ -23,6 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
+from data_tools.cli import Parser
 from launch.devices.cards import driver, list_cards
 from launch.environment.machine import check_cpu
 from launch.errors import UserError
@@ -72,9 +73,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("python launch/verify_gpu.py", __doc__)
     parser.add_argument("recipe", help="its target, such as pretrain-llama7b")
     parser.add_argument("--rehearse", action="store_true", help="on this machine's CPU, with tiny models")
     parser.add_argument("--output", type=Path, help="directory of the file and the runs; default build/verify-gpu")

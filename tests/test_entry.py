@@ -42,7 +42,7 @@ def test_not_by_other_ranks_and_not_twice(capsys, monkeypatch, variable):
 def test_faults_are_all_told_before_paddle_is_imported(capsys):
     """Upstream's TrainingArguments start process groups when they are constructed: too late for a refusal."""
     faults = "--max_stepz 3 --sharding stage9 --optim adafactor --tensor_parallel_degree 2"
-    with pytest.raises(UserError, match="run_pretrain cannot start: see the ✗ above"):
+    with pytest.raises(UserError, match="run_pretrain cannot start: see the faults above"):
         prepare_process("run_pretrain", [*FLAGS.split(), *faults.split()])
     out, err = capsys.readouterr()
     marked = [line.split()[2] for line in err.splitlines() if "✗" in line]

@@ -1,4 +1,4 @@
-"""What every command's end looks like: mistakes of the user and full disks as one line, all else as it is."""
+"""How every command ends: mistakes of the user, wrong paths and full disks as one line, all else as it is."""
 
 import errno
 import os
@@ -22,18 +22,25 @@ def ending_with(error: BaseException):
         (UserError("--x: found 1"), 2, "error: --x: found 1\n"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "error: No space left on device. Free some"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "a"), 2, "error: Disk quota exceeded: a. Free some"),
-        (KeyboardInterrupt(), 130, ""),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a"), 2, "error: No such file or directory: a\n"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "error: Is a directory: a\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "error: Permission denied: a\n"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "a"), 2, "error: File name too long: a\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_ends_that_are_told(capsys, error, exit_code, told):
     assert guarded(ending_with(error), []) == exit_code
     said = capsys.readouterr().err
-    assert said.startswith(told) and said.count("\n") == (1 if told else 0)
+    assert said.startswith(told) and said.count("\n") == 1
 
 
-def test_other_errors_keep_their_traceback():
-    with pytest.raises(PermissionError):
-        guarded(ending_with(PermissionError(errno.EACCES, "Permission denied")), [])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "Input/output error", "a"), OSError(errno.EACCES, "Permission denied"), KeyError("a")]
+)
+def test_other_errors_keep_their_traceback(error):
+    with pytest.raises(type(error)):
+        guarded(ending_with(error), [])
 
 
 def test_a_pipe_that_nobody_reads_any_more(monkeypatch, capfd):

@@ -4,7 +4,6 @@
     python launch/environment/custom_ops.py --remove
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,8 +14,10 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
 from custom_ops.fused_rms_norm.sources import digest
+from data_tools.cli import Parser
 from launch.devices.fused_ln import BUILD, Build, find_build, paddle_version
 from launch.errors import UserError
+from launch.guard import guarded
 from launch.preflight.report import Finding
 
 SOURCE = ROOT / "custom_ops" / "fused_rms_norm"
@@ -24,20 +25,15 @@ LOG = ROOT / "build" / "custom_ops.log"
 PIP = [sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: list[str]) -> None:
+    parser = Parser("python launch/environment/custom_ops.py", __doc__)
     parser.add_argument("--remove", action="store_true", help="uninstall fused_ln")
-    args = parser.parse_args()
-    try:
-        if args.remove:
-            run([*PIP, "uninstall", "--yes", "fused_ln"])
-            print("custom-ops: fused_ln removed")
-        else:
-            build()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    args = parser.parse_args(argv)
+    if args.remove:
+        run([*PIP, "uninstall", "--yes", "fused_ln"])
+        print("custom-ops: fused_ln removed")
+    else:
+        build()
 
 
 def build() -> None:
@@ -94,4 +90,4 @@ def run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, sys.argv[1:]))

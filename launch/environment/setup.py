@@ -10,7 +10,6 @@
 different (the lock has changed, the repository was moved): .venv is made anew. The standard library alone.
 """
 
-import argparse
 import fcntl
 import hashlib
 import json
@@ -26,19 +25,19 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
+from data_tools.cli import Parser
 from launch.devices import cuda
 from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock
 from launch.errors import UserError
+from launch.guard import guarded
 
 VENV = ROOT / ".venv"
 STAMP = VENV / "setup.json"
 LOG = ROOT / "build" / "setup.log"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(argv: list[str]) -> None:
+    parser = Parser("python launch/environment/setup.py", __doc__)
     parser.add_argument(
         "--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here"
     )
@@ -46,20 +45,12 @@ def main() -> int:
         "--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0"
     )
     parser.add_argument("--print", action="store_true", help="print the commands instead of running them")
-    args = parser.parse_args()
-    try:
-        build = choose_build(args.device, args.cuda, read_stamp().get("paddle"))
-        if args.print:
-            print("\n".join(shlex.join(command) for command in commands(build)))
-        elif read_stamp() != wanted(build):
-            make_environment(build)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nsetup: interrupted; the next make setup starts anew", file=sys.stderr)
-        return 130
-    return 0
+    args = parser.parse_args(argv)
+    build = choose_build(args.device, args.cuda, read_stamp().get("paddle"))
+    if args.print:
+        print("\n".join(shlex.join(command) for command in commands(build)))
+    elif read_stamp() != wanted(build):
+        make_environment(build)
 
 
 def choose_build(device: str | None, cuda_version: str | None, current: str | None) -> str:
@@ -180,4 +171,4 @@ def run(command: list[str], log) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import json
 
+from data_tools.terminal import width, wrapped
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
@@ -25,4 +26,5 @@ def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str
             "million_samples_days": time.days(MILLION),
         }
         return json.dumps(as_json(job, plan) | {"time": speed}, indent=1)
-    return "\n".join([*memory_lines(job, plan), *time_lines(time, steps)])
+    lines = [*memory_lines(job, plan), *time_lines(time, steps)]
+    return "\n".join(wrapped(line, further=" " * 6) if len(line) > width() else line for line in lines)

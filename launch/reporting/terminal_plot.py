@@ -1,13 +1,17 @@
 """The loss curve of a run in the terminal. No Paddle here."""
 
-import os
 import sys
 
 import plotext
 
+from data_tools.terminal import WIDTH, has_colours, sign
 
-def plot_losses(records: list[dict], width: int = 80, height: int = 18) -> None:
-    """Draw training and evaluation loss over steps, in colours only on a terminal that wants them."""
+PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
+
+
+def plot_losses(records: list[dict], width: int = WIDTH, height: int = 18) -> None:
+    """Draw training and evaluation loss over steps on stdout, in colours where it has them."""
+    dots = sign("⣿", "", sys.stdout)
     train = [record for record in records if "loss" in record]
     evaluation = [record for record in records if "eval_loss" in record]
     plotext.clear_figure()
@@ -16,7 +20,7 @@ def plot_losses(records: list[dict], width: int = 80, height: int = 18) -> None:
         [record["global_step"] for record in train],
         [record["loss"] for record in train],
         label="training loss",
-        marker="braille",
+        marker="braille" if dots else "*",
     )
     if evaluation:
         plotext.scatter(
@@ -27,6 +31,8 @@ def plot_losses(records: list[dict], width: int = 80, height: int = 18) -> None:
         )
     plotext.xlabel("step")
     picture = plotext.build()
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not has_colours(sys.stdout):
         picture = plotext.uncolorize(picture)
+    if not dots:
+        picture = picture.translate(PLAIN_FRAME)
     print(picture, flush=True)

@@ -34,7 +34,7 @@ def demo(tmp_path_factory):
     directory = tmp_path_factory.mktemp("demo")
     result = run_demo(directory, "--max_steps", str(REDUCED_STEPS))
     assert result.returncode == 2, result.stdout[-3000:] + result.stderr[-3000:]
-    assert "error: the demo's model is not what it should be: see the ✗ above" in result.stderr
+    assert "error: the demo's model is not what it should be: see the faults above" in result.stderr
     return directory, result.stdout
 
 

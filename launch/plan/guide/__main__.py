@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+from data_tools.cli import Parser
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.guide.case import Case
@@ -61,12 +62,7 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m launch.plan.guide",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("python -m launch.plan.guide", __doc__)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("model", help="a name, a model directory or a config.json")
     parser.add_argument("--gpus", type=int, default=1, help="how many cards, all in one machine")

@@ -1,0 +1,52 @@
+"""What a stream can show: signs, colours, how many columns. The standard library alone."""
+
+import io
+import os
+import shutil
+import sys
+import textwrap
+from typing import TextIO
+
+WIDTH = 80
+
+
+def width() -> int:
+    """Columns of text: the terminal's, or COLUMNS; 80 where there is no terminal, and at most: lines are to be read."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def wrapped(text: str, first: str = "", further: str = "") -> str:
+    """As lines of that width, which begin with `first` and `further`. Words and paths, to be copied, stay whole."""
+    return textwrap.fill(
+        text,
+        width(),
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def has_colours(stream: TextIO) -> bool:
+    """A terminal that knows colours, and nobody has said NO_COLOR (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def sign(wanted: str, plain: str, stream: TextIO) -> str:
+    """What is wanted, or plain characters for it where the stream's encoding lacks it."""
+    try:
+        wanted.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return plain
+    return wanted
+
+
+def marks(stream: TextIO) -> tuple[str, str]:
+    """For good and for bad."""
+    return sign("✓", "ok", stream), sign("✗", "NO", stream)
+
+
+def replace_unknown_characters() -> None:
+    """Have stdout print ? for what its encoding lacks, such as the Chinese of a document, instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
