@@ -47,9 +47,6 @@ class SentencePieceEncoder:
         """What decoding the ids of a text gives."""
         return _without_prefix(self._model.normalize, text).replace(SPACE, " ")
 
-    def piece(self, token: int) -> str:
-        return self._model.id_to_piece(token)
-
 
 class JsonEncoder:
     """A tokenizer.json; eos comes from tokenizer_config.json beside it."""
@@ -84,9 +81,6 @@ class JsonEncoder:
         normalizer = self._tokenizer.normalizer
         text = _without_prefix(normalizer.normalize_str, text) if normalizer else text
         return text if self._keeps_space_sign else text.replace(SPACE, " ")
-
-    def piece(self, token: int) -> str:
-        return self._tokenizer.id_to_token(token) or ""
 
 
 def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:

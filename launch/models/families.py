@@ -1,7 +1,7 @@
 """The table of model families: one row per family, as data. Classes are named, not imported.
 
     family = family_of_config(load_config("facebook/llama-7b"))
-    refusal = unsupported(family, "sequence_parallel")
+    family.lacking.get("sequence_parallel")  # why not, and what works instead; None where it works
 """
 
 from dataclasses import dataclass, field
@@ -80,11 +80,6 @@ class Family:
     def answer_symbols(self) -> tuple[str, ...]:
         """All tokens that this family's answers need."""
         return self.answer_marks + ((self.answer_end,) if self.answer_end else ())
-
-    @property
-    def lora_targets(self) -> list[str]:
-        """All linear layers, as LoRAConfig.target_modules takes them: patterns of whole layer names."""
-        return [rf".*\.{layer}" for layer in self.linear_layers]
 
 
 FAMILIES = {
@@ -266,11 +261,3 @@ def family_of(model_type: str) -> Family:
 def family_of_config(config: dict) -> Family:
     """The family of a configuration: a LLaMA with ALiBi is a Baichuan-13B. Raises UserError as family_of."""
     return FAMILIES["baichuan"] if config.get("alibi") else family_of(config["model_type"])
-
-
-def unsupported(family: Family, feature: str) -> str | None:
-    """Why a family lacks a feature of FEATURES and what works instead, as one line; None where it has it."""
-    if feature not in FEATURES:
-        raise KeyError(f"{feature!r}: not one of {', '.join(FEATURES)}")
-    reason = family.lacking.get(feature)
-    return f"{family.title} has no {FEATURES[feature]}: {reason}" if reason else None

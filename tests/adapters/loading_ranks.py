@@ -30,17 +30,17 @@ def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
 
 def _load(directory: str, format):
     import paddlenlp.transformers as transformers
-    from paddlenlp.peft import LoRAConfig, LoRAModel
 
     from launch.adapters.quantized.base import quantize_filled, use_quantized
     from launch.checkpoint.read import load_model
     from launch.models.families import FAMILIES
     from launch.models.named_configs import load_config
     from launch.training.model import family_config
+    from tests.models.family_ranks import with_lora
 
     family, config = FAMILIES["llama"], family_config(load_config(directory))
     filled = quantize_filled(family, format)
     model = load_model(transformers.LlamaForCausalLM, config, "float32", directory, filled)
-    lora = LoRAModel(model, LoRAConfig(target_modules=family.lora_targets, r=2, lora_alpha=4, dtype="float32"))
+    lora = with_lora(model, rank=2)
     use_quantized(lora.model, format)
     return lora

@@ -42,7 +42,7 @@ def _beside_dense(name: str, format: Format) -> dict:
         model = family_ranks.build(name, family_ranks.tiny(name))
         if not quantized:
             _round_weights(model, family.linear_layers, format)
-        lora = family_ranks.with_lora(model, family, rank=2)
+        lora = family_ranks.with_lora(model, rank=2)
         if quantized:
             quantized_base.quantize_base(lora.model, format)
         models.append(lora)

@@ -116,7 +116,7 @@ def test_a_directory_with_both_takes_the_sentencepiece_model(tokenizer_dir, json
 def test_what_a_tokenizer_json_says_of_itself(json_dir):
     encoder = load_encoder(json_dir)
     assert isinstance(encoder, JsonEncoder)
-    assert (encoder.vocab_size, encoder.eos_id, encoder.piece(0)) == (900, 0, "<|endoftext|>")
+    assert (encoder.vocab_size, encoder.eos_id, encoder.decode([[0]])) == (900, 0, ["<|endoftext|>"])
     assert [ids.dtype for ids in encoder.encode(["a", ""])] == [np.int32] * 2
 
 

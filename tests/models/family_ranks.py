@@ -202,11 +202,14 @@ def _continuation(family: Family, model) -> list[list[int]]:
     return tokens.tolist()
 
 
-def with_lora(model, family: Family, rank: int):
+def with_lora(model, rank: int):
     """Adapters on all linear layers, nothing else trained."""
     from paddlenlp.peft import LoRAConfig, LoRAModel
 
-    config = LoRAConfig(target_modules=family.lora_targets, r=rank, lora_alpha=2 * rank, dtype="float32")
+    from launch.adapters.lora import target_patterns
+
+    targets = target_patterns(model.config.to_dict(), wanted=None)
+    config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
     return LoRAModel(model, config)
 
 

@@ -5,12 +5,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from launch.models.arithmetic import lora_parameters, prefix_parameters
-from launch.models.families import FAMILIES, unsupported
-from tests.models.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, tiny_config
+from launch.models.families import FAMILIES
+from tests.models.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, having, tiny_config
 
 RANKS = "tests.models.adapter_ranks"
 RANK, TOKENS = 8, 32
-WITH_PREFIX = [name for name in NAMES if not unsupported(FAMILIES[name], "prefix")]
+WITH_PREFIX = having("prefix")
 
 every_family = pytest.mark.parametrize("name", NAMES)
 with_prefix = pytest.mark.parametrize("name", WITH_PREFIX)
@@ -71,7 +71,7 @@ def models(ranks, tmp_path_factory) -> str:
 def both(ranks, models, request) -> tuple[str, dict, list[dict]]:
     """The kind of adapter; the numbers of one process, and of each of two ranks that have loaded its adapter."""
     names, size = (NAMES, RANK) if request.param == "lora" else (WITH_PREFIX, TOKENS)
-    names = [name for name in names if not unsupported(FAMILIES[name], "tensor_parallel")]
+    names = [name for name in names if name in having("tensor_parallel")]
     [single], two = [ranks(n, f"{RANKS}:numbers_all", names, request.param, size, models, n) for n in (1, 2)]
     return request.param, single, two
 

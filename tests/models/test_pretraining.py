@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from launch.models.arithmetic import ModelShape
-from launch.models.families import FAMILIES, unsupported
+from launch.models.families import FAMILIES
 from launch.models.named_configs import load_config
 from launch.reporting.records import read_summary, read_train_log
 
 RANKS = "tests.models.pretraining_ranks"
-NAMES = [name for name in FAMILIES if not unsupported(FAMILIES[name], "pretrain")]
+NAMES = [name for name in FAMILIES if "pretrain" not in FAMILIES[name].lacking]
 LOSS_TOLERANCE = 2e-6
 LAYOUTS = {  # feature: flags of two processes
     "tensor_parallel": ["--tensor_parallel_degree", "2"],
@@ -58,7 +58,7 @@ def test_parameters_are_reported_and_the_loss_falls_from_its_closed_form(one_pro
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("feature", "name"),
-    [(feature, name) for feature in LAYOUTS for name in NAMES if not unsupported(FAMILIES[name], feature)],
+    [(feature, name) for feature in LAYOUTS for name in NAMES if feature not in FAMILIES[name].lacking],
 )
 def test_two_processes_give_the_numbers_of_one(ranks, materials, one_process, feature, name):
     expected, found = one_process(name), run(ranks, materials, name, 2, LAYOUTS[feature])
