@@ -23,6 +23,7 @@ WEIGHT_FILES = ("model.safetensors", "model_state.pdparams")
 TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # What one rank of a tensor or pipeline parallel run of paddlenlp saves: a part of the model.
 PART_PATTERN = "model_state.*.pdparams"
+LISTED = 10  # names in a message
 
 
 def find_weights(directory: str | Path) -> dict[str, StoredTensor] | dict[str, DividedTensor]:
@@ -88,7 +89,7 @@ def _torch_layout(path: Path) -> str:
     )
 
 
-def listed(names: list[str], shown: int = 10) -> str:
+def listed(names: list[str]) -> str:
     """The first names, and how many there are if more."""
-    more = f", ... ({len(names)} in all)" if len(names) > shown else ""
-    return ", ".join(map(str, names[:shown])) + more
+    more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(map(str, names[:LISTED])) + more

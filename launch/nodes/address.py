@@ -9,11 +9,11 @@ import socket
 from launch.errors import UserError
 
 
-def split_address(address: str, name: str = "MASTER") -> tuple[str, int]:
-    """("10.0.0.1", 8090) for "10.0.0.1:8090". Raises UserError for anything else; `name`: whose value it is."""
+def split_address(address: str) -> tuple[str, int]:
+    """("10.0.0.1", 8090) for "10.0.0.1:8090". Raises UserError for anything else."""
     host, _, port = address.rpartition(":")
     if not host or set("/:") & set(host) or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UserError(f"{name}: found {address!r}, expected HOST:PORT such as 10.0.0.1:8090.")
+        raise UserError(f"MASTER: found {address!r}, expected HOST:PORT such as 10.0.0.1:8090.")
     return host, int(port)
 
 

@@ -156,10 +156,10 @@ def _load(flag: str, name: str, load):
         ) from error
 
 
-def save_random_model(model_name_or_path: str, directory: Path, seed: int = 42) -> None:
+def save_random_model(model_name_or_path: str, directory: Path) -> None:
     """Write a model with random weights as a directory that --model_name_or_path takes (float32, safetensors)."""
     config = family_config(load_config(model_name_or_path))
-    paddle.seed(seed)
+    paddle.seed(42)
     model_class = getattr(transformers, family_of_config(config.to_dict()).model_class)
     model = model_class._from_config(config, dtype="float32")
     model.save_pretrained(str(directory), safe_serialization=True)

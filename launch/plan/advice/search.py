@@ -14,6 +14,7 @@ from launch.plan.memory import plan_memory
 from launch.plan.memory_plan import MemoryPlan
 from launch.plan.time import TimePlan, plan_time
 
+WAYS = 3  # that are offered
 RECOMPUTE = ("", "core_attn", "full_attn", "full")
 STAGES = ("", "stage1", "stage2", "stage2 offload", "stage3", "stage3 offload")
 # The flags that divide a run: those of the recipe are left aside.
@@ -58,9 +59,8 @@ def fastest_layouts(
     card: Card,
     legal: Callable[[Flags], bool],
     global_batch: int,
-    count: int = 3,
 ) -> list[Candidate]:
-    """The fastest ways that fit, one for each layout, fastest first.
+    """The fastest WAYS that fit, one for each layout, fastest first.
 
     All legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and recompute, with
     as many samples a step. Time is computed for all, memory in the order of time until enough fit.
@@ -75,7 +75,7 @@ def fastest_layouts(
             found.append(candidate)
         else:
             missed.add(time.job)
-        if len(found) == count:
+        if len(found) == WAYS:
             break
     return found
 

@@ -42,11 +42,11 @@ class Operators:
         """Copies, for as long as the kernel runs, of what does not lie in order."""
         return [Storage(self.memory, one.nbytes) for one in inputs if one.strided]
 
-    def _elementwise(self, x: Tensor, shape=None, item=None, saved=(), alias=None, temporary=0) -> Tensor:
+    def _elementwise(self, x: Tensor, shape=None, item=None, saved=(), alias=None) -> Tensor:
         copies = self._read(x)
         out = self.new(shape or x.shape, item or x.item)
         del copies
-        return self.record(out, [x], saved, alias, temporary)
+        return self.record(out, [x], saved, alias)
 
     # ---- products
 

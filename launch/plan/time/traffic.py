@@ -7,8 +7,8 @@ rows agree better without it (docs/plan.md).
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.models.arithmetic import lora_parameters
-from launch.models.parameters import LINEAR, layers, parameters
+from launch.models.arithmetic import lora_parameters, prefix_parameters
+from launch.models.parameters import LINEAR, parameters
 from launch.plan.job import FLOAT16, Job, Lora
 from launch.plan.time.pace import Pace
 
@@ -45,7 +45,7 @@ class Traffic:
         parts = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
         if isinstance(job.adapter, Lora):
             return lora_parameters(job.config, job.adapter.targets, job.adapter.rank) / parts
-        return 2 * job.adapter.tokens * job.config["hidden_size"] * layers(job.config) / parts
+        return prefix_parameters(job.config, job.adapter.tokens) / parts
 
     @property
     def updated(self) -> float:
