@@ -69,7 +69,8 @@ ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proo
 	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
-	@for tool in $(DATA_TOOLS); do sed -n "1s/^\"\"\"/  data-$$tool: /p" data_tools/$$tool.py; done
+	@awk 'FNR == 1 { gsub(/.*\/|\.py/, "", FILENAME); printf "  data-%-11s\t%s\n", FILENAME, substr($$0, 4) }' \
+	    $(DATA_TOOLS:%=data_tools/%.py) | awk -f launch/environment/wrap.awk
 
 .PHONY: data $(DATA_TOOLS:%=data-%)
 $(DATA_TOOLS:%=data-%): data-%: setup

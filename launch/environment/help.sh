@@ -3,27 +3,18 @@
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
-echo "Usage: make TARGET [VARIABLE=VALUE ...]"
-echo
-awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $1, $2 }' "$root/Makefile"
-if [ $# -gt 0 ]; then
+describe() {
+    echo "Usage: make TARGET [VARIABLE=VALUE ...]"
     echo
-    echo "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)"
-    awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
-        {
-            line = sprintf("  %-24s %-8s", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards")
-            words = split($4, word, " ")
-            for (i = 1; i <= words; i++) {
-                if (length(line) + 1 + length(word[i]) > 80) {
-                    print line
-                    line = sprintf("%35s", "")
-                }
-                line = line " " word[i]
-            }
-            print line
-        }'
-fi
-cat <<'VARIABLES'
+    awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $1, $2 }' "$root/Makefile"
+    if [ $# -gt 0 ]; then
+        echo
+        echo "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)"
+        awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
+            { printf "  %-24s %-8s \t%s\n", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards", $4 }' |
+            awk -f "$root/launch/environment/wrap.awk"
+    fi
+    cat <<'VARIABLES'
 
 Variables of every recipe (README.md has the table)
   MODEL= DATA= OUTPUT=      which model, data, output directory
@@ -33,3 +24,7 @@ Variables of every recipe (README.md has the table)
   NNODES=2 RANK=0 MASTER=10.0.0.1:8090   several nodes (docs/multi-node.md)
   ARGS="--max_steps 10"     further flags; the last one given wins
 VARIABLES
+}
+
+# In one piece: `make help | head` has closed the pipe before a second one, which make would complain of.
+printf '%s\n' "$(describe "$@")"

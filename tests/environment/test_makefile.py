@@ -62,8 +62,17 @@ def test_make_and_the_recipes_agree_on_their_names():
         assert f"\n  {target} " in help_text
 
 
-def test_help_is_no_wider_than_a_terminal():
-    assert [line for line in make(ROOT).stdout.splitlines() if len(line) > 80] == []
+@pytest.mark.parametrize("target", ["help", "data"])
+def test_help_is_no_wider_than_a_terminal(target):
+    lines = make(ROOT, target).stdout.splitlines()
+    assert len(lines) > 10 and [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(("target", "first"), [("help", "Usage: make TARGET"), ("data", "  data-clean      Leave out")])
+def test_a_reader_that_has_seen_enough(target, first):
+    """`make help | head -1` is silent but for that line."""
+    done = subprocess.run(f"make {target} | head -1", shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith(first) and done.stdout.count("\n") == 1 and done.stderr == ""
 
 
 @pytest.mark.parametrize(
