@@ -12,21 +12,15 @@ from rich.console import Console
 
 from data_tools.formats.tokens.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
+from tests.repository_folder import link_repository
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
-LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("repository")
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    folder = link_repository(tmp_path_factory.mktemp("repository"))
     (folder / "AdvertiseGen").mkdir()
     rows = [{"content": f"类型#裤*版型#宽松*图案#{i}", "summary": f"第{i}条裤子是宽松的。"} for i in range(200)]
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]

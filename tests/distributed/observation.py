@@ -10,6 +10,7 @@ from collections import Counter
 
 from paddlenlp.transformers.llama import modeling
 
+from launch.checkpoint.state.tensors import innermost
 from launch.training.trainer import RunTrainer
 
 
@@ -71,12 +72,3 @@ def describe(trainer) -> dict:
         "elements": sum(int(tensor.size) for tensor in kept),
         "state_elements": sum(int(moment.size) for moment in moments),
     }
-
-
-def innermost(optimizer):
-    """The optimizer itself, without those that fleet and sharding put around it."""
-    for name in ("_inner_opt", "_optim"):
-        inner = vars(optimizer).get(name, optimizer)
-        if inner is not optimizer:
-            return innermost(inner)
-    return optimizer

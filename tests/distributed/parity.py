@@ -103,6 +103,18 @@ def differences(runs: Runs, layout: Layout) -> Differences:
     )
 
 
+def beyond_tolerance(runs: Runs, layout: Layout) -> dict[str, float]:
+    """The differences of a layout that are too large; those of updates by the names of their tensors."""
+    found = differences(runs, layout)
+    checked = [
+        ("loss", found.loss, LOSS_TOLERANCE),
+        ("gradient norm", found.grad_norm, GRAD_NORM_TOLERANCE),
+        ("evaluation loss", found.evaluation, LOSS_TOLERANCE),
+        *((name, value, UPDATE_TOLERANCE) for name, value in update_differences(runs, layout).items()),
+    ]
+    return {name: value for name, value, tolerance in checked if not value <= tolerance}
+
+
 def update_differences(runs: Runs, layout: Layout) -> dict[str, float]:
     """Of each tensor after one plain SGD step, relative to its largest change.
 

@@ -53,12 +53,7 @@ def assert_equal_to_one_process(runs, layout):
     for key in ("eval_tokens", "eval_accuracy"):
         assert found.summary["evaluation"][key] == expected.summary["evaluation"][key] > 0
     assert list(found.column("consumed_tokens")) == list(expected.column("consumed_tokens"))
-    differences = parity.differences(runs, layout)
-    assert differences.loss <= parity.LOSS_TOLERANCE
-    assert differences.grad_norm <= parity.GRAD_NORM_TOLERANCE
-    assert differences.evaluation <= parity.LOSS_TOLERANCE
-    updates = parity.update_differences(runs, layout)
-    assert {name: value for name, value in updates.items() if value > parity.UPDATE_TOLERANCE} == {}
+    assert parity.beyond_tolerance(runs, layout) == {}
 
 
 def layouts(*wanted, slow=()):

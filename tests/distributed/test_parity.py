@@ -46,12 +46,7 @@ def assert_equal_to_one_process(runs, layout):
     assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
     for run in (expected, found):
         assert run.summary["evaluation"]["eval_tokens"] == EVALUATED_SAMPLES * SEQUENCE_LENGTH
-    differences = parity.differences(runs, layout)
-    assert differences.loss <= parity.LOSS_TOLERANCE
-    assert differences.grad_norm <= parity.GRAD_NORM_TOLERANCE
-    assert differences.evaluation <= parity.LOSS_TOLERANCE
-    updates = parity.update_differences(runs, layout)
-    assert {name: value for name, value in updates.items() if value > parity.UPDATE_TOLERANCE} == {}
+    assert parity.beyond_tolerance(runs, layout) == {}
 
 
 @every_layout

@@ -1,11 +1,11 @@
 """What ranks generate, for test_generate.py."""
 
 import numpy as np
-import paddlenlp.transformers as transformers
 
 from launch.generation.generate import Decoding, generate
 from launch.models.families import FAMILIES
-from tests.models.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet, tiny
+from tests.models import family_ranks
+from tests.models.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet
 
 LENGTHS, NEW_TOKENS = (9, 4, 12), 6
 NEVER = VOCABULARY + 1  # an end that no answer has
@@ -18,16 +18,7 @@ def prompts(name: str) -> list[list[int]]:
 
 
 def load(name: str, directory: str, tensor_parallel: int = 1):
-    import paddle
-
-    config = tiny(
-        name,
-        tensor_parallel_degree=tensor_parallel,
-        tensor_parallel_rank=max(paddle.distributed.get_rank(), 0),
-        tensor_parallel_output=True,
-    )
-    model_class = getattr(transformers, FAMILIES[name].model_class)
-    model = model_class.from_pretrained(f"{directory}/{name}", config=config, dtype="float32")
+    model = family_ranks.load(name, f"{directory}/{name}", tensor_parallel)
     model.eval()
     return model
 

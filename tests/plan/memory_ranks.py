@@ -57,7 +57,7 @@ def train(module: str, argv: list[str]) -> dict:
 
 def bytes_of(trainer) -> dict:
     """Of what this rank keeps between two steps: parameters and gradients as the buffers that they lie in."""
-    from tests.distributed.observation import innermost
+    from launch.checkpoint.state.tensors import innermost
 
     host = trainer.offload.host if trainer.offload else None
 

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
+from tests.repository_folder import link_repository
 from tests.serving.servers import ROOT, Server, start
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("make") is None, reason="no make here")]
 PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
 READY = r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready"
 
 
@@ -27,13 +27,7 @@ def blocks(language: str, page: str = PAGE) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(ranks, tmp_path_factory) -> Path:
     """Looks like the repository, with a small model as the demo's, and adapters."""
-    folder = tmp_path_factory.mktemp("repository")
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    folder = link_repository(tmp_path_factory.mktemp("repository"))
     ranks(1, "tests.serving.material:make_served", str(folder / "made"))
     for name, made in {
         "build/demo/model": "model",

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -12,25 +11,18 @@ import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 from launch.rehearsal.text import documents
+from tests.repository_folder import ROOT, link_repository
 from tests.weights import models
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
 RUN = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
 ON_CARDS = re.findall(r"^```bash\n(.*?)^```", PAGE, re.M | re.S)
-LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
 SIZES = {"vocab_size": 384, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("repository")
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    folder = link_repository(tmp_path_factory.mktemp("repository"))
     theirs = models.save(folder / "my-hf-model", *models.llama(**SIZES, max_position_embeddings=256))
     letters = ["What is the capital of How many legs has colour? Paris. Tokyo. White. Eight."] * 3
     save_tokenizer(theirs, train_tokenizer([*islice(documents(), 50), *letters], SIZES["vocab_size"]))

@@ -134,7 +134,8 @@ def test_an_adapter_is_read_back_and_tried_before_the_run_ends(ranks, corpus, tm
     flags = flags | {"lora": 1, "lora_rank": 4, "max_steps": 4, "per_device_train_batch_size": 2}
     first = ranks(processes, PRETRAIN, argv(corpus, tmp_path / "out", **flags))[0]
     assert first["exit_code"] == 0, first["stderr"]
-    told = re.search(r"adapter read back from \S+: (\d+) tensors as trained, (\d+) of them not as at the", first["stdout"])
+    line = r"adapter read back from \S+: (\d+) tensors as trained, (\d+) of them not as at the"
+    told = re.search(line, first["stdout"])
     assert told[1] == told[2] == "56"
     assert "largest difference of the logits of 2 training samples 0\n" in first["stdout"]
 

@@ -1,0 +1,18 @@
+"""A folder in which the commands of a page can be typed: it looks like the repository, what they write stays in it."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
+
+
+def link_repository(folder: Path) -> Path:
+    """Fill a folder; its .venv/bin/python is this Python. `make` needs `-o setup` there."""
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return folder
