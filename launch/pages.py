@@ -3,9 +3,10 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from data_tools.cli import Parser
 from launch.errors import UserError
 
 
@@ -27,7 +28,9 @@ def with_table(text: str, name: str, table: str, page: str) -> str:
     return marked.sub(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text)
 
 
-def write_table(pages: list[str], name: str, table: str) -> None:
-    for page in pages:
+def write_table(parser: Parser, argv: list[str], name: str, table: Callable[[], str]) -> None:
+    """The command that puts a table into the pages which are its arguments."""
+    parser.add_argument("pages", nargs="+", metavar="PAGE", help="a file with the marks")
+    for page in parser.parse_args(argv).pages:
         path = Path(page)
-        path.write_text(with_table(path.read_text(encoding="utf-8"), name, table, page), encoding="utf-8")
+        path.write_text(with_table(path.read_text(encoding="utf-8"), name, table(), page), encoding="utf-8")

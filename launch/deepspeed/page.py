@@ -5,9 +5,12 @@
 Run it after a change of keys.json; a test fails until then.
 """
 
+import sys
 from pathlib import Path
 
+from data_tools.cli import Parser
 from launch.deepspeed.translate import table
+from launch.guard import guarded
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-deepspeed.md"
 
@@ -80,10 +83,11 @@ def _table(rows: list[tuple[str, str, str]]) -> str:
     return "\n".join(["| theirs | ours | remark |", "|---|---|---|", *lines])
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
+    Parser("python -m launch.deepspeed.page", __doc__).parse_args(argv)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"{PAGE.relative_to(PAGE.parents[1])}: {sum(len(rows) for rows in table().values())} keys")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded(main, sys.argv[1:]))

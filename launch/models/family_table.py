@@ -7,6 +7,7 @@ replaces what stands between the two marks, a line each: <!-- families --> and <
 
 import sys
 
+from data_tools.cli import Parser
 from launch.guard import guarded
 from launch.models.families import FAMILIES, FEATURES, Family
 from launch.pages import markdown, write_table
@@ -37,7 +38,7 @@ def _reasons() -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(argv, NAME, table())
+    write_table(Parser("python -m launch.models.family_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

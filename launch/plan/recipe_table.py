@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from data_tools.cli import Parser
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.pages import markdown, write_table
@@ -65,7 +66,7 @@ def plan_of(recipe: Path, **variables: str) -> dict:
 
 
 def main(argv: list[str]) -> None:
-    write_table(argv, NAME, table())
+    write_table(Parser("python -m launch.plan.recipe_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

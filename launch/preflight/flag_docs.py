@@ -6,8 +6,11 @@ Run it after a change of launch/preflight/rules or launch/models/aliases.py; a t
 """
 
 import re
+import sys
 from pathlib import Path
 
+from data_tools.cli import Parser
+from launch.guard import guarded
 from launch.models.aliases import DROPPED, REFUSED, RENAMED
 from launch.pages import markdown
 from launch.preflight.rules import RULES, Rule, family
@@ -92,6 +95,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
 
 
-if __name__ == "__main__":
+def main(argv: list[str]) -> None:
+    Parser("python -m launch.preflight.flag_docs", __doc__).parse_args(argv)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"docs/{PAGE.name}: {len(RULES)} rows")
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -9,9 +9,12 @@ import argparse
 import ast
 import inspect
 import json
+import sys
 import textwrap
 from enum import Enum
 
+from data_tools.cli import Parser
+from launch.guard import guarded
 from launch.models.flag_values import SCHEMA
 
 # Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
@@ -98,6 +101,11 @@ def render() -> str:
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
-if __name__ == "__main__":
+def main(argv: list[str]) -> None:
+    Parser("python -m launch.training.flag_schema", __doc__).parse_args(argv)
     SCHEMA.write_text(render(), encoding="utf-8")
     print(f"{SCHEMA.name}: {sum(len(flags) for flags in schema().values())} flags")
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))
