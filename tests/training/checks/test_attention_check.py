@@ -2,7 +2,7 @@
 
 import pytest
 
-RANKS = "tests.training.attention_ranks"
+RANKS = "tests.training.checks.attention_ranks"
 GROUPED = (4, 2, 32)
 
 RIGHT = [

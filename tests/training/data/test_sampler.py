@@ -51,7 +51,7 @@ def test_a_dataset_may_have_an_order_of_its_own():
 
 
 def test_a_run_reads_a_blend_in_the_order_of_its_shares(ranks):
-    [(read, own)] = ranks(1, "tests.training.stream_ranks:stream_of_a_blend", 500)
+    [(read, own)] = ranks(1, "tests.training.data.stream_ranks:stream_of_a_blend", 500)
     assert read == own and max(read) >= 203  # what the first epoch had no place for, too
 
 

@@ -1,15 +1,15 @@
 """Dialogues as text, by templates in PaddleNLP's form."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.errors import DataError
+from tests.data_tools.conftest import ROOT
 
-SHIPPED = sorted((Path(__file__).resolve().parents[2] / "launch" / "models" / "chat_templates").glob("*.json"))
+SHIPPED = sorted((ROOT / "launch" / "models" / "chat_templates").glob("*.json"))
 TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
 SCENE = Dialogue(TWO.turns, system="Be brief.")
 

@@ -17,7 +17,7 @@ PACKING = [name for name, family in FAMILIES.items() if "packing" not in family.
 
 @pytest.fixture(scope="module")
 def packed(ranks) -> dict:
-    return ranks(1, "tests.training.packing_ranks:packed_all", PACKING)[0]
+    return ranks(1, "tests.training.data.packing_ranks:packed_all", PACKING)[0]
 
 
 def test_most_families_can():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.finetune_material import argv
 
-FINETUNE = "tests.training.read_back_ranks:finetune_with"
+FINETUNE = "tests.training.saving.read_back_ranks:finetune_with"
 ADAPTERS = {"lora": {"lora": 1, "lora_rank": 4}, "prefix": {"prefix_tuning": 1, "num_prefix_tokens": 6}}
 TWO = {"per_device_train_batch_size": 4}
 LINE = re.compile(

@@ -9,7 +9,7 @@ from data_tools.formats.dialogues.datasets import Columns, encode_survey, survey
 from data_tools.formats.dialogues.files import find_sources
 from data_tools.formats.dialogues.packing import pack
 from data_tools.formats.errors import DataError
-from tests.data_tools.test_encoding import decode, encoding
+from tests.data_tools.formats.dialogues.test_encoding import decode, encoding
 
 
 @pytest.fixture

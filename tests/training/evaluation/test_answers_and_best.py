@@ -9,7 +9,7 @@ from launch.reporting.records import read_summary, read_train_log
 from tests.training.finetune_material import argv, write_first
 
 FINETUNE = "tests.training.finetune_ranks:finetune"
-KEEP = "tests.training.best_ranks:keep"
+KEEP = "tests.training.evaluation.best_ranks:keep"
 
 
 @pytest.fixture(scope="module")
