@@ -27,6 +27,7 @@ from benchmarks.cpu_training import machine_facts
 from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
+from launch.guard import guarded
 from launch.reporting.quiet import import_paddle_quietly
 
 SHAPES = ("8,256,256,4,688,4096,6", "1,128,64,4,176,1024,4")
@@ -165,8 +166,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -36,6 +36,7 @@ from launch.cpu.processor import this_processor
 from launch.cpu.settings import available_cores
 from launch.devices import fused_ln
 from launch.errors import UserError
+from launch.guard import guarded
 
 WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"
 BATCH, LENGTH, VOCABULARY, HEAD_DIM = 8, 256, 8000, 64
@@ -288,8 +289,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))

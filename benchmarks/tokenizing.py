@@ -35,6 +35,7 @@ from rich.table import Table
 from benchmarks.cpu_training import machine_facts
 from data_tools.text.workers import available_cores
 from launch.errors import UserError
+from launch.guard import guarded
 
 WORKER = ROOT / "benchmarks" / "tokenizing_worker.py"
 ROWS = {
@@ -222,8 +223,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))

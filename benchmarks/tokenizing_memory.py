@@ -28,6 +28,7 @@ from rich.table import Table
 from benchmarks.cpu_training import machine_facts
 from benchmarks.tokenizing import make_tokenizers, write_text
 from launch.errors import UserError
+from launch.guard import guarded
 
 ALLOWED_MB = 100
 TEXT_MB = 8
@@ -106,8 +107,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))
