@@ -1,6 +1,7 @@
 """What a blend of corpora gives a run: samples, tokens and epochs of each.
 
-    python -m data_tools.blend 0.7 data/books 0.3 data/code --sequence_length 2048 --tokens 10e9
+    python -m data_tools.blend 0.7 data/books 0.3 data/code \\
+        --sequence_length 2048 --tokens 10e9
 
 Nothing is written: training mixes while it reads, given the same words: `--input_dir 0.7 data/books 0.3 data/code`. An
 epoch of a blend ends where the first corpus is used up; a longer run reads that one again in another order, and goes on

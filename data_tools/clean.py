@@ -1,6 +1,7 @@
 """Leave out texts: too short or long, of few letters, the same as an earlier one, or nearly the same.
 
-    python -m data_tools.clean --input texts --output clean.jsonl --min_chars 200 --exact --near 0.8
+    python -m data_tools.clean --input texts --output clean.jsonl \\
+        --min_chars 200 --exact --near 0.8
 
 Only what is asked for is done, in this order: --min_chars --max_chars --min_letters --max_digits --exact --near. What
 is kept is written as it was, line for line, while reading: `--input -` and `--output -` make it part of a pipe. The

@@ -1,6 +1,7 @@
 """Dialogues of any known form to checked files for fine-tuning: train.json and dev.json, as JSON lines.
 
-    python -m data_tools.sft --input AdvertiseGen/train.json --output data --tokenizer tokenizer --max_length 288
+    python -m data_tools.sft --input AdvertiseGen/train.json --output data \\
+        --tokenizer tokenizer --max_length 288
 
 Known forms, found by themselves: pairs (src/tgt, content/summary as in AdvertiseGen, or --prompt_column and
 --response_column), Alpaca, ShareGPT, messages. Pairs become {"src", "tgt"}, which training reads without a chat

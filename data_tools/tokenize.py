@@ -1,6 +1,7 @@
 """Text to token files: PREFIX.bin and PREFIX.idx, as Megatron-LM and PaddleNLP have them.
 
-    python -m data_tools.tokenize --input texts --tokenizer tokenizer --output data/corpus
+    python -m data_tools.tokenize --input texts --tokenizer tokenizer \\
+        --output data/corpus
 
 Input is JSON lines, .txt (one document a file) or Parquet; .gz and .zst; files, folders, patterns, or - for stdin.
 An end-of-sequence token follows each document, unless --no_eos; empty texts are left out. The documents come in the

@@ -1,7 +1,9 @@
 """Train a sentencepiece tokenizer with LLaMA's special tokens, or add pieces to one.
 
-    python -m data_tools.tokenizer --input texts --output tokenizer --vocab_size 4096
-    python -m data_tools.tokenizer --input chinese --output tokenizer-zh --extend tokenizer --vocab_size 6000
+    python -m data_tools.tokenizer --input texts --output tokenizer \\
+        --vocab_size 4096
+    python -m data_tools.tokenizer --input chinese --output tokenizer-zh \\
+        --extend tokenizer --vocab_size 6000
 
 writes sentencepiece.bpe.model and tokenizer_config.json: the folder is what
 `paddlenlp.transformers.LlamaTokenizer.from_pretrained` and `--tokenizer_name_or_path` read. Any text, in any script,

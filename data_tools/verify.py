@@ -1,6 +1,7 @@
 """Check token files: whole, consistent, unchanged, ids within the vocabulary, and the text they were made from.
 
-    python -m data_tools.verify data/corpus --tokenizer tokenizer --against texts
+    python -m data_tools.verify data/corpus --tokenizer tokenizer \\
+        --against texts
 
 Opening a corpus checks both files' sizes and that each document starts where the one before ends. The SHA-256 of the
 .bin is compared with PREFIX.summary.json, where there is one. --vocab_size or --tokenizer checks every id; --against

@@ -1,6 +1,7 @@
 """Serve the VisualDL dashboards of all runs below some directories.
 
-    python launch/dashboard.py [--logdir DIR ...] [--port 8040] [--host 127.0.0.1] [--language en|zh]
+    python launch/dashboard.py [--logdir DIR ...] \\
+        [--port 8040] [--host 127.0.0.1] [--language en|zh]
 
 Without --logdir: everything below ./checkpoints and ./build. It sends nothing anywhere, binds to this machine only
 unless told otherwise, and stops with Ctrl-C.

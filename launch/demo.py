@@ -1,9 +1,9 @@
 """From nothing to a pretrained model on any machine: corpus, tokenizer, training, evaluation, a few continuations.
 
-    python launch/demo.py [--directory build/demo] [flags of recipes/tiny/pretrain.sh]
+    python launch/demo.py [--directory build/demo] [flags of its recipe]
 
 The corpus is the Python standard library's own source, so nothing is downloaded. What an earlier demo has made of it
-is used again. Flags that are not the demo's go to the recipe: --max_steps 200 makes a short one.
+is used again. Flags that are not the demo's go to recipes/tiny/pretrain.sh: --max_steps 200 makes a short one.
 """
 
 import os

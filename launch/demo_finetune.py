@@ -1,6 +1,7 @@
 """Fine-tune the demo's model in every way and compare: LoRA of several ranks, prefix, all parameters.
 
-    python launch/demo_finetune.py [--methods "lora r8 all" full] [flags of finetune_generation.py]
+    python launch/demo_finetune.py [--methods "lora r8 all" full] \\
+        [flags of finetune_generation.py]
 
 Takes the model that `make demo` leaves, asks it about functions of the standard library and prints one table: what is
 trained, what is kept, the loss on questions about modules it has never seen, and ROUGE-L of its answers. Flags that

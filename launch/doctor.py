@@ -2,7 +2,9 @@
 
     make doctor
     python launch/doctor.py [--format json]
-    python launch/doctor.py --deepspeed FILE      # a DeepSpeed or Trainer configuration in our flags, nothing else
+    python launch/doctor.py --deepspeed FILE
+
+The latter only prints a configuration of DeepSpeed or Hugging Face's Trainer in our flags.
 
 Exit code 0 if all is well, 1 if something is to be mended, 2 if FILE cannot be translated. Answers
 within a second: Paddle is not imported. Works where nothing is installed, too.

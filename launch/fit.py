@@ -1,7 +1,8 @@
 """Find the fastest ways to train a model on given cards, by plan alone: nothing is run, no Paddle, no card is needed.
 
     make fit MODEL=facebook/llama-13b GPUS=2 GPU_MEMORY_GB=24 METHOD=lora
-    python launch/fit.py --model facebook/llama-13b --gpus 2 --gpu_memory_gb 24 --method lora
+    python launch/fit.py --model facebook/llama-13b --gpus 2 \\
+        --gpu_memory_gb 24 --method lora
 
 All layouts that preflight allows are planned, with as many samples a step as the recipe of the method has; the fastest
 three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS mean what they mean to a recipe.

@@ -1,6 +1,7 @@
 """Merge a LoRA adapter into the model it was trained on, without a GPU: one model directory from two.
 
-    python launch/merge.py --model_name_or_path models/llama-7b --adapter_path checkpoints/llama-7b-lora \\
+    python launch/merge.py --model_name_or_path models/llama-7b \\
+        --adapter_path checkpoints/llama-7b-lora \\
         --output_dir models/llama-7b-merged
 
 Adapters of every layout are merged, from one process, tensor or pipeline parallel. The weights pass through memory in

@@ -1,8 +1,11 @@
 """The memory and time that a run needs, before it is started: no Paddle, no card, in under a second.
 
-    make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] [FORMAT=json]
-    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 launch/run_pretrain.py --model_name_or_path llama-7b ...
-    python launch/plan_run.py --gpus 2 --gpu_memory_gb 24 path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
+    make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \\
+        [FORMAT=json]
+    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 \\
+        launch/run_pretrain.py --model_name_or_path llama-7b ...
+    python launch/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
+        path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
 What comes after the shared module, or after the model, are the shared module's flags. What is counted, and how good
 the estimates are: docs/plan.md.

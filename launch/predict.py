@@ -1,8 +1,10 @@
 """Ask a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
 
-    python launch/predict.py --model_name_or_path models/llama-7b --adapter_path checkpoints/llama-7b-lora \\
+    python launch/predict.py --model_name_or_path models/llama-7b \\
+        --adapter_path checkpoints/llama-7b-lora \\
         --prompt "What does a tokenizer do?"
-    python launch/predict.py --model_name_or_path models/llama-7b --data_file questions.json --output_file answers.json
+    python launch/predict.py --model_name_or_path models/llama-7b \\
+        --data_file questions.json --output_file answers.json
 
 Without --prompt and --data_file each line of the standard input is a question. Answers to these are shown as they are
 made. A file has rows as fine-tuning has them (docs/finetune.md), with or without answers; the output has the same rows
@@ -24,7 +26,8 @@ from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, default_device
+from launch.models.named_configs import load_config
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -32,6 +35,7 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     if args.plan:
         return _print_plan(args)
+    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
@@ -64,7 +68,6 @@ def main(argv: list[str]) -> None:
 
 def _print_plan(args: argparse.Namespace) -> None:
     """The memory that the same flags take on cards; nothing is loaded."""
-    from launch.models.named_configs import load_config
     from launch.models.tensor_parallel import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
@@ -86,7 +89,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/predict.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
-    add("--adapter_path", "--lora_path", "--prefix_path", type=Path, help="directory of a LoRA adapter or a prefix")
+    add("--adapter_path", "--lora_path", "--prefix_path", type=Path, metavar="DIR", help="LoRA adapter or prefix")
     add("--prompt", action="append", default=[], help="a question; may be given several times")
     add("--data_file", type=Path, help="questions: JSON lines or a JSON list")
     add("--prompt_column", help="key of the question in each row; default: found in the row")
@@ -100,12 +103,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--seed", type=int, default=42, help="of what is drawn")
     add("--batch_size", type=above_zero, default=8, help="questions of --data_file answered at once")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
-    add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
+    add("--weight_quantize_algo", choices=QUANTIZED, metavar="FORMAT", help=f"of the base's linear layers: {FORMATS}")
     add("--weight_blocksize", type=above_zero, default=64, help="weights that share a scale in nf4 and fp4")
     add("--weight_double_quant", type=int, default=0, help="1: keep these scales in 8 bits, as the qlora recipes do")
-    add("--weight_double_quant_block_size", type=above_zero, default=256, help="scales that share a scale then")
+    add("--weight_double_quant_block_size", type=above_zero, metavar="N", default=256, help="that share a scale then")
     add("--plan", type=_cards, metavar="CARDSxGB", help="print the memory that this takes, on 2x24 GB, and end")
-    add("--device", default=default_device(), help="default here: %(default)s")
+    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
     args = parser.parse_args(argv, argparse.Namespace(max_length=0))  # of a sample with its answer: encodings have it
     if args.prompt and args.data_file:
         raise UserError("--prompt and --data_file: found both, give one.")

@@ -1,6 +1,7 @@
 """What does a base in 8 or 4 bits cost? The loss on dialogues, of a model as it is and in each format.
 
-    python launch/quantization_loss.py --model_name_or_path models/llama-7b --dataset_name_or_path data
+    python launch/quantization_loss.py --model_name_or_path models/llama-7b \\
+        --dataset_name_or_path data
 
 Choose a format by it before a long run, or see that one is good enough to answer with. Neither model is ever whole in
 memory; on a CPU a model of 7 billion parameters takes minutes a sample, so a few samples are enough.
@@ -16,11 +17,13 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from launch.entry import start_paddle
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, default_device
+from launch.models.named_configs import load_config
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
+    load_config(str(args.model_name_or_path))  # what can be told at once is told before Paddle is imported
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantized.quantization import Format
@@ -41,11 +44,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--model_name_or_path", type=Path, required=True, help="model directory, with its tokenizer")
     add("--dataset_name_or_path", required=True, help="folder with dev.json, or one file (docs/finetune.md)")
-    add("--weight_quantize_algo", nargs="+", choices=QUANTIZED, default=QUANTIZED, help="default: all of them")
+    add("--weight_quantize_algo", nargs="+", choices=QUANTIZED, default=QUANTIZED, metavar="X", help=f"of {FORMATS}")
     add("--samples", type=above_zero, default=32, help="how many to evaluate on, at most")
     add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
     add("--max_length", type=above_zero, default=2048, help="tokens of a sample, at most")
-    add("--device", default=default_device(), help="default here: %(default)s")
+    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
     return parser.parse_args(argv)
 
 

@@ -1,9 +1,9 @@
 """What a recipe file does: run, print, plan or rehearse its command. Started by launch/recipe.sh, not by hand.
 
-    ACTION=run       (default) check all that can be checked beforehand, then start the ranks and watch them
+    ACTION=run       check what can be checked, start the ranks, watch them
     ACTION=print     print the whole command, to read or to paste into a shell
-    ACTION=plan      print the memory and time that it needs, without starting anything
-    ACTION=rehearse  the same on as many processes, on this machine's CPU, with a tiny model of the family
+    ACTION=plan      print the memory and time that it needs, start nothing
+    ACTION=rehearse  run it on this machine's CPU, a tiny model of the family
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, PROCESSES, ARGS, and for several
 nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).

@@ -1,7 +1,8 @@
 """Serve a model: REST as clients of the OpenAI API speak it, gRPC, and a page to try it in a browser.
 
     python launch/serve.py --model_name_or_path build/demo/model
-    python launch/serve.py --model_name_or_path models/llama-7b --adapter poems=checkpoints/poems law=checkpoints/law
+    python launch/serve.py --model_name_or_path models/llama-7b \\
+        --adapter poems=checkpoints/poems law=checkpoints/law
 
 The base is served under the name of its directory, each adapter (a LoRA or a prefix) under its own, on one copy of the
 base's weights. Requests that come together are answered together. Ctrl-C or SIGTERM: no new requests, those in work are
@@ -21,7 +22,8 @@ from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import QUANTIZED, default_device
+from launch.models.named_configs import load_config
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
 from launch.preflight.report import Finding, print_findings
 
 KEY_VARIABLE = "SERVE_API_KEY"
@@ -32,6 +34,7 @@ def main(argv: list[str]) -> None:
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
     name = args.model_name or Path(args.model_name_or_path).resolve().name
     adapters = _adapters(args.adapter, name)
+    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
 
     from launch.serving.run import Addresses, bind, run
 
@@ -114,8 +117,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")
     add("--request_timeout", type=above_zero, default=300, help="seconds for a request, waiting included")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
-    add("--weight_quantize_algo", choices=QUANTIZED, help="keep the base's linear layers in 8 or 4 bits")
-    add("--device", default=default_device(), help="default here: %(default)s")
+    add("--weight_quantize_algo", choices=QUANTIZED, metavar="FORMAT", help=f"of the base's linear layers: {FORMATS}")
+    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
     return parser.parse_args(argv)
 
 

@@ -2,7 +2,7 @@
 
     make verify-gpu RECIPE=pretrain-llama7b DATA=... MODEL=... GPUS=8
     python launch/verify_gpu.py pretrain-llama7b
-    python launch/verify_gpu.py pretrain-llama7b --rehearse      # the same on a CPU with tiny models, to see it work
+    python launch/verify_gpu.py pretrain-llama7b --rehearse    # on a CPU, tiny
 
 20 steps of the recipe as the user's variables have it: planned against measured memory of every rank, step time,
 tokens/s, MFU, the first loss and its window. Then a tiny model of the same family with tensor parallel 1 and 2: their

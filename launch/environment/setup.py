@@ -1,10 +1,10 @@
 """Makes .venv, the environment of every command here; does nothing when .venv is already as wanted.
 
-    make setup                      CPU build of Paddle; with NVIDIA cards the GPU build that fits them
+    make setup                      Paddle for CPUs; with cards, for them
     make setup DEVICE=cpu           CPU build in any case
     make setup-gpu CUDA=12.6        GPU build of that CUDA version
     make setup PYTHON=python3.12    another interpreter
-    python launch/environment/setup.py --print      what would be run, and nothing else
+    python launch/environment/setup.py --print      only print what would be run
 
 .venv/setup.json is written last and says what .venv was made for. Missing (an installation that broke off) or
 different (the lock has changed, the repository was moved): .venv is made anew. The standard library alone.

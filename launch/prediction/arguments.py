@@ -4,6 +4,8 @@ from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
+FORMATS = ", ".join(QUANTIZED)
+DEVICES = ["cpu", "gpu"]
 
 
 def default_device() -> str:

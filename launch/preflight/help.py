@@ -9,7 +9,7 @@ from launch.models.flag_values import load_schema
 def flag_help(script: str) -> str:
     """One paragraph a flag: its type, default, choices and purpose."""
     name = Path(script).stem
-    lines = [f"Flags of launch/{name}.py (PaddleNLP's names; README.md tells how to start it):", ""]
+    lines = [f"Flags of launch/{name}.py, named as PaddleNLP has them.", ""]
     for flag, known in load_schema(name).items():
         choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""
         if known.get("words"):
