@@ -1,1 +1,1 @@
-"""Weights of other libraries made ours: Hugging Face directories in. No Paddle, no torch."""
+"""Weights and adapters of Hugging Face made ours, and ours theirs. No Paddle, no torch."""

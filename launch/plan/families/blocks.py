@@ -12,7 +12,7 @@ FLOAT32 = 4
 class Model:
     """One rank's part of a model.
 
-    weights: by name, this rank's part of each; see launch/plan/ranks.py. prefix: of the names of the layers, such as
+    weights: by name, this rank's part of each; see launch/plan/memory/division.py. prefix: of the names of the layers, such as
     llama.layers. batch, length: of the samples of a micro batch.
     """
 
