@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, above_zero, amount, run
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
@@ -77,8 +77,8 @@ def _train_samples(prefix: str, split: str, sequence_length: int) -> int:
 def main() -> None:
     parser = Parser("python -m data_tools.blend", __doc__)
     parser.add_argument("input_dir", nargs="+", metavar="WEIGHT PREFIX", help="in turn; or a folder, or one prefix")
-    parser.add_argument("--sequence_length", type=int, default=2048, help="tokens of a sample (default: 2048)")
-    parser.add_argument("--tokens", type=float, help="of the run, such as 10e9 (default: one epoch of the blend)")
+    parser.add_argument("--sequence_length", type=above_zero, default=2048, help="tokens of a sample (default: 2048)")
+    parser.add_argument("--tokens", type=amount, help="of the run, such as 10e9 (default: one epoch of the blend)")
     parser.add_argument("--split", default="949,50,1", help="as in training, of which train counts (default: 949,50,1)")
     args = parser.parse_args()
     sources, epoch = plan_blend(" ".join(args.input_dir), args.sequence_length, args.split, args.tokens)

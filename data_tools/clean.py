@@ -21,7 +21,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_tools.cleaning.filters import Rule, rules
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, not_negative, run, share
 from data_tools.formats.atomic import written_aside
 from data_tools.progress import progress
 from data_tools.text.blocks import LINES, STDIN, Block, read_blocks
@@ -177,19 +177,19 @@ def main() -> None:
     parser = Parser("python -m data_tools.clean", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="FILE", help="JSON lines; -: stdout")
-    parser.add_argument("--min_chars", type=int, metavar="N", help="drop texts of fewer characters")
-    parser.add_argument("--max_chars", type=int, metavar="N", help="drop texts of more characters")
-    parser.add_argument("--min_letters", type=float, metavar="SHARE", help="drop where fewer are letters, such as 0.5")
-    parser.add_argument("--max_digits", type=float, metavar="SHARE", help="drop where more are digits, such as 0.3")
+    parser.add_argument("--min_chars", type=not_negative, metavar="N", help="drop texts of fewer characters")
+    parser.add_argument("--max_chars", type=not_negative, metavar="N", help="drop texts of more characters")
+    parser.add_argument("--min_letters", type=share, metavar="SHARE", help="drop where fewer are letters, such as 0.5")
+    parser.add_argument("--max_digits", type=share, metavar="SHARE", help="drop where more are digits, such as 0.3")
     parser.add_argument("--exact", action="store_true", help="drop texts that came before")
     parser.add_argument("--near", type=float, metavar="SIMILARITY", help="drop near copies, such as 0.8 (word 5-grams)")
     parser.add_argument("--dropped", metavar="FILE", help="write what is dropped, with rule and place, as JSON lines")
-    parser.add_argument("--examples", type=int, default=3, metavar="N", help="shown of each rule (default: 3)")
+    parser.add_argument("--examples", type=not_negative, default=3, metavar="N", help="shown of each rule (default: 3)")
     parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
     parser.add_argument(
-        "--max_bad_lines", type=int, default=0, metavar="N", help="leave out up to N lines that are no documents"
+        "--max_bad_lines", type=not_negative, default=0, metavar="N", help="drop up to N lines that are no documents"
     )
-    parser.add_argument("--workers", type=int, help="processes (default: as many as help)")
+    parser.add_argument("--workers", type=not_negative, help="processes (default: as many as help)")
     args = parser.parse_args()
     if args.near is not None and not 0 < args.near <= 1:
         parser.error(f"--near {args.near}: a similarity above 0, up to 1")

@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import errno
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -54,24 +55,51 @@ class Parser(argparse.ArgumentParser):
 
 
 def above_zero(text: str) -> int:
-    """A type of flags."""
+    """A type of flags, as those below."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number above 0")
     return int(text)
 
 
 def not_negative(text: str) -> int:
-    """A type of flags."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, 0 or more")
     return int(text)
 
 
 def port(text: str) -> int:
-    """A type of flags."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a port, 0 to 65535")
     return int(text)
+
+
+def amount(text: str) -> float:
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0")
+    return number
+
+
+def share(text: str) -> float:
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from 0 to 1")
+    return number
+
+
+def percent(text: str) -> float:
+    number = _number(text)
+    if not 0 <= number <= 100:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from 0 to 100")
+    return number
+
+
+def _number(text: str) -> float:
+    """NaN, which is in no range, for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,)) -> int:

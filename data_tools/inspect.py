@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, not_negative, run
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.terminal import sign
@@ -98,9 +98,9 @@ def main() -> None:
     parser = Parser("python -m data_tools.inspect", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx")
     parser.add_argument("--tokenizer", metavar="DIR", help="the tokenizer they were made with")
-    parser.add_argument("--documents", type=int, default=3, metavar="N", help="shown (default: 3)")
-    parser.add_argument("--tokens", type=int, default=100, metavar="N", help="shown of each (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="which documents are shown (default: 0)")
+    parser.add_argument("--documents", type=not_negative, default=3, metavar="N", help="shown (default: 3)")
+    parser.add_argument("--tokens", type=not_negative, default=100, metavar="N", help="shown of each (default: 100)")
+    parser.add_argument("--seed", type=not_negative, default=0, help="which documents are shown (default: 0)")
     args = parser.parse_args()
     encoder = load_encoder(args.tokenizer) if args.tokenizer else None
     describe(IndexedDataset(args.prefix), encoder, args.documents, args.tokens, args.seed, Console())

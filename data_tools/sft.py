@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, above_zero, not_negative, percent, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
 from data_tools.formats.dialogues.dialogue import Dialogue
@@ -144,14 +144,14 @@ def main() -> None:
     parser = Parser("python -m data_tools.sft", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, or one JSON list")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
-    parser.add_argument("--dev_percent", type=float, default=2, help="of the questions (default: 2; 0: no dev.json)")
+    parser.add_argument("--dev_percent", type=percent, default=2, help="of the questions (default: 2; 0: no dev.json)")
     parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")
     parser.add_argument("--response_column", metavar="KEY", help="key of the answer")
-    parser.add_argument("--max_broken_rows", type=int, default=0, metavar="N", help="leave out up to N broken rows")
+    parser.add_argument("--max_broken_rows", type=not_negative, default=0, metavar="N", help="drop up to N broken rows")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
     parser.add_argument("--chat_template", metavar="FILE", help="count those of this chat_template.json, too")
-    parser.add_argument("--src_length", type=int, default=1024, help="as in training (default: 1024)")
-    parser.add_argument("--max_length", type=int, default=2048, help="as in training (default: 2048)")
+    parser.add_argument("--src_length", type=above_zero, default=1024, help="as in training (default: 1024)")
+    parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
     args = parser.parse_args()
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)

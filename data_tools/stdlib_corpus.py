@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, amount, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 
@@ -96,7 +96,7 @@ def main() -> None:
         "--output", required=True, metavar="DIR", help="folder for train.jsonl and heldout.jsonl"
     )
     parser.add_argument(
-        "--max_mb", type=float, default=float("inf"), help="stop at this much training text (10^6 bytes)"
+        "--max_mb", type=amount, default=float("inf"), help="stop at this much training text (10^6 bytes)"
     )
     args = parser.parse_args()
     for path, (count, size) in write_corpus(args.output, sysconfig.get_path("stdlib"), args.max_mb).items():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, not_negative, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import token_dtype
 from data_tools.formats.tokens.resumable import ResumableWriter
@@ -176,9 +176,9 @@ def main() -> None:
         "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
     )
     parser.add_argument("--no_eos", action="store_true", help="no end-of-sequence token after each document")
-    parser.add_argument("--workers", type=int, help="processes that encode (default: as many as help)")
+    parser.add_argument("--workers", type=not_negative, help="processes that encode (default: as many as help)")
     parser.add_argument(
-        "--max_bad_lines", type=int, default=0, metavar="N", help="leave out up to N lines that are no documents"
+        "--max_bad_lines", type=not_negative, default=0, metavar="N", help="drop up to N lines that are no documents"
     )
     parser.add_argument("--restart", action="store_true", help="drop what an interrupted run has done")
     args = parser.parse_args()

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, above_zero, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 from data_tools.progress import progress
@@ -164,12 +164,12 @@ def main() -> None:
     parser = Parser("python -m data_tools.tokenizer", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="DIR", help="the tokenizer directory to write")
-    parser.add_argument("--vocab_size", required=True, type=int, help="ids in all, such as 4096 or 32000")
+    parser.add_argument("--vocab_size", required=True, type=above_zero, help="ids in all, such as 4096 or 32000")
     parser.add_argument(
         "--model_type", choices=("bpe", "unigram"), help="default: bpe; unigram is some 20 times slower"
     )
     parser.add_argument("--extend", metavar="DIR", help="a tokenizer directory to add pieces to")
-    parser.add_argument("--max_lines", type=int, metavar="N", help="train on N lines, drawn from all")
+    parser.add_argument("--max_lines", type=above_zero, metavar="N", help="train on N lines, drawn from all")
     parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
     args = parser.parse_args()
     if args.extend and args.model_type:

@@ -11,7 +11,7 @@ decodes every document and compares it with its source, as far as the tokenizer 
 import sys
 from pathlib import Path
 
-from data_tools.cli import Parser, run
+from data_tools.cli import Parser, above_zero, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import file_sha256, read_summary, summary_path
@@ -85,7 +85,7 @@ def main() -> None:
     parser = Parser("python -m data_tools.verify", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx are checked")
     vocabulary = parser.add_mutually_exclusive_group()
-    vocabulary.add_argument("--vocab_size", type=int, help="ids must be below this")
+    vocabulary.add_argument("--vocab_size", type=above_zero, help="ids must be below this")
     vocabulary.add_argument("--tokenizer", metavar="DIR", help="ids must be of this tokenizer")
     parser.add_argument(
         "--against", nargs="+", metavar="FILE", help="the text it was made from; needs --tokenizer"

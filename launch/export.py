@@ -15,7 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser
+from data_tools.cli import Parser, amount
 from launch.adapters import lora_files
 from launch.guard import guarded
 from launch.weights.exporting import export_directory
@@ -44,7 +44,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
-    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
     return parser.parse_args(argv)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser
+from data_tools.cli import Parser, amount
 from launch.guard import guarded
 from launch.weights import peft
 from launch.weights.importing import import_directory
@@ -40,7 +40,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="our directory of the model that a PEFT adapter belongs to")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
-    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
     args = parser.parse_args(argv)
     if (args.source.expanduser() / peft.CONFIG).is_file() and not args.base:
         parser.error("--base: a PEFT adapter needs the directory of its model, imported")

@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser
+from data_tools.cli import Parser, amount
 from launch.adapters.lora_files import Lora, read_lora
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -67,7 +67,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "--output_dir", "--merge_lora_model_path", type=Path, required=True, help="directory to be made, or checked"
     )
     parser.add_argument("--check-only", "--check_only", action="store_true", help="write nothing: is it the merge?")
-    parser.add_argument("--shard_gb", type=float, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
     return parser.parse_args(argv)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser
+from data_tools.cli import Parser, above_zero
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.aliases import todays_flags
@@ -49,16 +49,13 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/plan_run.py", __doc__)
-    parser.add_argument("--gpus", type=int, default=1, help="ranks, one a card; on a CPU processes")
-    parser.add_argument("--gpu_memory_gb", type=int, default=80, help="memory of a card, as in its name")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="ranks, one a card; on a CPU processes")
+    parser.add_argument("--gpu_memory_gb", type=above_zero, default=80, help="memory of a card, as in its name")
     parser.add_argument("--card", help=f"the kind of card: {', '.join(CARDS)}")
     parser.add_argument("--format", choices=FORMATS, default=TEXT, help="how the plan is printed")
     parser.add_argument("what", help="a shared module, or a model: name, directory, config.json")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
-    args = parser.parse_args(argv)
-    if args.gpus < 1:
-        raise UserError(f"--gpus: found {args.gpus}, expected a whole number above 0.")
-    return args
+    return parser.parse_args(argv)
 
 
 def _card(args: argparse.Namespace) -> Card:

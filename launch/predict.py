@@ -21,7 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser, above_zero
+from data_tools.cli import Parser, above_zero, not_negative, share
 from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -97,10 +97,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--chat_template", help="how turns become text; default: plain for texts, the model family's for dialogues")
     add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
     add("--max_new_tokens", type=above_zero, default=128, help="tokens of an answer, at most")
-    add("--temperature", type=_not_negative, default=0.0, help="0: always the most likely token")
-    add("--top_k", type=int, default=0, help="draw from the k most likely tokens; 0: from all")
-    add("--top_p", type=float, default=1.0, help="draw from the most likely tokens of so much probability together")
-    add("--seed", type=int, default=42, help="of what is drawn")
+    add("--temperature", type=temperature, default=0.0, help="0: always the most likely token")
+    add("--top_k", type=not_negative, default=0, help="draw from the k most likely tokens; 0: from all")
+    add("--top_p", type=share, default=1.0, help="draw from the most likely tokens of so much probability together")
+    add("--seed", type=not_negative, default=42, help="of what is drawn")
     add("--batch_size", type=above_zero, default=8, help="questions of --data_file answered at once")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
     add("--weight_quantize_algo", choices=QUANTIZED, metavar="FORMAT", help=f"of the base's linear layers: {FORMATS}")
@@ -125,7 +125,7 @@ def _cards(text: str) -> tuple[int, int]:
     return int(cards), int(memory)
 
 
-def _not_negative(text: str) -> float:
+def temperature(text: str) -> float:
     if float(text) < 0:
         raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
     return float(text)

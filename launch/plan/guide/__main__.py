@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from data_tools.cli import Parser
+from data_tools.cli import Parser, above_zero
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.guide.case import Case
@@ -65,20 +65,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser("python -m launch.plan.guide", __doc__)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("model", help="a name, a model directory or a config.json")
-    parser.add_argument("--gpus", type=int, default=1, help="how many cards, all in one machine")
-    parser.add_argument("--gpu_memory_gb", type=int, default=24, help="memory of each, as in its name")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")
+    parser.add_argument("--gpu_memory_gb", type=above_zero, default=24, help="memory of each, as in its name")
     parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
     parser.add_argument("--pcie", choices=SLOTS, help="the slot of each: generation, lanes; default: the card's")
-    parser.add_argument("--length", type=int, default=1024, help="tokens of a sample")
-    parser.add_argument("--batch", type=int, default=16, help="samples of a step, of all cards together")
+    parser.add_argument("--length", type=above_zero, default=1024, help="tokens of a sample")
+    parser.add_argument("--batch", type=above_zero, default=16, help="samples of a step, of all cards together")
     return parser
 
 
 def _case(args: argparse.Namespace) -> Case:
-    """Raises UserError where a number is below 1 or there is no such card."""
-    for name in ("gpus", "length", "batch"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name}: found {getattr(args, name)}, expected a whole number above 0.")
+    """Raises UserError where there is no such card."""
     card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
     if args.pcie:
         card = with_pcie(card, *SLOTS[args.pcie])
