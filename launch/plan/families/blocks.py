@@ -12,8 +12,8 @@ FLOAT32 = 4
 class Model:
     """One rank's part of a model.
 
-    weights: by name, this rank's part of each; see launch/plan/memory/division.py. prefix: of the names of the layers, such as
-    llama.layers. batch, length: of the samples of a micro batch.
+    weights: by name, this rank's part of each; see launch/plan/memory/division.py. prefix: of the names of the layers,
+    such as llama.layers. batch, length: of the samples of a micro batch.
     """
 
     def __init__(self, job: Job, memory: Memory, weights: dict[str, Tensor]):
