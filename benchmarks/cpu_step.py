@@ -2,6 +2,7 @@
 
     make custom-ops
     python benchmarks/cpu_step.py [--shapes 8,256,256,4,688,4096,6] [--output benchmarks/results/cpu_step.json]
+    python benchmarks/cpu_step.py --markdown docs/cpu-speed.md    # the table of the stored results, in that file
 
 A shape is batch, sequence, hidden, heads, intermediate, vocabulary, layers; by default the demo's model and that of
 most rehearsals. Each piece is run forward and backward by itself, on one thread, float32; shown are the CPU seconds of
@@ -24,12 +25,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
+from benchmarks.page import markdown, put
 from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.quiet import import_paddle_quietly
 
+RESULTS = ROOT / "benchmarks" / "results" / "cpu_step.json"
 SHAPES = ("8,256,256,4,688,4096,6", "1,128,64,4,176,1024,4")
 RUNS = 10
 EPSILON = 1e-6
@@ -46,6 +49,10 @@ class Shape:
     intermediate: int
     vocabulary: int
     layers: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        return cls(*map(int, text.split(",")))
 
     @property
     def tokens(self) -> int:
@@ -127,24 +134,47 @@ def cpu_seconds(call: Callable) -> float:
     return min(times)
 
 
+def shares(rows: list[dict]) -> list[list[str]]:
+    """Of each piece and of all together: milliseconds in a step, share of the step, GFLOP/s."""
+    total = sum(row["count"] * row["seconds"] for row in rows)
+    lines = []
+    for row in rows:
+        seconds = row["count"] * row["seconds"]
+        rate = f"{row['flops'] / row['seconds'] / 1e9:.0f}" if row["flops"] else ""
+        lines.append([f"{1e3 * seconds:.1f}", f"{seconds / total:.1%}", rate])
+    return [*lines, [f"{1e3 * total:.1f}", "100%", ""]]
+
+
 def table(title: str, rows: list[dict]) -> Table:
     shown = Table(title=title)
     for name in ("", "times", "ms", "of the step", "GFLOP/s"):
         shown.add_column(name, justify="right" if name else "left")
-    total = sum(row["count"] * row["seconds"] for row in rows)
-    for row in rows:
-        seconds = row["count"] * row["seconds"]
-        rate = f"{row['flops'] / row['seconds'] / 1e9:.0f}" if row["flops"] else ""
-        shown.add_row(row["name"], str(row["count"]), f"{1e3 * seconds:.1f}", f"{seconds / total:.0%}", rate)
-    shown.add_row("together", "", f"{1e3 * total:.1f}", "100%", "")
+    names = [(row["name"], str(row["count"])) for row in rows]
+    for name, cells in zip([*names, ("together", "")], shares(rows), strict=True):
+        shown.add_row(*name, *cells)
     return shown
+
+
+def page(report: dict) -> str:
+    """What docs/cpu-speed.md shows of a report: a line a piece, three columns a shape."""
+    heads, columns = [""], []
+    for text, rows in report["results"].items():
+        shape = Shape.parse(text)
+        heads += [f"hidden {shape.hidden} x {shape.layers}, {shape.batch} x {shape.sequence}: ms", "share", "GFLOP/s"]
+        columns.append(shares(rows))
+    names = [row["name"] for row in next(iter(report["results"].values()))]
+    lines = [[name, *(cell for column in columns for cell in column[n])] for n, name in enumerate([*names, "together"])]
+    return "\n" + markdown(heads, lines, range(1, len(heads))) + "\n"
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     args = parser.parse_args(argv)
+    if args.markdown:
+        return put(args.markdown, "cpu_step.py", page(json.loads(RESULTS.read_text())))
     obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
     if obstacle:
         raise UserError(obstacle)
@@ -153,7 +183,7 @@ def main(argv: list[str]) -> None:
     report = {"machine": machine_facts(1), "results": {}}
     console = Console(soft_wrap=True)
     for text in args.shapes:
-        shape = Shape(*map(int, text.split(",")))
+        shape = Shape.parse(text)
         rows = [
             {"name": one.name, "count": one.count, "flops": one.flops, "seconds": cpu_seconds(one.call)}
             for one in pieces(shape)

@@ -2,6 +2,7 @@
 
     make custom-ops
     python benchmarks/cpu_training.py [--threads 2] [--shapes 256x6 512x8] [--rounds 5] [--clock cpu] [--output FILE]
+    python benchmarks/cpu_training.py --markdown docs/cpu-speed.md    # the table of the stored results, in that file
 
 The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row.
 First the rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's
@@ -32,12 +33,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.page import markdown, put
 from launch.cpu.processor import this_processor
 from launch.cpu.settings import available_cores
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
 
+RESULTS = ROOT / "benchmarks" / "results" / "cpu_training.json"
 WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"
 BATCH, LENGTH, VOCABULARY, HEAD_DIM = 8, 256, 8000, 64
 CHECKED_STEPS, TOLERANCE = 3, 5e-5
@@ -178,33 +181,55 @@ def ours_is(result: dict, row: Row) -> float:
     return median(median(theirs) / median(ours) for theirs, ours in rounds)
 
 
+def head(results: dict[str, dict]) -> list[str]:
+    return ["", *(name for shape in results for name in ("hidden {} x {}".format(*shape.split("x")), "ours is"))]
+
+
+def rows(results: dict[str, dict]) -> list[list[str]]:
+    """For each row the tokens a second of each shape, and how many times as fast ours is."""
+    lines = []
+    for row in ROWS:
+        line = [row.name]
+        for result in results.values():
+            line += [f"{tokens_per_second(result, row):.0f}", "" if row is OURS else f"{ours_is(result, row):.2f} x"]
+        lines.append(line)
+    return lines
+
+
 def table(results: dict[str, dict]) -> Table:
     shown = Table(title=f"Tokens/s, float32, micro batch {BATCH} x {LENGTH}, vocabulary {VOCABULARY}")
-    shown.add_column("")
-    for shape in results:
-        shown.add_column("hidden {} x {}".format(*shape.split("x")), justify="right")
-        shown.add_column("ours is", justify="right")
-    for row in ROWS:
-        cells = []
-        for result in results.values():
-            ratio = "" if row is OURS else f"{ours_is(result, row):.2f} x"
-            cells += [f"{tokens_per_second(result, row):.0f}", ratio]
-        shown.add_row(row.name, *cells)
+    for column, name in enumerate(head(results)):
+        shown.add_column(name, justify="right" if column else "left")
+    for line in rows(results):
+        shown.add_row(*line)
     return shown
 
 
-def notes(report: dict) -> list[str]:
-    machine, versions = report["machine"], report["versions"]
+def page(report: dict) -> str:
+    """What docs/cpu-speed.md shows of a report."""
+    heads = head(report["results"])
+    return "\n" + markdown(heads, rows(report["results"]), range(1, len(heads))) + "\n" + conditions(report) + "\n\n"
+
+
+def conditions(report: dict) -> str:
+    """Where it was measured, and how far apart the rows' losses were."""
+    machine = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     difference = max(result["difference"] for result in report["results"].values())
-    lines = [
-        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, {machine['system']}, "
-        + ", ".join(f"{name} {version}" for name, version in versions.items()),
+    return (
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, {machine['system']}; {versions}. "
         f"Largest difference between the rows' first {CHECKED_STEPS} losses: {difference:.1e} "
-        f"(allowed {TOLERANCE:.0e})",
+        f"(allowed {TOLERANCE:.0e})."
+    )
+
+
+def notes(report: dict) -> list[str]:
+    lines = [
+        conditions(report),
         "torch, fused, malloc: AdamW(fused=True), and malloc set to keep freed memory as cpu_fast sets it",
         report["command"],
     ]
-    if machine["vendor"] == "AuthenticAMD":
+    if report["machine"]["vendor"] == "AuthenticAMD":
         lines.append(
             "On AMD processors torch's MKL does not use its fastest kernels either: the rows say what was "
             "measured here with both as installed, not that one framework is faster than the other."
@@ -244,11 +269,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="interpreter with torch (default: .venv-compare, or this)",
     )
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> None:
     args = parse(argv)
+    if args.markdown:
+        return put(args.markdown, "cpu_training.py", page(json.loads(RESULTS.read_text())))
     if available_cores() < args.threads:
         raise UserError(
             f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer"

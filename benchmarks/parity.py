@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.page import markdown, put
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS, Layout
 from tests.ranks import RankServer
@@ -27,7 +28,6 @@ from tests.ranks import RankServer
 HEADINGS = ("layout", "processes", "loss", "gradient norm", "updated weights")
 TOLERANCES = (parity.LOSS_TOLERANCE, parity.GRAD_NORM_TOLERANCE, parity.UPDATE_TOLERANCE)
 BOUNDS = ["bound", "", *(f"{bound:.0e}" for bound in TOLERANCES)]
-BEGIN, END = "<!-- made by benchmarks/parity.py --markdown -->\n", "<!-- end -->\n"
 
 
 def main(argv: list[str]) -> None:
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     measured = measure(layouts)
     Console(width=80).print(terminal_table(measured))
     if arguments.markdown:
-        write_markdown(arguments.markdown, measured)
+        put(arguments.markdown, "parity.py", markdown_table(measured))
 
 
 def measure(layouts: list[Layout]) -> dict[Layout, parity.Differences]:
@@ -71,20 +71,12 @@ def terminal_table(measured: dict[Layout, parity.Differences]) -> Table:
     return table
 
 
-def write_markdown(file: Path, measured: dict[Layout, parity.Differences]) -> None:
-    """Replace what stands between BEGIN and END."""
-    text = file.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    file.write_text(f"{before}{BEGIN}{markdown_table(measured)}{END}{after}", encoding="utf-8")
-
-
 def markdown_table(measured: dict[Layout, parity.Differences]) -> str:
-    rows = [[*HEADINGS, "flags"], ["---", *["---:"] * 4, "---"], [*BOUNDS, ""]]
+    rows = [[*BOUNDS, ""]]
     for layout, found in measured.items():
         flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())
         rows.append([layout.name, str(layout.processes), *cells(found), f"`{flags}`" if flags else "none"])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown([*HEADINGS, "flags"], rows, numbers=range(1, 5))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not benchmarks/
 
+from benchmarks.page import put
 from benchmarks.published import ROWS, Published
 from launch.guard import guarded
 from launch.models.families import LLAMA_LINEAR
@@ -24,7 +25,6 @@ from launch.plan.job import BFLOAT16, Job, Lora, Offload
 from launch.plan.time import TimePlan, plan_time
 from launch.plan.time.plan import with_pcie
 
-BEGIN, END = "<!-- made by benchmarks/plan_speed.py --markdown -->\n", "<!-- end of plan_speed -->\n"
 SLOTS = ((3, 8), (3, 16), (4, 8), (4, 16))
 MICRO_BATCHES, SHOWN = (1, 2, 4, 8), 4
 ROWS_OF_THE_CASE = 3_070_000
@@ -40,8 +40,7 @@ def main(argv: list[str]) -> None:
     if not path:
         print(text, end="")
         return
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    path.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+    put(path, "plan_speed.py", text)
 
 
 def estimate(row: Published) -> float:

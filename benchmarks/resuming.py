@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.page import markdown, put
 from tests.distributed.resuming import CASES, Case, Outcome, resume
 from tests.ranks import RankServer
 
 HEADINGS = ("layout", "training", "resumed at", "steps compared", "to the bit")
-BEGIN, END = "<!-- made by benchmarks/resuming.py --markdown -->\n", "<!-- end -->\n"
 
 
 def main(argv: list[str]) -> None:
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
         table.add_row(*row)
     Console(width=100).print(table)
     if arguments.markdown:
-        write_markdown(arguments.markdown, rows)
+        put(arguments.markdown, "resuming.py", markdown(HEADINGS, rows, numbers=(2, 3)))
 
 
 def measure(cases: list[Case]) -> list[tuple[str, ...]]:
@@ -67,16 +67,6 @@ def verdict(outcome: Outcome) -> str:
     if outcome.exact:
         return "equal"
     return f"different: {', '.join(outcome.files) or 'records'}"
-
-
-def write_markdown(file: Path, rows: list[tuple[str, ...]]) -> None:
-    """Replace what stands between BEGIN and END."""
-    text = file.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    lines = [HEADINGS, ("---", "---", "---:", "---:", "---"), *rows]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    file.write_text(f"{before}{BEGIN}{table}{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

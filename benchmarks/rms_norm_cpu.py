@@ -1,11 +1,12 @@
 """RMSNorm on a CPU: fused_ln, torch's rms_norm, Paddle's own two, the kernel alone and memcpy.
 
     python benchmarks/rms_norm_cpu.py [--rounds 5] [--output benchmarks/results/rms_norm_cpu.json]
+    python benchmarks/rms_norm_cpu.py --markdown docs/custom-ops.md    # the tables of the stored results, in that file
 
 float32, forward and forward + backward. Every row is a process of its own; they take turns, a fraction of a second
 each, so that a change in the machine's speed meets all of them. Shown: the shortest time of all rounds, and as "torch /
 fused_ln" the median over the rounds of their ratio. Measured with malloc as cpu_fast sets it (freed memory is kept)
-and as it comes. Takes about ten minutes. fused_ln: make custom-ops. torch: requirements/compare.txt.
+and as it comes. Takes about three minutes. fused_ln: make custom-ops. torch: requirements/compare.txt.
 """
 
 import argparse
@@ -22,12 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not benchmarks/
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import default_torch_python, machine_facts
+from benchmarks.page import markdown, put
 from launch.errors import UserError
 
+RESULTS = ROOT / "benchmarks" / "results" / "rms_norm_cpu.json"
 WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"
 SHAPES = ((4096, 4096), (2048, 512))
 SECONDS = 0.1  # a turn of one row
@@ -121,29 +125,45 @@ def ratio(cell: dict[str, list[float]], case: str) -> float:
     return median(theirs / ours for theirs, ours in zip(cell[case], cell[OURS.case], strict=True))
 
 
-def table(title: str, found: dict) -> Table:
-    cases = list(dict.fromkeys(case for cell in found.values() for case in cell))
-    shown = Table(title=title)
-    shown.add_column("")
-    for case in cases:
-        shown.add_column(case, justify="right")
-    shown.add_column("torch / fused_ln", justify="right")
-    for name, cell in found.items():
-        times = [f"{1e3 * min(cell[case]):.3g}" if case in cell else "-" for case in cases]
-        shown.add_row(name, *times, f"{ratio(cell, TORCH.case):.2f}")
-    return shown
+def copying(cell: dict[str, list[float]]) -> float:
+    """The rate at which the kernel moves its bytes, of memcpy's."""
+    return median(copy / kernel for copy, kernel in zip(cell["copy"], cell["kernel"], strict=True))
 
 
-def notes(found: dict) -> list[str]:
-    """The other two things that this benchmark is asked: how far from Paddle's own, how near to a copy."""
-    lines = []
-    for name, cell in found.items():
-        line = f"{name}: LlamaRMSNorm takes {ratio(cell, 'LlamaRMSNorm'):.0f} x as long as fused_ln"
-        if "copy" in cell:
-            copies = median(copy / kernel for copy, kernel in zip(cell["copy"], cell["kernel"], strict=True))
-            line += f"; the kernel moves its bytes at {copies:.0%} of memcpy's rate"
-        lines.append(line)
+def rows(found: dict[str, dict]) -> list[list[str]]:
+    """A line for each way to compute it, in milliseconds, and one for each comparison; a column for each cell."""
+    cells = found.values()
+    cases = [row.case for row in ROWS if any(row.case in cell for cell in cells)]
+    lines = [[case, *(f"{1e3 * min(cell[case]):.3g}" if case in cell else "" for cell in cells)] for case in cases]
+    for case in (TORCH.case, "LlamaRMSNorm"):
+        if case in cases:
+            lines.append([f"{case} / {OURS.case}", *(f"{ratio(cell, case):.3g} x" for cell in cells)])
+    if "copy" in cases:
+        lines.append(["kernel's rate of copy's", *(f"{copying(cell):.0%}" if "copy" in cell else "" for cell in cells)])
     return lines
+
+
+def show(report: dict, console: Console) -> None:
+    for title, found in report["results"].items():
+        table = Table(title=title, box=box.SIMPLE)
+        for column, head in enumerate(["", *found]):
+            table.add_column(head, overflow="fold", justify="right" if column else "left")
+        for line in rows(found):
+            table.add_row(*line)
+        console.print(table)
+
+
+def page(report: dict) -> str:
+    """What docs/custom-ops.md shows of a report."""
+    results = report["results"].items()
+    tables = [markdown([f"{title}, ms", *found], rows(found), range(1, 1 + len(found))) for title, found in results]
+    return "\n" + "\n".join([*tables, conditions(report), ""]) + "\n"
+
+
+def conditions(report: dict) -> str:
+    machine = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
 
 
 def main(argv: list[str]) -> None:
@@ -152,20 +172,19 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--torch-python", default=default_torch_python(), help="interpreter with torch")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     args = parser.parse_args(argv)
-    progress, console = Console(stderr=True), Console(soft_wrap=True)
+    if args.markdown:
+        return put(args.markdown, "rms_norm_cpu.py", page(json.loads(RESULTS.read_text())))
     pythons = {"paddle": sys.executable, "torch": args.torch_python, "none": sys.executable}
     report = {"machine": machine_facts(max(args.threads)), "versions": {}, "results": {}}
     for kept in (True, False):
         for threads in args.threads:
-            found, versions = measure(pythons, threads, kept, args.rounds, progress)
-            malloc = "malloc keeps freed memory" if kept else "default malloc"
-            title = f"{malloc}, {threads} thread{'s' * (threads > 1)}"
-            report["results"][title] = found
+            found, versions = measure(pythons, threads, kept, args.rounds, Console(stderr=True))
+            malloc = "malloc keeps freed memory" if kept else "malloc as it comes"
+            report["results"][f"{malloc}, {threads} thread{'s' * (threads > 1)}"] = found
             report["versions"] |= versions
-            console.print(table(f"milliseconds, float32, {title}", found))
-            for line in notes(found) if kept else []:
-                console.print(line, highlight=False)
+    show(report, Console())
     if args.output:
         args.output.write_text(json.dumps(report, indent=1) + "\n")
 

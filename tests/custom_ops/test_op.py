@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,10 @@ def test_a_large_result_takes_huge_pages(fused_ranks):
     """64 MiB are 16,384 pages of 4 KiB, of which malloc as it comes has to fault in each, or 32 of 2 MiB."""
     (faults,) = fused_ranks(1, f"{RANKS}:page_faults", 4096, 4096)
     assert min(faults) < 2000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
+def test_a_result_of_some_megabytes_is_kept_by_malloc_as_it_comes(fused_ranks):
+    """4 MiB are 1,024 pages, which malloc would give back and fault in again with each call."""
+    (faults,) = fused_ranks(1, f"{RANKS}:page_faults", 2048, 512)
+    assert min(faults) < 100

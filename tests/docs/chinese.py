@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.docs.pages import CHINESE, ENGLISH_PAGES, NUMBER, chinese_of, read
 
-MARKED = re.compile(r"^<!-- (?!end)(.*?) -->\n(.*?)^<!-- end.*? -->$", re.M | re.S)
+MARKED = re.compile(r"^(<!-- (?!end).*? -->\n)(.*?)(^<!-- end.*? -->)$", re.M | re.S)
 CELLS = re.compile(r"(?<!\\)\|")
 
 
@@ -23,20 +23,15 @@ def phrases() -> dict[str, str]:
     return {english: chinese for file in files for english, chinese in json.loads(read(file)).items()}
 
 
-def generated(page: Path) -> list[tuple[str, str]]:
-    """What the comment says and what follows it, for each block that a command made."""
-    return MARKED.findall(read(page))
-
-
 def up_to_date(english: Path, known: dict[str, str]) -> str:
     """The text of the Chinese page with the English page's generated blocks. Raises ValueError where the marks of the
     two differ."""
     text = read(chinese_of(english))
-    blocks = generated(english)
-    if [mark for mark, _ in MARKED.findall(text)] != [mark for mark, _ in blocks]:
+    blocks = MARKED.findall(read(english))
+    if [mark for mark, _, _ in MARKED.findall(text)] != [mark for mark, _, _ in blocks]:
         raise ValueError(f"{chinese_of(english).name}: not the comments of {english.name}, in its order")
-    bodies = iter(translated(body, known) for _, body in blocks)
-    return MARKED.sub(lambda match: match[0].replace(match[2], next(bodies), 1), text)
+    bodies = iter(translated(body, known) for _, body, _ in blocks)
+    return MARKED.sub(lambda match: match[1] + next(bodies) + match[3], text)
 
 
 def translated(body: str, known: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHINESE = ROOT / "docs" / "zh"
 ENGLISH_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 HEADING = re.compile(r"^(#+) (.*)$", re.M)
 TABLE = re.compile(r"(?:^\|.*\|\n)+", re.M)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.page import place
 from benchmarks.plan_accuracy import RESULTS, markdown
 from launch.models.families import FAMILIES
 from tests.plan.accuracy import measure
@@ -73,5 +74,4 @@ def test_every_cell_of_the_stored_measurement_is_within_the_bound():
 
 def test_the_table_of_the_document_is_the_stored_measurement():
     document = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text()
-    _, _, rest = document.partition("<!-- made by benchmarks/plan_accuracy.py --markdown -->\n")
-    assert rest.partition("\n<!-- end of plan_accuracy -->")[0] == markdown(json.loads(RESULTS.read_text())["cells"])
+    assert place(document, "plan_accuracy.py")[2] == markdown(json.loads(RESULTS.read_text())["cells"]) + "\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.page import place
 from benchmarks.plan_published import ROWS, markdown
 
 EACH, MEDIAN = 0.10, 0.05
@@ -27,5 +28,4 @@ def test_what_fitted_fits_and_what_did_not_does_not(row):
 
 def test_the_table_of_the_document_is_current():
     document = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text()
-    _, _, rest = document.partition("<!-- made by benchmarks/plan_published.py -->\n")
-    assert rest.partition("\n<!-- end of plan_published -->")[0] == markdown()
+    assert place(document, "plan_published.py")[2] == markdown() + "\n"

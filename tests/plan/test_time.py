@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import plan_speed
+from benchmarks.page import place
 from benchmarks.published import ROWS
 from launch.models.layout import Layout
 from launch.models.named_configs import config_names, load_config
@@ -173,7 +174,7 @@ def test_the_slower_the_slot_the_longer():
 
 def test_the_document_has_the_tables_of_today():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    tables = text.partition(plan_speed.BEGIN)[2].partition(plan_speed.END)[0]
+    tables = place(text, "plan_speed.py")[2]
     assert tables.splitlines() == [*plan_speed.error_table(), "", *plan_speed.case_table()]
 
 

@@ -2,7 +2,7 @@
 // Not paddle/extension.h: it adds Python and the graph passes, six seconds, and in CUDA builds the headers of cuDNN,
 // cuBLAS and others, which are not part of the CUDA toolkit.
 #include "paddle/phi/api/all.h"
-#include "huge_pages.h"
+#include "fresh_memory.h"
 #include "rms_norm_cpu.h"
 #ifdef FUSED_LN_WITH_CUDA
 #include "rms_norm_cuda.h"
@@ -52,6 +52,7 @@ std::vector<Tensor> Forward(const Tensor& x, const Tensor& weight, float epsilon
     if (x.is_gpu()) return rms_norm::cuda::forward(call, x.stream());
 #endif
     PD_CHECK(x.is_cpu(), "fused_rms_norm: built without CUDA; build it where nvcc is found");
+    rms_norm::show_malloc_large_blocks();
     rms_norm::advise_huge_pages(call.y, rows * hidden * static_cast<int64_t>(sizeof(W)));
     rms_norm::forward(call);
   });
