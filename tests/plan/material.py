@@ -54,6 +54,7 @@ def flags(root: Path, directory: Path, output: Path, finetunes: bool) -> dict[st
         "do_train": 1,
         "device": "cpu",
         "cpu_fast": "off",
+        "use_fused_rms_norm": "off",  # whether it is built here or not
         "report_to": "none",
         "unified_checkpoint": 1,
     }
