@@ -7,7 +7,6 @@ Understood: safetensors with an index, as launch/adapters/save.py and PaddleNLP'
 whatever layout of training (each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
+from launch.models.named_configs import read_config
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
@@ -49,24 +49,19 @@ class Lora:
 def read_lora(directory: str | Path) -> Lora:
     """Raises UserError where the directory holds no adapter, one of another kind, or a broken one."""
     directory = Path(directory)
-    config = _read_config(directory / CONFIG)
+    config = read_config(directory / CONFIG, "a LoRA adapter")
+    require_lora(config, directory / CONFIG)
     other = [kind for kind in OTHER_KINDS if config.get(kind)]
     if other:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
     return Lora(directory, config, _layers(directory, _tensors(directory), config["r"]))
 
 
-def _read_config(path: Path) -> dict:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Name the directory of a LoRA adapter.") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}).") from None
+def require_lora(config: dict, path: Path) -> None:
+    """Raises UserError where a configuration lacks what every LoRA adapter states."""
     missing = [key for key in ("r", "lora_alpha") if key not in config]
     if missing:
         raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
-    return config
 
 
 def _tensors(directory: Path) -> dict[str, StoredTensor]:

@@ -29,6 +29,7 @@ DTYPES = {
     "U8": "uint8",
     "BOOL": "bool",
 }
+DTYPE_CODES = {name: code for code, name in DTYPES.items()}
 
 
 def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:

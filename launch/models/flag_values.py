@@ -13,7 +13,7 @@ SCHEMA = Path(__file__).resolve().parent / "flags.json"
 YES = ("yes", "true", "t", "y", "1")
 NO = ("no", "false", "f", "n", "0")
 
-Flags = dict[str, list[str]]  # as launch.processes.flags.Flags, which this room must not import
+Flags = dict[str, list[str]]  # name without dashes -> its words
 
 
 @lru_cache

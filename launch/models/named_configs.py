@@ -36,10 +36,20 @@ def find_config(model_name_or_path: str) -> Path:
 def load_config(model_name_or_path: str) -> dict:
     """The configuration as a dictionary. Raises UserError when there is none or it is not a JSON object."""
     path = find_config(model_name_or_path)
+    config = read_config(path, "a model")
+    if "model_type" not in config:
+        raise UserError(f"{path}: no key 'model_type'; is this a model's configuration?")
+    return config
+
+
+def read_config(path: Path, place: str) -> dict:
+    """The JSON object of a configuration file. Raises UserError where there is none; place: what its directory is."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Name the directory of {place}.") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}).") from None
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise UserError(f"{path}: no key 'model_type'; is this a model's configuration?")
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: not the configuration of {place}.")
     return config

@@ -1,8 +1,7 @@
 """Flags of a command line as data: `--name value value`, `--name=value` or `--name`; a later one wins."""
 
 from launch.errors import UserError
-
-Flags = dict[str, list[str]]  # name without dashes -> its words
+from launch.models.flag_values import Flags
 
 
 def parse_flags(words: list[str]) -> Flags:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
+from launch.generation.stream import UNFINISHED
 
 
 class Decoder:

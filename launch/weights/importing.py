@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.progress import progress
-from launch.errors import UserError
 from launch.models.families import Family, family_of_config
+from launch.models.named_configs import read_config
 from launch.weights.configuration import has_unit_head, our_config
 from launch.weights.convert import new_tensor, plan
 from launch.weights.files import find_torch_weights
@@ -33,7 +33,7 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     dtype: of the weights; None: as they are. Nothing is read but what an import needs, nothing of it is run.
     Raises UserError, and leaves nothing behind, where source is not what it should be or target is there already.
     """
-    theirs = _read_config(source / CONFIG)
+    theirs = read_config(source / CONFIG, "a Hugging Face model")
     config = our_config(theirs, str(source / CONFIG))
     family = family_of_config(config)
     conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
@@ -46,15 +46,3 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         tokenizer = import_tokenizer(source, directory, family)
         (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return Imported(family, sum(one.parameter.size for one in conversions), dtypes, tokenizer)
-
-
-def _read_config(path: Path) -> dict:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Name the directory of a Hugging Face model.") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}).") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: not a model's configuration.")
-    return config

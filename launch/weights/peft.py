@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from launch.adapters import lora_files
-from launch.adapters.lora_files import Lora, read_lora
+from launch.adapters.lora_files import Lora, read_lora, require_lora
 from launch.checkpoint.fit import Misfits
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
-from launch.models.named_configs import load_config
+from launch.models.named_configs import load_config, read_config
 from launch.models.parameters import LINEAR, parameters
 from launch.weights.names import their_name
 from launch.weights.safetensors_writer import SINGLE, TORCH, NewTensor, write_safetensors
@@ -96,18 +96,11 @@ def _linear_layers(config: dict) -> list[str]:
 
 
 def _read_peft_config(path: Path) -> dict:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Name the directory of a PEFT adapter.") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}).") from None
+    config = read_config(path, "a PEFT adapter")
     for key, allowed in PLAIN.items():
         if (config.get(key) or allowed) != allowed:
             raise UserError(f"{path}: {key}: found {config[key]!r}, allowed: {allowed!r}: plain LoRA.")
-    missing = [key for key in ("r", "lora_alpha") if key not in config]
-    if missing:
-        raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
+    require_lora(config, path)
     return config
 
 

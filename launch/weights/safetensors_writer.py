@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.checkpoint.safetensors_reader import DTYPES, METADATA
+from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
 from launch.checkpoint.stored_tensor import numpy_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
 # What files say of their matrices: [inputs, outputs], as Paddle has them, or transposed, as torch does.
 NUMPY, TORCH = "np", "pt"
 ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
@@ -69,7 +68,7 @@ def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None],
     header, offset = {METADATA: {"format": layout}}, 0
     for one in tensors:
         end = offset + one.nbytes
-        header[one.name] = {"dtype": DTYPE_NAMES[one.dtype], "shape": list(one.shape), "data_offsets": [offset, end]}
+        header[one.name] = {"dtype": DTYPE_CODES[one.dtype], "shape": list(one.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % ALIGNMENT)

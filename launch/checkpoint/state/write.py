@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from launch.checkpoint.safetensors_reader import DTYPES, METADATA
+from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
 from launch.checkpoint.state.divided import PARTS
 from launch.checkpoint.state.faults import fault_point
 from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, Manifest, checkpoint_name
@@ -28,7 +28,6 @@ from launch.checkpoint.state.parts import Part
 from launch.checkpoint.stored_tensor import numpy_dtype
 from launch.errors import UserError
 
-DTYPE_NAMES = {name: code for code, name in DTYPES.items()}
 REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
 POLL_SECONDS = 0.01
 SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel's cache would take minutes at the end
@@ -67,7 +66,7 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
         parts = {one.key: one.part.to_json() for one in tensors if not one.part.is_whole}
         header, offset = {METADATA: {"format": "np", PARTS: json.dumps(parts)}}, 0
         for one in tensors:
-            entry = {"dtype": DTYPE_NAMES[one.dtype], "shape": list(one.part.shape_here)}
+            entry = {"dtype": DTYPE_CODES[one.dtype], "shape": list(one.part.shape_here)}
             header[one.key] = entry | {"data_offsets": [offset, offset + one.nbytes]}
             offset += one.nbytes
         text = json.dumps(header).encode()

@@ -1,8 +1,7 @@
 """Advice as lines to read."""
 
 from launch.plan.advice.changes import Change
-
-GIB = 2**30
+from launch.plan.hardware import GIB
 
 
 def advice_lines(changes: list[Change]) -> list[str]:

@@ -4,9 +4,8 @@ Each constant has one reason and counts for every job alike; none belongs to one
 are worth is in docs/plan.md.
 """
 
+from launch.plan.hardware import GIB
 from launch.plan.job import Job
-
-GIB = 2**30
 
 # Paddle's allocator counts kernels' own buffers and rounds up: what the published max_memory_allocated of PaddleNLP
 # (llm/docs/pretrain.rst, 2023-11) and the stages' differences of FlagPerf have beyond the tensors. Fitted.

@@ -17,8 +17,9 @@ from launch.plan.memory.sharding import (
 )
 from launch.plan.memory_plan import WEIGHTS
 
-MOMENTS = 8  # bytes a number: AdamW's two, in float32 in every precision
-MASTER = 4
+# Bytes a parameter.
+MOMENTS = 8  # AdamW's two, in float32 in every precision
+MASTER = 4  # the float32 copy of a half-precision weight
 
 
 @dataclass(frozen=True)

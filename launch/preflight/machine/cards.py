@@ -5,14 +5,14 @@ from collections import Counter
 
 from launch.devices.cards import Card, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
+from launch.plan.hardware import GIB
 from launch.preflight.machine.driver import check_driver
 from launch.preflight.report import Finding
 
 # Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).
 NAMED_MEMORY_SHARE = 0.9
 # What may be taken on a card that nobody uses: the driver's own share (0.3 to 1 GiB) and a desktop.
-IDLE_BYTES = 2 * 2**30
-GIB = 2**30
+IDLE_BYTES = 2 * GIB
 
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:

@@ -8,12 +8,11 @@ from launch.models.arithmetic import ModelShape
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
 from launch.plan.job import checkpoints_at_once
+from launch.plan.memory.states import MASTER, MOMENTS
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
 GB = 1e9
-MOMENTS = 8  # bytes a parameter: AdamW's two, in float32 in every precision
-MASTER = 4  # the float32 copy of a half-precision weight
 
 
 def check_disk(situation: Situation) -> list[Finding]:
