@@ -32,5 +32,10 @@ def write_table(parser: Parser, argv: list[str], name: str, table: Callable[[], 
     """The command that puts a table into the pages which are its arguments."""
     parser.add_argument("pages", nargs="+", metavar="PAGE", help="a file with the marks")
     for page in parser.parse_args(argv).pages:
-        path = Path(page)
-        path.write_text(with_table(path.read_text(encoding="utf-8"), name, table(), page), encoding="utf-8")
+        rewrite(Path(page), lambda text: with_table(text, name, table(), page))
+
+
+def rewrite(page: Path, change: Callable[[str], str]) -> None:
+    """Put what `change` makes of a page's text in its place; bytes that are no UTF-8 stay as they are."""
+    how = {"encoding": "utf-8", "errors": "surrogateescape"}
+    page.write_text(change(page.read_text(**how)), **how)

@@ -14,6 +14,7 @@ from pathlib import Path
 from data_tools.cli import Parser, above_zero
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.pages import rewrite
 from launch.plan.guide.case import Case
 from launch.plan.guide.measures import measures_table
 from launch.plan.guide.recompute import recompute_table
@@ -34,8 +35,7 @@ MARKED = re.compile(r"(<!-- guide: (.*?) -->\n).*?(<!-- end of guide -->)", re.D
 def main(argv: list[str]) -> None:
     if argv[:1] == ["--write"]:
         for name in argv[1:]:
-            path = Path(name)
-            path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+            rewrite(Path(name), with_tables)
         return
     args = _parser().parse_args(argv)
     case = _case(args)

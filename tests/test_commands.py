@@ -1,0 +1,142 @@
+"""Every command, given what it cannot use: one error, exit code 2, no traceback, nothing written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.
+COMMANDS = [
+    "launch/dashboard.py --logdir PATH",
+    "launch/demo_finetune.py --model PATH",
+    "launch/doctor.py --deepspeed PATH",
+    "launch/export.py PATH out",
+    "launch/fit.py --gpu_memory_gb 24 --model PATH",
+    "launch/import_weights.py PATH out",
+    "launch/ledger.py PATH",
+    "launch/merge.py --adapter_path PATH --output_dir out",
+    "launch/plan_run.py PATH",
+    "launch/predict.py --prompt a --model_name_or_path PATH",
+    "launch/predict.py --model_name_or_path llama-tiny --data_file PATH",
+    "launch/quantization_loss.py --dataset_name_or_path a --model_name_or_path PATH",
+    "launch/serve.py --model_name_or_path PATH",
+    "launch/serve.py --model_name_or_path llama-tiny --adapter a=PATH",
+    "launch/verify_gpu.py PATH",
+    "launch/run_pretrain.py --device cpu --output_dir out --continue_training 0 --model_name_or_path llama-tiny "
+    "--input_dir PATH",
+    "launch/finetune_generation.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
+    "-m launch.models.family_table PATH",
+    "-m launch.plan.guide measures PATH",
+    "-m launch.plan.guide --write PATH",
+    "-m launch.plan.recipe_table PATH",
+    "-m data_tools.blend PATH",
+    "-m data_tools.clean --exact --output out.jsonl --input PATH",
+    "-m data_tools.inspect PATH",
+    "-m data_tools.merge --output out PATH",
+    "-m data_tools.sft --output out --input PATH",
+    "-m data_tools.split --output out PATH",
+    "-m data_tools.tokenize --output out --tokenizer PATH --input text.jsonl",
+    "-m data_tools.tokenize --output out --tokenizer tokenizer --input PATH",
+    "-m data_tools.tokenizer --output out --vocab_size 400 --input PATH",
+    "-m data_tools.tokenizer --output out --vocab_size 400 --input text.jsonl --extend PATH",
+    "-m data_tools.verify PATH",
+]
+# Those that read nothing.
+OTHERS = [
+    "launch/demo.py",
+    "launch/environment/custom_ops.py",
+    "launch/environment/setup.py",
+    "launch/recipe.py",
+    "-m data_tools.stdlib_corpus --output out",
+    "-m launch.deepspeed.page",
+    "-m launch.preflight.flag_docs",
+    "-m launch.training.flag_schema",
+]
+# Parts of commands, started by make and by recipes alone.
+PARTS = {"launch.environment.lock"}
+UNUSABLE = {
+    "missing": "nowhere",
+    "empty file": "empty",
+    "empty folder": "folder",
+    "binary file": "binary.jsonl",
+    "below a file": "empty/below",
+    "name too long": "a" * 300,
+    "not UTF-8": os.fsdecode(b"\xff\xfe"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
+    (tmp_path / "text.jsonl").write_text('{"text": "a text"}\n')
+    return tmp_path
+
+
+def start(command: str, folder: Path, path: str = "", **environment: str) -> subprocess.CompletedProcess:
+    """From another folder than the repository, as a user may."""
+    words = [path if word == "PATH" else word.replace("=PATH", f"={path}") for word in command.split()]
+    if words[0] != "-m":
+        words[0] = str(ROOT / words[0])
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | environment
+    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*")}
+
+
+def refused(done: subprocess.CompletedProcess) -> bool:
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    return done.returncode == 2 and len(errors) == 1 and "Traceback" not in done.stderr
+
+
+def program(command: str) -> str:
+    """Without its arguments."""
+    return " ".join(command.split()[: 2 if command.startswith("-m ") else 1])
+
+
+PROGRAMS = sorted({program(command) for command in COMMANDS + OTHERS})
+
+
+def test_every_entry_point_is_here():
+    listed = {name.removeprefix("-m ").removesuffix(".py").replace("/", ".") for name in PROGRAMS}
+    started = {
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__main__")
+        for place in ("launch", "data_tools")
+        for path in (ROOT / place).rglob("*.py")
+        if '\nif __name__ == "__main__":\n' in path.read_text(encoding="utf-8")
+    }
+    assert started - listed == PARTS and listed <= started
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("unusable", UNUSABLE)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_cannot_be_read_is_told(folder, command, unusable):
+    before = files(folder)
+    done = start(command, folder, UNUSABLE[unusable])
+    assert refused(done), done
+    assert files(folder) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", COMMANDS + OTHERS)
+def test_an_unknown_flag_is_told(folder, command):
+    if command in ("launch/demo.py", "launch/demo_finetune.py --model PATH", "-m launch.plan.guide --write PATH"):
+        pytest.skip("takes the flags of another command, or files alone")
+    assert refused(start(f"{command} --nonsense", folder, "empty")), command
+    assert files(folder) == {str(folder / name) for name in ("empty", "folder", "binary.jsonl", "text.jsonl")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_fits_a_terminal_and_any_encoding(folder, name):
+    """Only what has no space is longer: addresses, lists of values."""
+    done = start(f"{name} --help", folder, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and " " in line.strip()] == []
