@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.page import markdown, put
+from benchmarks.worker import Worker
 from launch.cpu.processor import this_processor
 from launch.cpu.settings import available_cores
 from launch.devices import fused_ln
@@ -71,8 +72,8 @@ ROWS = (
 )
 
 
-class Worker:
-    """One row's process, waiting for its turns."""
+class RowWorker(Worker):
+    """One row's process."""
 
     def __init__(self, row: Row, python: str, model: dict, weights: Path, cores: set[int], clock: str):
         self.row = row
@@ -80,32 +81,11 @@ class Worker:
             **asdict(row), "model": model, "weights": str(weights), "threads": len(cores),
             "batch": BATCH, "length": LENGTH, "checked_steps": CHECKED_STEPS, "clock": clock,
         }  # fmt: skip
-        self._log = tempfile.TemporaryFile("w+")
-        environment = {**os.environ, "OMP_NUM_THREADS": str(len(cores)), "TOKENIZERS_PARALLELISM": "false"}
-        self._process = subprocess.Popen(
-            [python, "-W", "ignore", str(WORKER), json.dumps(job)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )  # fmt: skip
-
-    def answer(self):
-        """The next JSON line. Raises UserError with the end of the worker's log when it has died."""
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise UserError(f"{self.row.name}: {self._process.args[0]} failed:\n{self._log.read()[-2000:]}")
-        return json.loads(line)
+        super().__init__(row.name, python, WORKER, job, cores)
 
     def turn(self) -> list[float]:
         """Train a turn; the seconds of its timed steps."""
-        self._process.stdin.write(f"{self.row.warm_up + self.row.steps}\n")
-        self._process.stdin.flush()
-        return self.answer()[self.row.warm_up :]
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
+        return self.ask(self.row.warm_up + self.row.steps)[self.row.warm_up :]
 
 
 def model_of(shape: str) -> dict:
@@ -143,7 +123,7 @@ def random_weights(model: dict) -> dict[str, np.ndarray]:
 def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, clock: str, console: Console) -> dict:
     """All rows of one shape; "seconds" has, for each row's name, the steps of each round."""
     model = model_of(shape)
-    workers: list[Worker] = []
+    workers: list[RowWorker] = []
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.npz"
         np.savez(weights, **random_weights(model))
@@ -151,7 +131,7 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
             ready = {}
             for row in ROWS:
                 console.print(f"{shape}: {row.name}: first {CHECKED_STEPS} losses")
-                workers.append(Worker(row, pythons[row.framework], model, weights, cores, clock))
+                workers.append(RowWorker(row, pythons[row.framework], model, weights, cores, clock))
                 ready[row.name] = workers[-1].answer()
             seconds: dict[str, list[list[float]]] = {row.name: [] for row in ROWS}
             for number in range(rounds):

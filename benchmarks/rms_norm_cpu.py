@@ -12,9 +12,7 @@ and as it comes. Takes about three minutes. fused_ln: make custom-ops. torch: re
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,8 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import default_torch_python, machine_facts
-from benchmarks.page import markdown, put
-from launch.errors import UserError
+from benchmarks.page import conditions, markdown, put
+from benchmarks.worker import Worker
+from launch.guard import guarded
 
 RESULTS = ROOT / "benchmarks" / "results" / "rms_norm_cpu.json"
 WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"
@@ -59,48 +58,18 @@ ROWS = (
 )
 
 
-class Worker:
-    """A framework's process, waiting for its turns."""
-
-    def __init__(self, framework: str, python: str, threads: int, keep_freed_memory: bool):
-        job = {"framework": framework, "threads": threads, "keep_freed_memory": keep_freed_memory}
-        cores = set(sorted(os.sched_getaffinity(0))[:threads])
-        self._log = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
-            [python, "-W", "ignore", str(WORKER), json.dumps(job)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )  # fmt: skip
-        self.versions = self._answer()
-
-    def shortest(self, **question) -> float:
-        """Seconds of the fastest call in one turn."""
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise UserError(f"{self._process.args[0]} failed:\n{self._log.read()[-2000:]}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
 def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, console: Console) -> tuple[dict, dict]:
     """{"4096x4096 forward": {case: [seconds of each round]}}, and versions."""
     rows = [row for row in ROWS if kept or not row.kept_only]
+    cores = set(sorted(os.sched_getaffinity(0))[:threads])
     workers: dict[str, Worker] = {}
+    versions: dict[str, str] = {}
+    found: dict[str, dict[str, list[float]]] = {}
     try:
         for framework in dict.fromkeys(row.framework for row in rows):
-            workers[framework] = Worker(framework, pythons[framework], threads, kept)
-        found: dict[str, dict[str, list[float]]] = {}
+            job = {"framework": framework, "threads": threads, "keep_freed_memory": kept}
+            workers[framework] = Worker(framework, pythons[framework], WORKER, job, cores)
+            versions |= workers[framework].answer()
         for number in range(rounds):
             console.print(f"{threads} threads, freed memory kept: {kept}, round {number + 1} of {rounds}")
             for (tokens, hidden), backward in ((shape, way) for shape in SHAPES for way in (False, True)):
@@ -108,12 +77,12 @@ def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, cons
                 for row in rows:
                     if row.has_backward or not backward:
                         question = {"rows": tokens, "hidden": hidden, "backward": backward, "seconds": SECONDS}
-                        seconds = workers[row.framework].shortest(case=row.case, **question)
-                        cell.setdefault(row.case, []).append(seconds)
+                        shortest = workers[row.framework].ask({"case": row.case, **question})
+                        cell.setdefault(row.case, []).append(shortest)
     finally:
         for worker in workers.values():
             worker.close()
-    return found, {name: version for worker in workers.values() for name, version in worker.versions.items()}
+    return found, versions
 
 
 def cell_name(rows: int, hidden: int, backward: bool) -> str:
@@ -160,12 +129,6 @@ def page(report: dict) -> str:
     return "\n" + "\n".join([*tables, conditions(report), ""]) + "\n"
 
 
-def conditions(report: dict) -> str:
-    machine = report["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
-
-
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -190,8 +153,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded(main, sys.argv[1:]))

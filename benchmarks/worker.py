@@ -1,0 +1,41 @@
+"""One side of a comparison, in a process that waits for its turns: it is asked, and answers, in JSON lines."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from launch.errors import UserError
+
+
+class Worker:
+    """name: in messages. job: the script's argument. cores: that it may use, as many threads as there are."""
+
+    def __init__(self, name: str, python: str, script: Path, job: dict, cores: set[int]):
+        self.name = name
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", str(script), json.dumps(job)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(len(cores)), "TOKENIZERS_PARALLELISM": "false"},
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )  # fmt: skip
+
+    def answer(self):
+        """The next line. Raises UserError with the end of the worker's log when it has died."""
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise UserError(f"{self.name}: {self._process.args[0]} failed:\n{self._log.read()[-2000:]}")
+        return json.loads(line)
+
+    def ask(self, question):
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self.answer()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
