@@ -12,7 +12,8 @@
 # Weights    of Hugging Face come in by `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, and are used by
 #            MODEL=models/baichuan-13b
 # Precision  bf16 on A100, 3090 and newer, fp16 on older cards: --precision auto says which and why
-# Licence    the weights of Baichuan-13B are Baichuan Inc.'s, under their own model licence
+# Licence    of the weights: Community License for Baichuan-13B Model; free for research, and commercially with Baichuan
+#            Inc.'s permission in writing
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=2 GPU_MEMORY_GB=24
 

@@ -12,7 +12,8 @@
 # Lengths    128 of a question, 160 of its answer, together 288; batches are padded to a multiple of 8
 # Precision  fp16 with a loss scale, norms and output layer in float32. On A100 and newer ARGS="--fp16 0 --bf16 1" has
 #            as wide a range as fp32 and nothing to scale.
-# Licence    the weights of ChatGLM-6B are THUDM's, under their own model licence
+# Licence    of the weights: The ChatGLM-6B License, no military use; free for research, and commercially for those who
+#            register with Zhipu AI. THUDM/chatglm-6b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24
 

@@ -11,7 +11,8 @@
 # Answers    when all steps are done the dev set is answered, one sample at a time: BLEU and ROUGE in run_summary.json
 # Precision  fp16 with a dynamic loss scale: 2^16 at first, doubled after 1,000 steps without an overflow, halved from the
 #            second overflow on, never below 1. On A100 and newer ARGS="--fp16 0 --bf16 1" has nothing to scale
-# Licence    the weights of ChatGLM2-6B are THUDM's, under their own model licence
+# Licence    of the weights: The ChatGLM2-6B License, no military use; free for research, and commercially for those who
+#            register with Zhipu AI. THUDM/chatglm2-6b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=2 GPU_MEMORY_GB=32
 

@@ -8,7 +8,8 @@
 # Lengths    128 of a question, 288 of a dialogue: turns that do not fit are left out, and counted
 # Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
 #            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    the weights of LLaMA (1) are Meta's, for research only
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+#            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=80
 

@@ -9,7 +9,8 @@
 #            other each shape (disable_p2p_cache_shape)
 # Precision  bf16: with fp16 all stages must agree on one loss scale and skip steps together when it overflows; bf16 has
 #            the range of fp32 and nothing to scale. On V100: `--bf16 0 --fp16 1 --scale_loss 1024`
-# Licence    the weights of LLaMA (1) are Meta's, for research only
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+#            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=40
 

@@ -14,7 +14,8 @@
 #            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
 # Memory     a card holds a quarter of the weights: 1.7 G x (2 weights + 2 gradients + 12 / 2 sharded optimizer
 #            states) bytes = 17 GB before activations, so nothing is recomputed. Smaller cards: --recompute 1
-# Licence    the weights of LLaMA (1) are Meta's, for research only
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+#            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80
 

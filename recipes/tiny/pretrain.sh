@@ -4,6 +4,7 @@
 # Tokens     2 processes x 4 samples x 256 = 2048 a step, 1.64 M in 800 steps
 # Expect     first loss 8.4 (ln 4096 + 256 x 0.02^2 / 2), evaluation loss below 4.3 at the end on Python's standard library
 # Data       build/demo/data/*.bin + *.idx, made by `make demo`
+# Licence    of the weights: yours, they begin as random numbers
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=0 PROCESSES=2
 

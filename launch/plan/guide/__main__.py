@@ -1,6 +1,6 @@
 """The command of launch/plan/guide: prints a table, or makes all those of a page anew.
 
-    python -m launch.plan.guide measures baichuan-13b --gpus 2 --gpu_memory_gb 24
+    python -m launch.plan.guide measures llama-7b --gpus 2 --gpu_memory_gb 24
     python -m launch.plan.guide --write docs/low-memory.md
 
 In a page a table stands between two marks: <!-- guide: TABLE MODEL OPTIONS --> and <!-- end of guide -->.
