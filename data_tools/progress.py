@@ -19,7 +19,7 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
     """
     pace = Pace(total_bytes, done_bytes)
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not _has_bars(console):
         yield _in_lines(verb, pace)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[pace]}"))
@@ -31,6 +31,33 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
             bar.update(task, completed=pace.done, pace=pace.text())
 
         yield advance
+
+
+@contextmanager
+def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing."""
+    console, start = Console(stderr=True), time.monotonic()
+    if _has_bars(console) or not shown:
+        with Progress(console=console, transient=True, disable=not shown) as bar:
+            task = bar.add_task(verb, total=total)
+            yield lambda done: bar.update(task, completed=done)
+        return
+    tell = _now_and_then()
+
+    def reach(done: int) -> None:
+        seconds = time.monotonic() - start
+        tell(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / done)}")
+
+    yield reach
+
+
+def _has_bars(console: Console) -> bool:
+    """Neither a file nor a terminal that cannot draw over what it has drawn."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def time_left(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
 
 class Pace:
@@ -57,20 +84,29 @@ class Pace:
         parts += [f"{self.documents / seconds:,.0f} documents/s"] if self.documents else []
         parts += [f"{self.tokens / seconds:,.0f} tokens/s"] if self.tokens else []
         if self.total and self.size:
-            left = (self.total - self.done) / self.size * seconds
-            parts.append(f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left")
+            parts.append(time_left((self.total - self.done) / self.size * seconds))
         return ", ".join(parts)
 
 
 def _in_lines(verb: str, pace: Pace) -> Callable:
-    last_line = time.monotonic()
+    tell = _now_and_then()
+    total = f" of {pace.total / 1e6:,.0f}" if pace.total else ""
 
     def advance(size: int, documents: int = 0, tokens: int = 0) -> None:
-        nonlocal last_line
         pace.add(size, documents, tokens)
-        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            total = f" of {pace.total / 1e6:,.0f}" if pace.total else ""
-            print(f"{verb}: {pace.done / 1e6:,.0f}{total} MB, {pace.text()}", file=sys.stderr, flush=True)
+        tell(lambda: f"{verb}: {pace.done / 1e6:,.0f}{total} MB, {pace.text()}")
 
     return advance
+
+
+def _now_and_then() -> Callable[[Callable[[], str]], None]:
+    """Prints a line when the one before it is ten seconds old."""
+    last_line = time.monotonic()
+
+    def tell(line: Callable[[], str]) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            print(line(), file=sys.stderr, flush=True)
+
+    return tell

@@ -5,11 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.questions import Question, encode_question, text_question
+from data_tools.progress import counted
 from launch.errors import UserError
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
@@ -24,11 +22,10 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
     if cut and rank() == 0:
         print(f"cut to their last {args.src_length} tokens (--src_length): {cut} questions", file=sys.stderr)
     answers: dict[int, str] = {}
-    with Progress(console=Console(stderr=True), transient=True, disable=rank() > 0) as bar:
-        task = bar.add_task("answering", total=len(questions))
+    with counted("answering", len(questions), shown=rank() == 0) as reach:
         for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size):
             answers |= batch
-            bar.update(task, completed=len(answers))
+            reach(len(answers))
     if rank() == 0:
         rows = [question.row | {"prediction": answers[number]} for number, question in enumerate(questions)]
         _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)

@@ -1,0 +1,86 @@
+"""What streams can show, and progress on each kind of them."""
+
+import io
+import sys
+
+import pytest
+
+from data_tools import progress as module
+from data_tools.progress import counted, progress
+from data_tools.terminal import has_colours, marks, replace_unknown_characters, width, wrapped
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colours(monkeypatch, environment, coloured):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert has_colours(Terminal()) == coloured
+    assert not has_colours(io.StringIO())
+
+
+def no_terminal(descriptor):
+    raise OSError("Inappropriate ioctl for device")
+
+
+@pytest.mark.parametrize(("columns", "expected"), [("60", 60), ("200", 80), ("nonsense", 80), (None, 80)])
+def test_width(monkeypatch, columns, expected):
+    monkeypatch.setattr("os.get_terminal_size", no_terminal)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert width() == expected
+    lines = wrapped("some words " * 20, "# ", "#    ").splitlines()
+    assert max(map(len, lines)) <= expected and lines[0].startswith("# some") and lines[1].startswith("#    ")
+
+
+def test_what_an_encoding_lacks(monkeypatch):
+    assert marks(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == ("✓", "✗")
+    ascii = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    assert marks(ascii) == ("ok", "NO")
+    monkeypatch.setattr(sys, "stdout", ascii)
+    replace_unknown_characters()
+    print("文 a", flush=True)
+    assert ascii.buffer.getvalue() == b"? a\n"
+
+
+@pytest.mark.parametrize("terminal", ["a file", "dumb"])
+def test_progress_in_lines(monkeypatch, terminal):
+    """In a log file, and on a terminal that draws over nothing: now and then a line with the time left."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", said := Terminal() if terminal == "dumb" else io.StringIO())
+    with progress("reading", 2_000_000) as advance, counted("answering", 4) as reach:
+        advance(500_000)
+        reach(1)
+        monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
+        advance(500_000, 3, 7)
+        reach(2)
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 2 and "\r" not in said.getvalue() and "\033" not in said.getvalue()
+    assert lines[0].startswith("reading: 1 of 2 MB, ") and lines[0].endswith(" s left")
+    assert lines[1].startswith("answering: 2 of 4, ") and lines[1].endswith(" s left")
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", said := Terminal())
+    with counted("answering", 4) as reach:
+        reach(2)
+    assert "answering" in said.getvalue() and "\r" in said.getvalue()
+
+
+def test_other_ranks_are_silent(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", said := Terminal())
+    with counted("answering", 4, shown=False) as reach:
+        reach(2)
+    assert said.getvalue() == ""
