@@ -5,8 +5,10 @@ import difflib
 import errno
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from data_tools.formats.errors import DataError
 from data_tools.terminal import replace_unknown_characters, width, wrapped
@@ -105,6 +107,35 @@ def _number(text: str) -> float:
 def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,)) -> int:
     """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C."""
     replace_unknown_characters()
+    with _noted_interrupts() as interrupts:
+        try:
+            return _ended(main, mistakes)
+        except (KeyboardInterrupt, Exception) as error:
+            if not interrupts and not isinstance(error, KeyboardInterrupt):
+                raise
+            return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C raises KeyboardInterrupt, as ever, and is noted: a Paddle that is being imported makes an ImportError of
+    it. Where Ctrl-C does something else, or nothing, it goes on doing so."""
+    noted: list[int] = []
+
+    def interrupt(number, frame):
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _ended(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...]) -> int:
     try:
         try:
             return main() or 0
@@ -112,8 +143,6 @@ def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...
             sys.stdout.flush()  # here: when Python ends, a pipe that nobody reads any more would be told at length
     except mistakes as error:
         return _told(f"error: {error}", EXIT_USER_ERROR)
-    except KeyboardInterrupt:
-        return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
     except BrokenPipeError:  # whoever read our output, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush into the pipe
         return EXIT_NOBODY_READS

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -41,6 +42,27 @@ def test_ends_that_are_told(capsys, error, exit_code, told):
 def test_other_errors_keep_their_traceback(error):
     with pytest.raises(type(error)):
         guarded(ending_with(error), [])
+
+
+def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys):
+    def main(argv):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as interrupt:
+            raise ImportError("initialization failed") from interrupt
+
+    assert guarded(main, []) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_that_is_ignored_stays_so():
+    """As the shell has it for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert guarded(lambda argv: signal.raise_signal(signal.SIGINT), []) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_pipe_that_nobody_reads_any_more(monkeypatch, capfd):
