@@ -12,6 +12,13 @@ def markdown(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Collec
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rows))
 
 
+def conditions(report: dict) -> str:
+    """Where it was measured, from what machine_facts() found and the "versions"."""
+    machine = report["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
+
+
 def place(text: str, script: str) -> re.Match:
     """Where a page shows what benchmarks/SCRIPT makes: between the comment that names it (group 1) and the one that
     ends it (group 3).

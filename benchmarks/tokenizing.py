@@ -1,6 +1,7 @@
 """Speed of text to token files: ours, the bare tokenizer library, and the loops of Megatron-LM and PaddleNLP.
 
     python benchmarks/tokenizing.py [--workers 2] [--megabytes 40] [--rounds 5] [--output FILE]
+    python benchmarks/tokenizing.py --markdown docs/data.md    # the table of the stored results, in that file
 
 All rows encode the same text with the same tokenizer and as many processes, and the ids must be the same. They take
 turns, so that a change in the machine's speed meets all of them. "per core" is MB of input a second of CPU time, of all
@@ -33,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
+from benchmarks.page import conditions, markdown, put
 from data_tools.text.workers import available_cores
 from launch.errors import UserError
 from launch.guard import guarded
@@ -140,6 +142,7 @@ def of_bare(turns: dict[str, list[dict]], row: str, key: str = "cpu_seconds") ->
     return median(bare[key] / one[key] for bare, one in zip(turns["bare"], turns[row]))
 
 
+RESULTS = ROOT / "benchmarks" / "results" / "tokenizing.json"
 HEADINGS = ("tokenizer", "", "MB/s", "documents/s", "MB/s per core", "of bare", "ours is")
 
 
@@ -163,17 +166,15 @@ def table(report: dict) -> Table:
     documents = f"{report['documents']:,} documents"
     shown = Table(title=f"{report['bytes'] / 1e6:.0f} MB, {documents}, {report['workers']} processes")
     for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in ("tokenizer", "") else "right")
+        shown.add_column(heading, justify="left" if heading in ("tokenizer", "") else "right", overflow="fold")
     for line in lines(report):
         shown.add_row(*line)
     return shown
 
 
-def where(report: dict) -> str:
-    """The machine and the versions."""
-    machine = report["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-    return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {versions}"
+def page(report: dict) -> str:
+    """What docs/data.md shows of a report."""
+    return f"\n{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n{conditions(report)}\n\n"
 
 
 def check(report: dict) -> list[str]:
@@ -200,7 +201,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--megabytes", type=float, default=40, help="size of the text")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     args = parser.parse_args(argv)
+    if args.markdown:
+        return put(args.markdown, "tokenizing.py", page(json.loads(RESULTS.read_text())))
     report = {
         "command": shlex.join(["python", "benchmarks/tokenizing.py", *argv]),
         "date": datetime.date.today().isoformat(),
@@ -216,7 +220,7 @@ def main(argv: list[str]) -> None:
         args.output.write_text(json.dumps(report, indent=1) + "\n")
     console = Console(soft_wrap=True)
     console.print(table(report))
-    console.print(where(report), highlight=False)
+    console.print(conditions(report), highlight=False)
     console.print(report["command"], highlight=False)
     if short := check(report):
         raise UserError("; ".join(short))

@@ -34,10 +34,11 @@ way. What the file says wrong is an error with file, line and key. This page is 
 - **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`, with the word `offload` for both of DeepSpeed's
   `offload_optimizer` and `offload_param`. Processes not used otherwise are the sharding group.
 - **The loss scale** moves by DeepSpeed's rule: it doubles after `--loss_scale_window` steps without an overflow; from
-  the `--loss_scale_hysteresis`-th overflow since on, each halves it, down to `--min_loss_scale`. DeepSpeed begins at
-  2^16 where nothing is stated, we at `--scale_loss` 32768. A step that overflows is skipped by all ranks and told. It
-  counts as a step, as its samples were read; the learning rate stays where it was, so that a schedule ends as many
-  steps late as were skipped. On a CPU arithmetic is float32, and the loss scale works as on cards.
+  the `--loss_scale_hysteresis`-th overflow after it last doubled, each halves it, down to `--min_loss_scale`.
+  DeepSpeed begins at 2^16 where nothing is stated, we at `--scale_loss` 32768. A step that overflows is skipped by all
+  ranks and told. It counts as a step, as its samples were read; the learning rate stays where it was, so that a
+  schedule ends as many steps late as were skipped. On a CPU arithmetic is float32, and the loss scale works as on
+  cards.
 - **Weights** are kept in half precision with a float32 copy in the optimizer (`--fp16_opt_level O2`), as in DeepSpeed.
 
 ## `deepspeed.json`

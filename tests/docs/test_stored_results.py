@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import cpu_step, cpu_training, rms_norm_cpu
+from benchmarks import checkpoint_stall, cpu_step, cpu_training, rms_norm_cpu, serving, tokenizing
 from benchmarks.page import place
 from tests.docs.pages import ROOT, read
 
@@ -12,6 +12,9 @@ TABLES = {
     "rms_norm_cpu": (rms_norm_cpu, "custom-ops"),
     "cpu_training": (cpu_training, "cpu-speed"),
     "cpu_step": (cpu_step, "cpu-speed"),
+    "checkpoint_stall": (checkpoint_stall, "resume"),
+    "tokenizing": (tokenizing, "data"),
+    "serving": (serving, "serve"),
 }
 
 
