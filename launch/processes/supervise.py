@@ -79,6 +79,7 @@ def _run(
     if peer is None and launcher.returncode == 0:
         return 0, None
     if received is not None:
+        print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
         return 128 + received, None
     if peer is None:
         exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, " of this node" if link else "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from launch.cpu.settings import prepare
 from launch.models.families import family_of_config
 from launch.models.named_configs import find_config, load_config
-from launch.processes.command import LaunchCommand
+from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.ends import print_failure
 from launch.processes.flags import Flags, flag_words
 from launch.processes.fork import run_ranks
@@ -33,6 +33,7 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
         materials=materials_directory,
         output=directory / "output",
     )
+    os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks tell who stops them
     print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except")
     print(describe(changes))
     print(_import_paddle(flags, command.processes), flush=True)

@@ -70,8 +70,9 @@ def test_signal_ends_every_process(tmp_path, number, code):
     process = start(tmp_path, WRITE_PID_AND_SLEEP)
     ranks, launcher = pids(tmp_path)
     process.send_signal(number)
-    process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == code
+    assert err == f"\nstopped by {signal.Signals(number).name}; the logs of all ranks: {tmp_path / 'log'}\n"
     assert all(gone(pid) for pid in [*ranks, launcher])
 
 
