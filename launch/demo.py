@@ -111,7 +111,7 @@ class Demo:
         heading("4 of 5: what the model writes")
         prepare("auto", processes=1)  # before Paddle is imported
         import_paddle_quietly()
-        from launch.training.generate import continuations
+        from launch.demos.continuations import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):
             print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")

@@ -14,7 +14,7 @@ from pathlib import Path
 from data_tools.cli import Parser, above_zero
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import rewrite
+from launch.pages import markdown, rewrite
 from launch.plan.guide.case import Case
 from launch.plan.guide.measures import measures_table
 from launch.plan.guide.recompute import recompute_table
@@ -38,8 +38,7 @@ def main(argv: list[str]) -> None:
             rewrite(Path(name), with_tables)
         return
     args = _parser().parse_args(argv)
-    case = _case(args)
-    table = markdown(TABLES[args.table](case))
+    case, table = _case(args), _table(args)
     print(f"{case.title}{'' if case.card.calibrated else '; this kind of card is uncalibrated (docs/plan.md)'}\n")
     print(table)
 
@@ -48,17 +47,12 @@ def with_tables(text: str) -> str:
     """A page with its tables as they are now. Raises UserError where it has none."""
     if not MARKED.search(text):
         raise UserError("no line <!-- guide: TABLE MODEL OPTIONS --> with an <!-- end of guide --> behind it.")
-    return MARKED.sub(lambda match: f"{match[1]}\n{_table(match[2].split())}\n\n{match[3]}", text)
+    return MARKED.sub(lambda match: f"{match[1]}\n{_table(_parser().parse_args(match[2].split()))}\n\n{match[3]}", text)
 
 
-def _table(words: list[str]) -> str:
-    args = _parser().parse_args(words)
-    return markdown(TABLES[args.table](_case(args)))
-
-
-def markdown(rows: list[list[str]]) -> str:
-    head, *body = rows
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+def _table(args: argparse.Namespace) -> str:
+    head, *rows = TABLES[args.table](_case(args))
+    return markdown(head, rows)
 
 
 def _parser() -> argparse.ArgumentParser:
