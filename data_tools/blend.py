@@ -83,15 +83,16 @@ def main() -> None:
     args = parser.parse_args()
     sources, epoch = plan_blend(" ".join(args.input_dir), args.sequence_length, args.split, args.tokens)
     table = Table("corpus", "share", "samples", "samples used", "tokens used", "epochs")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    for column in table.columns:
+        column.justify, column.overflow = "right", "fold"
+    table.columns[0].justify = "left"
     for source in sources:
         table.add_row(
             source.prefix, f"{source.share:.1%}", f"{source.samples:,}", f"{source.used:,}", f"{source.tokens:,}",
             f"{source.epochs:.2f}",
         )  # fmt: skip
-    console = Console(soft_wrap=True)
-    console.print(table)
+    console = Console(soft_wrap=True, markup=False)
+    console.print(table, soft_wrap=False)
     taken = sum(source.used for source in sources)
     console.print(
         f"one epoch of the blend: {epoch:,} samples, {epoch * args.sequence_length:,} tokens; this run takes "

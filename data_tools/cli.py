@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from data_tools.formats.errors import DataError
-from data_tools.terminal import replace_unknown_characters, width, wrapped
+from data_tools.terminal import prepare_streams, width, wrapped
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -106,7 +106,7 @@ def _number(text: str) -> float:
 
 def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,)) -> int:
     """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C."""
-    replace_unknown_characters()
+    prepare_streams()
     with _noted_interrupts() as interrupts:
         try:
             return _ended(main, mistakes)

@@ -79,7 +79,7 @@ def describe(corpus: IndexedDataset, encoder, shown: int, shown_tokens: int, see
         content = encoder.decode([ids])[0] if encoder else " ".join(map(str, ids))
         more = " ..." if corpus.sizes[i] > shown_tokens else ""
         console.print(f"\ndocument {i:,}, {corpus.sizes[i]:,} tokens:", highlight=False)
-        console.print(content + more, markup=False, highlight=False, soft_wrap=True)
+        console.print(content + more, highlight=False, soft_wrap=True)
 
 
 def _histogram_table(sizes: np.ndarray) -> Table:
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--seed", type=not_negative, default=0, help="which documents are shown (default: 0)")
     args = parser.parse_args()
     encoder = load_encoder(args.tokenizer) if args.tokenizer else None
-    describe(IndexedDataset(args.prefix), encoder, args.documents, args.tokens, args.seed, Console())
+    describe(IndexedDataset(args.prefix), encoder, args.documents, args.tokens, args.seed, Console(markup=False))
 
 
 if __name__ == "__main__":

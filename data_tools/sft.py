@@ -166,7 +166,8 @@ def main() -> None:
             print(f"{count:,} {what}")
     if args.tokenizer:
         dialogues = [*sides.train.values(), *sides.dev.values()]
-        report_lengths(dialogues, args.tokenizer, template, args.src_length, args.max_length, Console(soft_wrap=True))
+        console = Console(soft_wrap=True, markup=False)
+        report_lengths(dialogues, args.tokenizer, template, args.src_length, args.max_length, console)
 
 
 if __name__ == "__main__":

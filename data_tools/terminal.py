@@ -46,7 +46,11 @@ def marks(stream: TextIO) -> tuple[str, str]:
     return sign("✓", "ok", stream), sign("✗", "NO", stream)
 
 
-def replace_unknown_characters() -> None:
-    """Have stdout print ? for what its encoding lacks, such as the Chinese of a document, instead of failing."""
+def prepare_streams() -> None:
+    """Have stdout print ? for what its encoding lacks, such as the Chinese of a document, instead of failing. A stream
+    that is closed takes all and shows nothing."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

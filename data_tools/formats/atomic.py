@@ -21,6 +21,8 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     Raises DataError where nothing can be written.
     """
     path = Path(path)
+    if path.is_dir():
+        raise DataError(f"cannot write {path}: it is a folder. Name a file.")  # before the work, which may be long
     aside = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:12]}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

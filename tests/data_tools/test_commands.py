@@ -210,3 +210,19 @@ def test_nothing_here_imports_paddle(command):
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_names_and_numbers_are_not_cut_in_tables(command, corpus, tmp_path, monkeypatch):
+    """Nor is what stands in brackets taken for a colour."""
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = tmp_path / "[red]" / ("a-long-name-of-a-folder-" * 3)
+    folder.mkdir(parents=True)
+    for suffix in (".bin", ".idx"):
+        os.link(f"{corpus}{suffix}", folder / f"english{suffix}")
+    words = ("0.5", folder / "english", "0.5", corpus, "--sequence_length", "64", "--tokens", "123456789e3")
+    done = command("blend", *words)
+    table = [line for line in done.stdout.splitlines() if line.startswith("│")]
+    columns = ["".join(cell.strip(" │") for cell in column) for column in zip(*(row[1:-1].split("│") for row in table))]
+    assert (done.returncode, done.stderr) == (0, "") and max(map(len, table)) <= 80
+    assert columns[0] == f"{folder / 'english'}{corpus}"
+    assert columns[4] == "61,728,394,496" * 2

@@ -7,7 +7,7 @@ import pytest
 
 from data_tools import progress as module
 from data_tools.progress import counted, progress
-from data_tools.terminal import has_colours, marks, replace_unknown_characters, width, wrapped
+from data_tools.terminal import has_colours, marks, prepare_streams, width, wrapped
 
 
 class Terminal(io.StringIO):
@@ -48,9 +48,16 @@ def test_what_an_encoding_lacks(monkeypatch):
     ascii = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert marks(ascii) == ("ok", "NO")
     monkeypatch.setattr(sys, "stdout", ascii)
-    replace_unknown_characters()
+    prepare_streams()
     print("文 a", flush=True)
     assert ascii.buffer.getvalue() == b"? a\n"
+
+
+def test_a_stream_that_is_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    prepare_streams()
+    print("a", flush=True)
+    assert not has_colours(sys.stdout)
 
 
 @pytest.mark.parametrize("terminal", ["a file", "dumb"])
