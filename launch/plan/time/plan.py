@@ -42,11 +42,6 @@ class TimePlan:
         return self.tokens_per_second / self.job.layout.processes
 
     @property
-    def dominating(self) -> str:
-        """The part that takes the longest."""
-        return max(self.parts, key=self.parts.get)
-
-    @property
     def mfu(self) -> float:
         """Model FLOP utilisation by 6 N (4 N where the model is frozen) of the cards' rate, as a run reports it."""
         shape = ModelShape.from_config(self.job.config)
