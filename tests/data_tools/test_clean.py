@@ -5,11 +5,12 @@ import json
 import random
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
 from data_tools.clean import clean_files
-from data_tools.cleaning.duplicates import NearDuplicates, shingles, signature
+from data_tools.cleaning.duplicates import ExactDuplicates, NearDuplicates, shingles, signature, text_digest
 from data_tools.cleaning.filters import DIGIT, LETTER, rules, share
 from tests.data_tools.conftest import ROOT
 
@@ -89,6 +90,22 @@ def test_near_duplicates(clean):
     kept, found = clean(texts, near=0.8)
     assert kept == [texts[0], texts[2], texts[3], "short"]
     assert found == [("near", texts[1], "1"), ("near", texts[4], "4")]
+
+
+@pytest.mark.parametrize(
+    ("seen", "key", "fewest", "most"),
+    [(ExactDuplicates(), text_digest, 100, 250), (NearDuplicates(0.8), signature, 4000, 7000)],
+    ids=["exact", "near"],
+)
+def test_memory_of_a_document(seen, key, fewest, most):
+    """About 200 bytes and about 6 KB, as docs/data.md says."""
+    seen.find(key("brings what is imported and made once"), "before")
+    tracemalloc.start()
+    for number in range(500):
+        seen.find(key(f"{number} words that no other text has, {number} of {number}"), f"texts/train.jsonl:{number}")
+    taken = tracemalloc.get_traced_memory()[0] / 500
+    tracemalloc.stop()
+    assert fewest < taken < most
 
 
 def test_how_many_near_duplicates_are_found():
