@@ -139,7 +139,7 @@ def _words(value: object) -> list[str]:
 
 def print_table(before: dict, rows: list[dict]) -> None:
     table = Table(title="Fine-tuning compared: loss and ROUGE-L on modules never seen")
-    for column in ("method", "trained", "kept", "loss before", "loss after", "ROUGE-L", "seconds"):
+    for column in ("method", "trained", "kept", "loss\nbefore", "loss\nafter", "ROUGE-L", "seconds"):
         table.add_column(column, justify="left" if column == "method" else "right")
     table.add_row("as it is", "0", "", f"{before['eval_loss']:.3f}", "", f"{before['eval_rougel']:.1f}", "")
     for row in rows:
@@ -152,7 +152,7 @@ def print_table(before: dict, rows: list[dict]) -> None:
             f"{row['rougel']:.1f}",
             f"{row['seconds']:.0f}",
         )
-    Console(width=100).print(table)
+    Console().print(table)
 
 
 if __name__ == "__main__":

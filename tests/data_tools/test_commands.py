@@ -174,6 +174,7 @@ def test_help(command, name):
         ("tokenizer", ["--input", "x.txt", "--output", "y", "--vocab_size", "9"], "x.txt is not a file"),
         ("clean", ["--input", "x.jsonl", "--output", "y"], "no rule is given: at least one of --min_chars"),
         ("clean", ["--input", "x.jsonl", "--output", "y", "--near", "1.5"], "--near 1.5: a similarity above 0"),
+        ("clean", ["--input", "x.jsonl", "--output", ".", "--exact"], "cannot write .: it is a folder. Name a file."),
         (
             "stdlib_corpus",
             ["--output", "/dev/null/x"],

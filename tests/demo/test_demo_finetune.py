@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.stdlib_corpus import is_heldout
-from launch.demo_finetune import METHODS, RESULTS
+from launch.demo_finetune import METHODS, RESULTS, print_table
 from launch.demos.questions import questions, write_questions
 from launch.models.arithmetic import lora_parameters
 from launch.models.named_configs import load_config
@@ -72,3 +72,14 @@ def test_every_rank_is_compared_on_few_and_on_all_layers():
     assert [name for name in names if name.startswith("lora")] == [
         f"lora r{rank} {layers}" for layers in ("q,v", "all") for rank in (1, 4, 8, 64)
     ]
+
+
+def test_the_table_fits_a_terminal(capsys, monkeypatch):
+    """With numbers as long as the demo's, nothing cut or wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = {"trained": 5_243_136, "bytes": 20_971_520, "loss": 2.1, "rougel": 34.5, "seconds": 1234.5}
+    print_table({"eval_loss": 3.456, "eval_rougel": 12.3}, [{"method": one.name} | figures for one in METHODS])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for method in METHODS:
+        assert sum(f"│ {method.name} " in line and "│ 5,243,136 │ 20.97 MB │" in line for line in lines) == 1
