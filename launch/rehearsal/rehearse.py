@@ -34,7 +34,8 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
         output=directory / "output",
     )
     os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks tell who stops them
-    print(f"rehearsing {target}: {command.processes} processes on the CPU, all as in the recipe except")
+    processes = "1 process" if command.processes == 1 else f"{command.processes} processes"
+    print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
     print(describe(changes))
     print(_import_paddle(flags, command.processes), flush=True)
 

@@ -66,7 +66,8 @@ def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
 def _on_cpu(tensors: int, ranks: int) -> Finding:
     """Of all ranks of this machine together; what Python and the libraries take is not counted."""
     available = psutil.virtual_memory().available
-    found = f"{tensors / GIB:.1f} GiB of tensors in each of {ranks} ranks, {available / GIB:.1f} GiB available here"
+    where = "1 rank" if ranks == 1 else f"each of {ranks} ranks"
+    found = f"{tensors / GIB:.1f} GiB of tensors in {where}, {available / GIB:.1f} GiB available here"
     if tensors * ranks <= available:
         return Finding(True, "memory", found)
     return Finding(False, "memory", found, "a smaller --per_device_train_batch_size or --recompute 1; --force 1")
