@@ -83,6 +83,12 @@ def test_hardware_is_what_the_recipe_asks_for(recipe):
         assert max(sizes) >= asked["GPU_MEMORY_GB"], kind
 
 
+def test_cards_on_the_page_of_fine_tuning():
+    rows = re.findall(r"^\| `([\w-]+)` \| (\d) \|", (ROOT / "docs" / "finetune.md").read_text("utf-8"), re.MULTILINE)
+    asked = {TARGETS[recipe]: str(need(recipe)["GPUS"]) for recipe in FINE_TUNING}
+    assert dict(rows) == asked
+
+
 # What the first line says -> whether the flags do it.
 SAYS = {
     "tensor parallel|4D": lambda flags: "tensor_parallel_degree" in flags,
