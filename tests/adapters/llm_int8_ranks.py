@@ -76,6 +76,13 @@ def columns_found(columns: list[int]) -> list[int]:
     return outlier_columns(paddle.to_tensor(planted(columns, rows=[])[0]))
 
 
+def columns_apart_of(values: list[float]) -> list[int]:
+    """Of inputs whose columns hold one of these numbers each, and zeros."""
+    inputs = np.zeros((2, 3, len(values)), "float32")
+    inputs[1, 2] = values
+    return outlier_columns(paddle.to_tensor(inputs))
+
+
 def rows_read(wanted: list[list[int]]) -> dict:
     """Which rows are read from the file for each of the calls, and whether the right ones came."""
     weight = paddle.to_tensor(planted([], [])[1])

@@ -23,6 +23,7 @@ def test_without_the_exact_rows_it_is_less_than_that(ranks):
 def test_columns_of_six_and_more_are_apart(ranks):
     assert ranks(1, f"{RANKS}:columns_found", COLUMNS) == [COLUMNS]
     assert ranks(1, f"{RANKS}:columns_found", []) == [[]]
+    assert ranks(1, f"{RANKS}:columns_apart_of", [5.99, 6.0, -6.0, 0.0, 7.0]) == [[1, 2, 4]]
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, []], ids=["with outliers", "without"])
