@@ -54,7 +54,7 @@ def test_a_configuration_file_is_enough(tmp_path):
 @pytest.mark.parametrize(("words", "told"), [
     (["llama-70b"], "'llama-70b' is no directory"),
     (["llama-7b", "--nosuch", "1"], "--nosuch: unknown flag"),
-    (["--gpus", "0", "llama-7b"], "--gpus: found 0"),
+    (["--gpus", "0", "llama-7b"], "argument --gpus: found '0'"),
     (["--card", "TPU", "llama-7b"], "'TPU'"),
     (["--gpus", "3", "llama-7b", "--tensor_parallel_degree", "2"], "do not divide 3 processes"),
 ])  # fmt: skip
