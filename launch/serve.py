@@ -34,7 +34,6 @@ def main(argv: list[str]) -> None:
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
     name = args.model_name or Path(args.model_name_or_path).resolve().name
     adapters = _adapters(args.adapter, name)
-    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
 
     from launch.serving.run import Addresses, bind, run
 
@@ -44,6 +43,7 @@ def main(argv: list[str]) -> None:
             f"--host: found {args.host}, which others can reach. Give a key (--api_key or {KEY_VARIABLE}), or "
             "--insecure if whoever reaches it may use it."
         )
+    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
     socket = bind(addresses)
     service = _service(args, name, adapters)
 

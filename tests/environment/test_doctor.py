@@ -32,8 +32,7 @@ def test_lines_and_json_tell_the_same_from_any_folder(tmp_path):
 def test_a_fault_is_exit_code_1_with_its_fix(monkeypatch, capsys):
     findings = [Finding(True, "Python", "3.11.7"), Finding(False, "ports", "none", "allow them")]
     monkeypatch.setattr(doctor, "examine", lambda: findings)
-    monkeypatch.setattr(sys, "argv", ["doctor.py"])
-    assert doctor.main() == 1
+    assert doctor.main([]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "  1 ✓ Python  3.11.7",
         "  2 ✗ ports   none",
@@ -41,8 +40,7 @@ def test_a_fault_is_exit_code_1_with_its_fix(monkeypatch, capsys):
         "",
         "2 checks, 1 to mend: see the fixes above",
     ]
-    monkeypatch.setattr(sys, "argv", ["doctor.py", "--format", "json"])
-    assert doctor.main() == 1
+    assert doctor.main(["--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 

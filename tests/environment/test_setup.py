@@ -27,7 +27,8 @@ class Repository:
         self.calls_file = root / "calls"
         for room in ("environment", "devices"):
             shutil.copytree(ROOT / "launch" / room, root / "launch" / room)
-        for name in ("__init__.py", "errors.py"):
+        shutil.copytree(ROOT / "data_tools", root / "data_tools")
+        for name in ("__init__.py", "errors.py", "guard.py"):
             shutil.copy(ROOT / "launch" / name, root / "launch" / name)
         (root / "requirements").mkdir()
         for name in ("cpu.lock", "gpu.lock"):

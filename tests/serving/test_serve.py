@@ -117,7 +117,7 @@ def test_another_address_wants_a_key_or_insecure(tmp_path):
     [
         (["--port", "{port}"], "error: --host 127.0.0.1 --port {port}: Address already in use. Choose another"),
         (["--port", "0", "--grpc_port", "{port}"], "error: --grpc_port {port} on 127.0.0.1: "),
-        (["--port", "65536"], "argument --port: found 65536, expected 0 to 65535"),
+        (["--port", "65536"], "argument --port: found '65536', expected a port, 0 to 65535"),
         (["--host", "no.such.host.example", "--insecure"], "error: --host no.such.host.example --port 8000: "),
         (["--adapter", "a={root}/lora", "a={root}/prefix"], "error: --adapter: found 'a' twice"),
         (["--adapter", "{root}/lora", "{root}/nowhere"], "error: --adapter: {root}/nowhere is no directory."),
