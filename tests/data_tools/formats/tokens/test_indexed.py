@@ -23,6 +23,14 @@ def test_the_bytes_are_those_of_the_format(write):
     assert open(f"{prefix}.idx", "rb").read() == header + struct.pack("<3i3q4q", 3, 0, 2, 0, 6, 6, 0, 1, 2, 3)
 
 
+def test_an_index_written_in_blocks_has_the_same_bytes(write, monkeypatch):
+    """As that of more than a million documents is."""
+    documents = [[1, 2, 3], [], [299, 0], [4] * 5, [6]]
+    whole = open(f"{write('a', documents)}.idx", "rb").read()
+    monkeypatch.setattr(indexed, "BLOCK_DOCUMENTS", 2)
+    assert open(f"{write('b', documents)}.idx", "rb").read() == whole
+
+
 @pytest.mark.parametrize("vocab_size, dtype", [(65499, np.uint16), (65500, np.int32), (250_000, np.int32)])
 def test_round_trip_in_the_narrowest_dtype(write, vocab_size, dtype):
     documents = [[0, vocab_size - 1], [], [7] * 1000]
