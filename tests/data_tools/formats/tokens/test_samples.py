@@ -59,6 +59,12 @@ def test_sample_index_prints_nothing(capfd):
     assert capfd.readouterr().out == "kept\n"
 
 
+@pytest.mark.parametrize("tokens, count", [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
+def test_the_last_label_is_a_token_beyond_the_inputs(write, tokens, count):
+    split = Split(IndexedDataset(write("a", [[7] * tokens])), "train", 0, 1)
+    assert split.count_samples(4) == count
+
+
 def test_every_token_is_a_label_once(write, documents, tmp_path):
     corpus = IndexedDataset(write("a", documents))
     dataset = SampleDataset(Split(corpus, "train", 20, 180), 16, seed=3, cache_dir=tmp_path / "cache")
