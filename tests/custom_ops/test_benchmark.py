@@ -28,3 +28,20 @@ def test_all_rows_train_the_same(site, tmp_path):
     assert {len(losses) for losses in report["results"]["64x2"]["losses"].values()} == {3}
     for row in cpu_training.ROWS:
         assert row.name in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("benchmark", "flags", "shown"),
+    [
+        ("cpu_step", "--shapes 1,16,64,4,176,256,2", ["attention", "RMSNorm", "AdamW"]),
+        ("rms_norm_cpu", "--rounds 1 --threads 1", ["fused_ln", "torch", "LlamaRMSNorm", "incubate", "kernel", "copy"]),
+    ],
+    ids=["cpu_step", "rms_norm_cpu"],
+)
+def test_pieces_and_rows_are_all_measured(site, benchmark, flags, shown):
+    command = [sys.executable, f"benchmarks/{benchmark}.py", *flags.split()]
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [words for words in shown if words not in done.stdout] == []

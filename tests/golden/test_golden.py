@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.golden import __main__ as command
+from tests.golden import curves
 from tests.golden.curves import DIRECTORY, Curve, golden_file, read_golden
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target, rehearse_well
@@ -69,6 +71,15 @@ def test_what_counts_as_different(found, message):
     ],
 )
 def test_a_curve_is_not_replaced_without_a_reason(argv, message):
-    command = [sys.executable, "-m", "tests.golden", *argv]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "tests.golden", *argv], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_curve_is_stored(rehearsals, monkeypatch, tmp_path, capsys):
+    """`python -m tests.golden pretrain-tiny`, in a folder of its own, of the rehearsal that is there already."""
+    monkeypatch.setattr(curves, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(command, "rehearse_well", lambda target, _: rehearsals(target))
+    command.main(["pretrain-tiny", "--reason", "a test"])
+    assert capsys.readouterr().out == "pretrain-tiny: 20 steps; new\n"
+    assert json.loads((tmp_path / "pretrain-tiny.json").read_text())["reason"] == "a test"
+    assert read_golden("pretrain-tiny") == Curve.of_run(rehearsals("pretrain-tiny").output)

@@ -1,4 +1,4 @@
-"""The commands of docs/multi-node.md and docs/ai-studio.md, on pretended machines."""
+"""The commands of recipes and launchers on the pages that no other test walks through, on pretended machines."""
 
 import re
 import shlex
@@ -16,9 +16,10 @@ from launch.preflight.flags import check_flags
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
 from tests.devices.fake_nvml import FakeNvml, card
+from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine
 
-DOCUMENTS = ("multi-node", "ai-studio")
+DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "resume")
 RECIPES = {  # target -> name of its file below recipes/
     line.split("\t")[0]: str(Path(line.split("\t")[1]).relative_to("recipes").with_suffix(""))
     for line in subprocess.check_output(
@@ -32,8 +33,12 @@ DISK = SimpleNamespace(total=10**13, used=0, free=10**13)
 KINDS = {"24 GB (3090, 4090)": ("3090", "4090"), "32 GB (V100)": ("V100",), "40 GB (A100)": ("A100-40G",)}
 
 
+def page(name: str) -> Path:
+    return ROOT / "README.md" if name == "README" else ROOT / "docs" / f"{name}.md"
+
+
 def read(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    return page(name).read_text(encoding="utf-8")
 
 
 def code(name: str) -> list[str]:
@@ -41,13 +46,21 @@ def code(name: str) -> list[str]:
     return [line for block in re.findall(r"^```.*?\n(.*?)^```", read(name), re.M | re.S) for line in block.splitlines()]
 
 
-def make_commands() -> list[str]:
-    lines = [line.removeprefix("!") for name in DOCUMENTS for line in code(name)]
-    return [line for line in lines if line.startswith("make ") and re.search(r"(pretrain|finetune)", line)]
+def recipe_of(command: Command) -> str | None:
+    """Whose form it is: X, print-X, rehearse-X, plan-X."""
+    return RECIPES.get(re.sub("^make (print-|rehearse-|plan-)?", "", command.program))
 
 
-def launcher_commands() -> list[str]:
-    return [line for name in DOCUMENTS for line in code(name) if line.startswith("python ")]
+def commands() -> list[Command]:
+    return [command for name in DOCUMENTS for command in in_blocks(page(name))]
+
+
+def make_commands() -> list[Command]:
+    return list({command.words: command for command in commands() if recipe_of(command)}.values())
+
+
+def launcher_commands() -> list[Command]:
+    return [command for command in commands() if command.program == "launch/run_pretrain.py"]
 
 
 def variables_of(words: str) -> dict[str, str]:
@@ -55,26 +68,30 @@ def variables_of(words: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in shlex.split(words))
 
 
-@pytest.mark.parametrize("command", make_commands())
+@pytest.mark.parametrize("command", make_commands(), ids=str)
 def test_make_command_can_be_printed(command, tmp_path):
-    """make X, print-X and rehearse-X: the target is there, the variables can be met, the flags are known."""
-    _, target, *words = shlex.split(command)
-    recipe = RECIPES[re.sub("^(print|rehearse)-", "", target)]
-    variables = dict(word.split("=", 1) for word in words)
+    """The target is there, the variables can be met, the flags are known."""
+    variables = command.variables
     variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
-    done = Machine(tmp_path).run(recipe, ACTION="print", **variables)
+    done = Machine(tmp_path).run(recipe_of(command), ACTION="print", **variables)
     assert done.returncode == 0, done.stderr
-    first = done.stdout.split("\n\n")[0].replace("\\\n", " ").split(".py", 1)[1]
-    assert [finding for finding in check_flags("run_pretrain", parse_flags(shlex.split(first))) if not finding.ok] == []
+    words = shlex.split(done.stdout.split("\n\n")[0].replace("\\\n", " "))
+    script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+    assert faults(words[script], words[script + 1 :]) == []
 
 
-@pytest.mark.parametrize("command", launcher_commands())
+def faults(script: str, words: list[str]) -> list:
+    return [finding for finding in check_flags(script, parse_flags(words)) if not finding.ok]
+
+
+@pytest.mark.parametrize("command", launcher_commands(), ids=str)
 def test_launcher_command_is_right(command):
-    head, script, flags = re.fullmatch(r"python (.*?)(launch/\w+\.py) (.*)", command).groups()
-    assert (ROOT / script).is_file()
-    assert [finding for finding in check_flags(script, parse_flags(shlex.split(flags))) if not finding.ok] == []
-    options = parse_flags(shlex.split(head.removeprefix("-m paddle.distributed.launch")))
-    assert set(options) <= {"nnodes", "rank", "master", "host", "gpus"}
+    words = [word.removeprefix("REPOSITORY/") for word in command.words if word != "FLAGS"]
+    script = words.index("launch/run_pretrain.py")
+    assert faults(words[script], words[script + 1 :]) == []
+    assert words[1:script] == [] or words[1:3] == ["-m", "paddle.distributed.launch"]
+    options = parse_flags(words[3:script])
+    assert set(options) <= {"nnodes", "rank", "master", "host", "gpus", "nproc_per_node"}
 
 
 def sbatch() -> str:

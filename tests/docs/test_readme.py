@@ -1,0 +1,89 @@
+"""What README and docs/plan.md show: the commands of a model of one's own, killed and continued, run as they stand;
+what plans and refusals print is what is shown."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import FENCED, ROOT, read
+from tests.recipes.machine import WISHES, Machine
+from tests.repository_folder import link_repository
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+README, PLAN = ROOT / "README.md", ROOT / "docs" / "plan.md"
+# A disk like that of the page's machine.
+DISK = """
+import shutil
+from collections import namedtuple
+usage = namedtuple("usage", "total used free")
+shutil.disk_usage = lambda path: usage(10**12, 0, 58 * 10**9)
+"""
+
+
+def block_with(page: Path, words: str) -> str:
+    [block] = [body for _, body in FENCED.findall(read(page)) if words in body]
+    return block
+
+
+def run(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+    """In a shell; make without its set-up, as .venv is the tests' own."""
+    shell = f'make() {{ command make --no-print-directory -o setup "$@"; }}\n{command}'
+    clean = {name: value for name, value in os.environ.items() if name not in WISHES}
+    return subprocess.run(
+        ["bash", "-euc", shell], cwd=folder, env=clean | variables, capture_output=True, text=True, timeout=600
+    )
+
+
+def pieces(shown: str) -> list[str]:
+    """What is shown between the lines of dots, in which the rest is left out. Where lines end is the terminal's."""
+    return [" ".join(piece.split()) for piece in re.split(r"^\s*\.\.\.\n", shown, flags=re.M) if piece.strip()]
+
+
+def assert_shown(shown: str, said: str) -> None:
+    """Every piece is there, in this order."""
+    rest = " ".join(said.split())
+    for piece in pieces(shown):
+        before, found, rest = rest.partition(piece)
+        assert found, f"{piece}\n--- is not in ---\n{before}"
+
+
+@pytest.mark.parametrize("page", [README, PLAN], ids=lambda page: page.stem)
+def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
+    command, shown = block_with(page, "DOES NOT FIT").split("\n", 1)
+    done = run(command.removeprefix("$ "), link_repository(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_shown(shown, done.stdout)
+
+
+def test_the_refusal_is_what_is_printed(tmp_path):
+    """On a machine without cards, data, a large disk and the fused RMSNorm."""
+    shown = block_with(README, "cannot start here: ").partition("\n")[2]
+    machine = Machine(tmp_path)
+    shutil.rmtree(machine.folder / "data")
+    (machine.stubs / "sitecustomize.py").write_text(DISK)
+    done = machine.run("llama-7b/pretrain", "--use_fused_rms_norm", "off")  # whether it is built here or not
+    masked = [re.sub(r"\S*bin/python", "PYTHON", " ".join(text.split())) for text in (shown, done.stdout + done.stderr)]
+    assert masked[0] == masked[1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_model_of_ones_own_is_trained_killed_and_continued(tmp_path):
+    """Steps 15 and 20, which the kill undid, are made again to the bit."""
+    folder = link_repository(tmp_path)
+    assert run(".venv/bin/python -m data_tools.stdlib_corpus --output texts --max_mb 1", folder).returncode == 0
+    own = run(block_with(README, "--vocab_size 2000"), folder)
+    assert own.returncode == 0, own.stdout[-3000:] + own.stderr[-3000:]
+    assert "step 100/100" in own.stdout
+    shown = block_with(README, "LAUNCH_FAULT")
+    setting, killed, again = re.findall(r"^\$ (.*)$", shown, re.M)
+    first, second = (run(f"{setting}\n{command}", folder) for command in (killed, again))
+    assert first.returncode != 0 and second.returncode == 0, first.stdout + first.stderr + second.stdout + second.stderr
+    assert "rank 0 failed with exit code 137; its log is killed/log/workerlog.0" in first.stderr
+    assert re.search(r"resume +killed/checkpoint-10, after step 10 and 80 samples", second.stdout)
+    undone = [re.findall(r"^step (?:15|20)/30.*\|g\| \S+", done.stdout, re.M) for done in (first, second)]
+    assert len(undone[0]) == 2 and undone[1] == undone[0]

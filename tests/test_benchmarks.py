@@ -1,0 +1,31 @@
+"""Benchmarks that no other test runs, at a size that says nothing of speed: they end well and show what they measure.
+Those that need the fused RMSNorm: tests/custom_ops/test_benchmark.py."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("benchmark", "flags", "shown"),
+    [
+        ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
+        ("parity", "dp2", ["bound", "dp2"]),
+        ("plan_speed", "", ["LLaMA-13B, TP2, stage 2 x 4", "PCIe 4 x16"]),
+        ("resuming", "dp2", ["pretraining", "equal"]),
+        ("seeking", "--consumed 1000 --largest-read 1000", ["1,000"]),
+        ("serving", "--smoke", ["transformers"]),
+        ("tokenizing_memory", "--megabytes 1", ["peak MB, all processes"]),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_runs(benchmark, flags, shown):
+    command = [sys.executable, f"benchmarks/{benchmark}.py", *flags.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [words for words in shown if words not in done.stdout] == []
