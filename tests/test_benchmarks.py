@@ -26,6 +26,6 @@ ROOT = Path(__file__).resolve().parents[1]
 )
 def test_runs(benchmark, flags, shown):
     command = [sys.executable, f"benchmarks/{benchmark}.py", *flags.split()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=560)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [words for words in shown if words not in done.stdout] == []
