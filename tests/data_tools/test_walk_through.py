@@ -71,14 +71,10 @@ def test_the_benchmark_of_the_loader():
     assert done.returncode == 0 and "a batch, on average" in done.stdout, done.stderr
 
 
-def test_the_table_is_that_of_the_results():
+def test_the_bars_hold_in_what_is_stored():
     from benchmarks import tokenizing
 
-    report = json.loads((ROOT / "benchmarks" / "results" / "tokenizing.json").read_text())
-    for line in tokenizing.lines(report):
-        assert f"| {' | '.join(line)} |".replace("|  |", "| |") in PAGE
-    assert tokenizing.where(report) in PAGE
-    assert not tokenizing.check(report)  # the bars hold in what is stored
+    assert not tokenizing.check(json.loads(tokenizing.RESULTS.read_text()))
 
 
 def test_commands_named_in_sentences_are_there():
