@@ -1,9 +1,13 @@
-"""docs/layouts.md shows every layout of the table, within its bounds."""
+"""docs/layouts.md shows every layout of the table, within its bounds; docs/resume.md every case that was resumed."""
 
 import re
 
+from benchmarks.page import markdown, place
+from benchmarks.resuming import HEADINGS
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS
+from tests.distributed.resuming import CASES
+from tests.distributed.test_resuming import TESTED
 from tests.recipes.machine import ROOT
 
 HOW = "benchmarks/parity.py --markdown docs/layouts.md makes it anew"
@@ -30,3 +34,11 @@ def test_measured_differences_are_within_the_bounds():
     bounds = (parity.LOSS_TOLERANCE, parity.GRAD_NORM_TOLERANCE, parity.UPDATE_TOLERANCE)
     for name, _, *differences, _ in rows():
         assert all(float(value) <= bound for value, bound in zip(differences, bounds, strict=True)), name
+
+
+def test_every_case_was_resumed_to_the_bit():
+    """Else: benchmarks/resuming.py --markdown docs/resume.md"""
+    page = (ROOT / "docs" / "resume.md").read_text(encoding="utf-8")
+    cases = [(*case.words, str(case.at), str(case.at), "equal") for case in CASES]
+    assert place(page, "resuming.py")[2] == markdown(HEADINGS, cases, numbers=(2, 3))
+    assert f"of which the tests run {len(TESTED)}" in page
