@@ -32,8 +32,7 @@ def main(argv: list[str]) -> None:
             f"--logdir: no VisualDL records below {', '.join(args.logdir or DEFAULT_DIRECTORIES)}. "
             "Train with --report_to visualdl first (make demo does), or name the output directory of a run."
         )
-    if _in_use(args.host, args.port):
-        raise UserError(f"--port: {args.port} on {args.host} is in use. Choose another: --port {args.port + 1}.")
+    _require_free(args.host, args.port)
     address = f"http://{args.host}:{args.port}/app/index"
     print(f"dashboards of {', '.join(directories)}: {address}  (Ctrl-C stops)", flush=True)
     os.execv(sys.executable, server_command(directories, args.host, args.port, args.language))
@@ -63,14 +62,14 @@ def _has_records(directory: Path) -> bool:
     return next(directory.rglob(RECORD_FILES), None) is not None
 
 
-def _in_use(host: str, port: int) -> bool:
+def _require_free(host: str, port: int) -> None:
+    """Raises UserError where the address cannot be taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return True
-    return False
+        except OSError as error:
+            raise UserError(f"--host {host} --port {port}: {error.strerror}. Choose another.") from None
 
 
 if __name__ == "__main__":

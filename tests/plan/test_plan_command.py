@@ -28,7 +28,7 @@ def test_the_table_is_no_wider_than_a_terminal():
     table = shown[shown.index("") + 1 :]
     table = table[: table.index("")]
     assert table[0].count("stage") == 7  # the eighth has no room: those with the highest peaks are shown
-    assert all(len(line) <= 80 for line in table)
+    assert all(len(line) <= 80 for line in shown)
     assert [line.split()[0] for line in table[1:6]] == ["layers", "peak", "parameters", "gradients", "master"]
 
 

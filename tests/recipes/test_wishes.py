@@ -55,6 +55,8 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
+        ({"ARGS": '--seed "7'}, 'error: ARGS=--seed "7: No closing quotation'),
+        ({"ARGS": "seed 7"}, "error: ARGS=seed 7: 'seed' is not a flag: expected --name value."),
         ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse, plan."),
     ],
 )
