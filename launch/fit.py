@@ -84,7 +84,7 @@ def _card(args: argparse.Namespace) -> Card:
         return card_of_memory(args.gpu_memory_gb)
     here = list_cards()
     if not here:
-        raise UserError("GPU_MEMORY_GB: not given, and there are no cards here to look at. Say GPU_MEMORY_GB=24, say.")
+        raise UserError("GPU_MEMORY_GB: not given, and there are no cards here to look at. Give it, such as GPU_MEMORY_GB=24.")
     return card_named(here[0].name)
 
 
