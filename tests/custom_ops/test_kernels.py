@@ -126,3 +126,15 @@ def test_a_large_mean_loses_nothing(kernels):
     x[0, ::2] += 1
     _, inverse_rms = kernels.forward(x, np.ones(65536, np.float32))
     assert inverse_rms[0] == pytest.approx(1 / np.sqrt(np.square(x.astype(np.float64)).mean()), rel=1e-7)
+
+
+def test_epsilon_counts_where_rows_are_small_or_zero(kernels):
+    x, weight, _ = inputs(100)
+    x *= 1e-4
+    x[5] = 0
+    right_y, right_inverse = k.reference_forward(x.astype(np.float64), weight.astype(np.float64))
+    for instruction_set in kernels.instruction_sets:
+        y, inverse_rms = kernels.forward(x, weight, instruction_set=instruction_set)
+        assert relative_error(inverse_rms, right_inverse) <= 2e-7
+        assert relative_error(y, right_y) <= ERROR["float32"]
+        assert not y[5].any()
