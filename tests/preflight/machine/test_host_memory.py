@@ -42,3 +42,14 @@ def test_a_user_may_insist_and_without_offload_nothing_is_asked(available):
     available(1)
     assert findings("stage2 offload --force 1")["host memory"].ok
     assert "host memory" not in findings("stage2")
+
+
+def test_on_a_cpu_all_ranks_share_the_memory(available):
+    """It fits where twice as much is there as one rank has."""
+    available(10_000)
+    found = findings("stage2 --device cpu")["memory"].found
+    each = float(found.removesuffix(" GiB of tensors in each of 2 ranks, 10000.0 GiB available here"))
+    assert each > 40
+    for gib, ok in ((1.9 * each, False), (2.1 * each, True)):
+        available(gib)
+        assert findings("stage2 --device cpu")["memory"].ok == ok
