@@ -91,6 +91,8 @@ def test_plan_of_a_blend_is_what_training_opens(write, documents, tmp_path):
     for one, many in zip(sources, longer, strict=True):
         assert many.used == pytest.approx(2.5 * one.used, abs=1)
         assert many.epochs == pytest.approx(2.5 * one.epochs, abs=0.01)
+    few, _ = plan_blend(named, 16, "8,2", tokens=3 * 16 + 15)
+    assert sum(source.used for source in few) == 3  # a sample that is not whole is none
 
 
 def test_length_histogram():
