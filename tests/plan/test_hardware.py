@@ -4,7 +4,7 @@ import pytest
 
 from launch.devices.peak import peak_flops
 from launch.errors import UserError
-from launch.plan.hardware import CARDS, CPU, GIB, card_named, card_of_memory
+from launch.plan.hardware import CARDS, CPU, GIB, PCIE, card_named, card_of_memory
 from tests.devices.fake_nvml import KINDS
 
 NUMBERS = ("memory_bytes", "memory_bandwidth", "half_flops", "full_flops", "nvlink", "pcie")
@@ -19,6 +19,12 @@ def test_every_number_has_its_source(card):
 @pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
 def test_a_card_offers_a_little_less_than_its_name(card):
     assert 0.97 < card.memory_bytes / GIB / card.named_gb < 1.0
+
+
+def test_a_lane_doubles_its_rate_with_each_generation():
+    """8 GT/s in generation 3; 128 bits of 130 are data."""
+    for (generation, lanes), rate in PCIE.items():
+        assert rate == pytest.approx(8e9 * 2 ** (generation - 3) * lanes * 128 / 130 / 8, rel=1e-3)
 
 
 def test_all_that_the_issue_names_are_there():
