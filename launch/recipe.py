@@ -150,6 +150,9 @@ def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
     if listed:
         if count and count != len(listed):
             raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one out.")
+        for device in listed:
+            if not re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", device):
+                raise UserError(f"DEVICES: found {device!r}, expected numbers of cards with commas: DEVICES=0,1,2,3.")
         if len(set(listed)) != len(listed):
             raise UserError(f"DEVICES={','.join(listed)} names a card twice: each card takes one process.")
         return listed

@@ -1,6 +1,8 @@
 """Model configurations by name, from the checked-in files in configs/, from a file or from a model directory."""
 
+import difflib
 import json
+import re
 from pathlib import Path
 
 from launch.errors import UserError
@@ -17,19 +19,20 @@ def find_config(model_name_or_path: str) -> Path:
 
     Understood, in this order: a model directory with config.json, a path to a .json file, a name of a checked-in
     configuration with or without its owner (`facebook/llama-7b` is `llama-7b`).
-    Raises UserError when it is none of these.
+    Raises UserError when it is none of these; a path into a folder that is here, or from `/`, `~` or `.`, is no name.
     """
     path = Path(model_name_or_path).expanduser()
     if (path / "config.json").is_file():
         return path / "config.json"
     if path.suffix == ".json" and path.is_file():
         return path
-    named = CONFIGS / f"{path.name}.json"
-    if named.is_file():
-        return named
+    owner, _, name = model_name_or_path.rpartition("/")
+    if name in config_names() and re.fullmatch(r"([\w-][\w.-]*)?", owner) and not (owner and Path(owner).is_dir()):
+        return CONFIGS / f"{name}.json"
+    nearest = difflib.get_close_matches(path.name, config_names(), n=1)
     raise UserError(
         f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "
-        f"configuration by name. Names: {', '.join(config_names())}."
+        f"configuration by name. {f'Did you mean {nearest[0]}? ' if nearest else ''}Names: {', '.join(config_names())}."
     )
 
 

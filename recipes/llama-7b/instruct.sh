@@ -15,7 +15,6 @@ GPUS=4 GPU_MEMORY_GB=80
 
 run launch/finetune_generation.py \
     --model_name_or_path facebook/llama-7b \
-    --tokenizer_name_or_path facebook/llama-7b \
     --dataset_name_or_path ./data \
     --chat_template llama \
     --src_length 128 \

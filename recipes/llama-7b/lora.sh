@@ -16,7 +16,6 @@ GPUS=1 GPU_MEMORY_GB=40
 
 run launch/finetune_generation.py \
     --model_name_or_path facebook/llama-7b \
-    --tokenizer_name_or_path facebook/llama-7b \
     --dataset_name_or_path ./data \
     --src_length 128 \
     --max_length 288 \

@@ -13,7 +13,6 @@ GPUS=8 GPU_MEMORY_GB=80
 
 run launch/run_pretrain.py \
     --model_name_or_path facebook/llama-7b \
-    --tokenizer_name_or_path facebook/llama-7b \
     --continue_training 1 \
     --loss_first 1.8-2.5 \
     --input_dir ./data \

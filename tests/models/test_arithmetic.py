@@ -50,6 +50,15 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
         find_config("facebook/llama-70b")
 
 
+@pytest.mark.parametrize("path", ["/nope/llama-7b", "./llama-7b", "~/llama-7b", "a/b/llama-7b", "here/llama-7b"])
+def test_a_directory_that_is_not_there_is_no_name(path, tmp_path, monkeypatch):
+    """Its model would be another: made of random weights, or downloaded."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UserError, match="is no directory with a config.json.* Did you mean llama-7b?"):
+        find_config(path)
+
+
 def test_a_broken_configuration_is_named_with_its_line(tmp_path):
     (tmp_path / "config.json").write_text('{\n"model_type": llama}')
     with pytest.raises(UserError, match=r"config\.json:2: not JSON"):

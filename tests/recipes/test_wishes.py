@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.recipes.machine import Machine
+from tests.recipes.machine import ROOT, Machine
 from tests.recipes.test_rendered import printed_flags
 
 
@@ -54,6 +54,8 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
+        ({"DEVICES": "0-3"}, "DEVICES: found '0-3', expected numbers of cards with commas"),
+        ({"DEVICES": "cuda:0"}, "DEVICES: found 'cuda:0', expected numbers of cards"),
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
         ({"ARGS": '--seed "7'}, 'error: ARGS=--seed "7: No closing quotation'),
         ({"ARGS": "seed 7"}, "error: ARGS=seed 7: 'seed' is not a flag: expected --name value."),
@@ -86,6 +88,16 @@ def test_cards_for_a_recipe_of_the_cpu(machine):
     done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
     assert done.returncode == 2
     assert done.stderr == "error: GPUS, DEVICES: this recipe runs on the CPU. Leave them out.\n"
+
+
+RECIPES = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in (ROOT / "recipes").glob("*/*.sh"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_model_brings_its_tokenizer(machine, recipe):
+    """Another model with the tokenizer of the recipe's would train on wrong ids."""
+    printed = machine.run(recipe, ACTION="print", MODEL="models/mine").stdout
+    assert "--model_name_or_path models/mine" in printed and "--tokenizer_name_or_path" not in printed
 
 
 TWO_NODES = {"NNODES": "2", "MASTER": "127.0.0.1:8090"}
