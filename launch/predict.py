@@ -27,7 +27,7 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.named_configs import load_config
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     if args.plan:
         return _print_plan(args)
-    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
+    check_model(args.model_name_or_path)
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")

@@ -17,13 +17,12 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from launch.entry import start_paddle
 from launch.guard import guarded
-from launch.models.named_configs import load_config
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
-    load_config(str(args.model_name_or_path))  # what can be told at once is told before Paddle is imported
+    check_model(str(args.model_name_or_path))
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantized.quantization import Format

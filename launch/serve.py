@@ -22,8 +22,7 @@ from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.models.named_configs import load_config
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, default_device
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
 from launch.preflight.report import Finding, print_findings
 
 KEY_VARIABLE = "SERVE_API_KEY"
@@ -43,7 +42,7 @@ def main(argv: list[str]) -> None:
             f"--host: found {args.host}, which others can reach. Give a key (--api_key or {KEY_VARIABLE}), or "
             "--insecure if whoever reaches it may use it."
         )
-    load_config(args.model_name_or_path)  # what can be told at once is told before Paddle is imported
+    check_model(args.model_name_or_path)
     socket = bind(addresses)
     service = _service(args, name, adapters)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.merging.material import llama, save_base, save_lora
+
 ROOT = Path(__file__).resolve().parents[1]
 # Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.
 COMMANDS = [
@@ -121,6 +123,25 @@ def test_what_cannot_be_read_is_told(folder, command, unusable):
     before = files(folder)
     done = start(command, folder, UNUSABLE[unusable])
     assert refused(done), done
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "launch/merge.py --adapter_path lora --output_dir out",
+        "launch/predict.py --prompt a",
+        "launch/quantization_loss.py --dataset_name_or_path a",
+        "launch/serve.py",
+    ],
+)
+def test_a_model_of_hugging_face_is_to_be_imported_first(folder, command):
+    save_lora(folder / "lora", llama())
+    save_base(folder / "theirs", llama())
+    (folder / "theirs" / "model.safetensors").rename(folder / "theirs" / "pytorch_model.bin")
+    before = files(folder)
+    done = start(f"{command} --model_name_or_path theirs", folder)
+    assert refused(done) and "Convert them first: make import MODEL=theirs" in done.stderr, done
     assert files(folder) == before
 
 

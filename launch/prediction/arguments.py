@@ -1,7 +1,11 @@
 """What the commands that load a model to use it say alike."""
 
+from pathlib import Path
+
+from launch.checkpoint.weight_files import find_weights
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
+from launch.models.named_configs import load_config
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
 FORMATS = ", ".join(QUANTIZED)
@@ -11,3 +15,14 @@ DEVICES = ["cpu", "gpu"]
 def default_device() -> str:
     """gpu where both a card and a Paddle for cards are there."""
     return "gpu" if list_cards() and paddle_build() not in (None, "cpu") else "cpu"
+
+
+def check_model(name: str) -> None:
+    """What can be told at once of --model_name_or_path is told before Paddle is imported.
+
+    Raises UserError where there is no configuration, or a directory without weights that can be read: those of
+    Hugging Face are converted first. A name is downloaded later.
+    """
+    load_config(name)
+    if Path(name).is_dir():
+        find_weights(name)
