@@ -36,6 +36,7 @@ def run(situation: Situation) -> list[Finding]:
     from launch.preflight.continuation import check_continuation
     from launch.preflight.data.dialogues import check_sft_data
     from launch.preflight.data.fit import check_data_fit
+    from launch.preflight.data.made_with import check_made_with
     from launch.preflight.data.token_files import check_data
     from launch.preflight.machine.cards import check_cards
     from launch.preflight.machine.disk import check_disk
@@ -57,7 +58,11 @@ def run(situation: Situation) -> list[Finding]:
         *check_model(flags),
         *check_weights(situation),
         *check_tokenizer(situation),
-        *(check_sft_data(situation) if situation.finetunes else [*check_data(flags), *check_data_fit(situation)]),
+        *(
+            check_sft_data(situation)
+            if situation.finetunes
+            else [*check_data(flags), *check_data_fit(situation), *check_made_with(situation)]
+        ),
         *(check_memory(situation) if all(finding.ok for finding in on_flags) else []),
         *check_output(flags),
         *check_disk(situation),
