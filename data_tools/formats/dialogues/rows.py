@@ -41,6 +41,8 @@ def read_rows(
     """
     rows = records(Path(file))
     first = list(itertools.islice(rows, FIRST_ROWS))
+    if not first:
+        raise DataError(f"{file}: the file is empty. Give one with dialogues.")
     try:
         whole = [record for _, record in first if isinstance(record, dict)]
         schema = find_schema(whole, prompt_column, response_column)

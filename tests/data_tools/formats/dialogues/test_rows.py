@@ -55,7 +55,10 @@ def test_broken_row_of_a_list_has_its_number(file):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "the keys of the first rows are none"),
+        ("", "train.json: the file is empty. Give one with dialogues."),
+        ("\n  \n", "train.json: the file is empty"),
+        ("[]", "train.json: the file is empty"),
+        ("{}", "the keys of the first rows are none"),
         ("[1, 2", "Line 1: not JSON"),
         ("no json at all", "Line 1: not JSON"),
         ('{"src": "Q", "tgt": ""}', "no dialogues, 1 broken rows. .*train.json:1: an empty answer"),
