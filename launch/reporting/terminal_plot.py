@@ -6,16 +6,17 @@ import plotext
 
 from data_tools.terminal import WIDTH, has_colours, sign
 
+HEIGHT = 18  # lines
 PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
-def plot_losses(records: list[dict], width: int = WIDTH, height: int = 18) -> None:
+def plot_losses(records: list[dict]) -> None:
     """Draw training and evaluation loss over steps on stdout, in colours where it has them."""
     dots = sign("⣿", "", sys.stdout)
     train = [record for record in records if "loss" in record]
     evaluation = [record for record in records if "eval_loss" in record]
     plotext.clear_figure()
-    plotext.plot_size(width, height)
+    plotext.plot_size(WIDTH, HEIGHT)
     plotext.plot(
         [record["global_step"] for record in train],
         [record["loss"] for record in train],
