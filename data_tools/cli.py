@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import errno
+import itertools
 import math
 import os
 import signal
@@ -45,11 +46,23 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=doc, formatter_class=Help, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
-        parsed, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            near = difflib.get_close_matches(unknown[0].split("=")[0], self._option_string_actions, n=1)
-            self.error(f"unknown argument {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
+        words = sys.argv[1:] if args is None else args
+        self._refuse(self._unknown_flags(words))  # first, or a required flag that is misspelt is told as missing
+        parsed, unknown = self.parse_known_args(words, namespace)
+        self._refuse(unknown)
         return parsed
+
+    def _unknown_flags(self, words: list[str]) -> list[str]:
+        if any(action.nargs == argparse.REMAINDER for action in self._actions):
+            return []  # the rest is for another command
+        names = [word.split("=")[0] for word in itertools.takewhile(lambda word: word != "--", words)]
+        flags = [name for name in names if name.startswith("--") and " " not in name]  # with a space: a text
+        return [flag for flag in flags if flag not in self._option_string_actions]
+
+    def _refuse(self, unknown: list[str]) -> None:
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self._option_string_actions, n=1)
+            self.error(f"unknown argument {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
 
     def error(self, message: str):
         print(f"error: {message} (`{self.prog} --help` lists all)", file=sys.stderr)
@@ -109,50 +122,55 @@ def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...
     prepare_streams()
     with _noted_interrupts() as interrupts:
         try:
-            return _ended(main, mistakes)
+            return _flushed(main)
         except (KeyboardInterrupt, Exception) as error:
-            if not interrupts and not isinstance(error, KeyboardInterrupt):
-                raise
-            return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
+            if interrupts or isinstance(error, KeyboardInterrupt):
+                return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
+            return _explained(error, mistakes)
 
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C raises KeyboardInterrupt, as ever, and is noted: a Paddle that is being imported makes an ImportError of
-    it. Where Ctrl-C does something else, or nothing, it goes on doing so."""
+    """Ctrl-C raises KeyboardInterrupt, as ever, and is noted: code in C, such as sentencepiece, makes other
+    exceptions of it. Where Ctrl-C does something else, or nothing, it goes on doing so."""
     noted: list[int] = []
 
     def interrupt(number, frame):
         noted.append(number)
         raise KeyboardInterrupt
 
-    previous = signal.getsignal(signal.SIGINT)
-    if previous is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield noted
+        return
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _ended(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...]) -> int:
+def _flushed(main: Callable[[], int | None]) -> int:
+    """Flush here: when Python ends, a pipe that nobody reads any more would be told at length."""
     try:
-        try:
-            return main() or 0
-        finally:
-            sys.stdout.flush()  # here: when Python ends, a pipe that nobody reads any more would be told at length
-    except mistakes as error:
+        return main() or 0
+    finally:
+        sys.stdout.flush()
+
+
+def _explained(error: Exception, mistakes: tuple[type[Exception], ...]) -> int:
+    """Tell a user's error; the exit code. Others are raised again."""
+    if isinstance(error, mistakes):
         return _told(f"error: {error}", EXIT_USER_ERROR)
-    except BrokenPipeError:  # whoever read our output, `head` perhaps, has seen enough
+    if isinstance(error, BrokenPipeError):  # whoever read our output, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush into the pipe
         return EXIT_NOBODY_READS
-    except OSError as error:
+    if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         if error.errno in DISK_FULL:
             return _told(f"error: {error.strerror}{where}. Free some and start again.", EXIT_USER_ERROR)
         if error.errno in WRONG_PATH and where:
             return _told(f"error: {error.strerror}{where}", EXIT_USER_ERROR)
-        raise
+    raise error
 
 
 def _told(line: str, exit_code: int) -> int:

@@ -44,12 +44,13 @@ def test_other_errors_keep_their_traceback(error):
         guarded(ending_with(error), [])
 
 
-def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys):
+@pytest.mark.parametrize("other", [ImportError("initialization failed"), UserError("cannot train on these texts")])
+def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys, other):
     def main(argv):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt as interrupt:
-            raise ImportError("initialization failed") from interrupt
+            raise other from interrupt
 
     assert guarded(main, []) == 130
     assert capsys.readouterr().err == "interrupted\n"

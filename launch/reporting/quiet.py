@@ -4,7 +4,9 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import warnings
+from collections.abc import Iterator
 
 # The beginning of a message -> why it is of no use.
 NOISE = {
@@ -29,8 +31,24 @@ def import_paddle_quietly() -> None:
         logger = logging.getLogger(name)
         if _is_worth_showing not in logger.filters:
             logger.addFilter(_is_worth_showing)
-    with contextlib.redirect_stderr(io.StringIO()):
+    with interrupts_held(), contextlib.redirect_stderr(io.StringIO()):
         import paddle  # noqa: F401
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block: in the middle of an import of C++ it is lost, or half of it."""
+    received: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    except Exception:
+        if not received:  # else what failed is a command that Paddle starts, and that Ctrl-C has ended
+            raise
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if received:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _is_worth_showing(record: logging.LogRecord) -> bool:
