@@ -23,6 +23,12 @@ def test_words_of_a_text_with_spaces():
     assert found["rouge2"] == pytest.approx(100 * 3 / 5)
 
 
+def test_rouge_weighs_what_is_right_and_what_is_found_alike():
+    """Both words are right, two of four are found: F1 of 1 and 1 / 2."""
+    assert scores(["the cat"], ["the cat sat down"])["rouge1"] == pytest.approx(100 * 2 / 3)
+    assert scores(["the cat sat down"], ["the cat"])["rougel"] == pytest.approx(100 * 2 / 3)
+
+
 def test_chinese_counts_by_characters():
     """5 of 6 characters of the answer, 4 of 5 pairs, 3 of 4 triples, 2 of 3 quadruples; it is as long as it should."""
     found = scores(["我爱北京天坛"], ["我爱北京天门"])
