@@ -224,3 +224,13 @@ def test_a_checkpoint_in_the_background_is_copied_to_host_memory_first():
     at_once, behind = (plan_memory(job.changed(saves_in_background=one)).host["checkpoint"] for one in (False, True))
     assert at_once == 2 * 32000 * 4096
     assert behind == pytest.approx((2 + 12 / 8) * numbers, rel=0.1)  # of the fullest rank
+
+
+def test_the_disk_holds_checkpoints_with_their_states_and_the_model_at_the_end():
+    """Weights in 16 bit, their float32 copy and two moments."""
+    numbers = 6738415616
+    job = half("llama-7b", sharded(2, 8), checkpoints=3)
+    expected = {"checkpoint": (2 + 4 + 8) * numbers, "kept checkpoints": 3 * 14 * numbers, "model": 2 * numbers}
+    assert plan_memory(job).disk == expected
+    lora = job.changed(adapter=Lora(8, ("q_proj",)))
+    assert plan_memory(lora).disk["checkpoint"] == 14 * 32 * 8 * (4096 + 4096)
