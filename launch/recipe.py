@@ -213,10 +213,10 @@ def run(recipe: Recipe, run: Run) -> int:
     print("\n".join(run.notes), end="\n" if run.notes else "")
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
-        raise UserError(
-            f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed.\n"
-            f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
-        )
+        told = f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."
+        if any(finding.subject == "cards" for finding in faults):
+            told += f"\nThe same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
+        raise UserError(told)
     os.environ[preflight.SHOWN] = "1"
     os.environ[COMMAND] = shlex.join(run.command.words())
     if not run.command.devices:

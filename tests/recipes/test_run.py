@@ -22,6 +22,13 @@ def test_refusal_without_cards(tmp_path):
     assert rehearsal == "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b"
 
 
+def test_a_fault_that_no_cards_would_mend_names_no_rehearsal(tmp_path):
+    done = Machine(tmp_path).run("tiny/pretrain", "--max_step", "3", DATA="data")
+    assert done.returncode == 2
+    assert "✗ --max_step" in done.stderr
+    assert "rehearse" not in done.stderr
+
+
 def test_refusal_with_too_few_cards_names_the_way(tmp_path):
     done = Machine(tmp_path, cards=2).run("llama-7b/pretrain")
     assert done.returncode == 2
