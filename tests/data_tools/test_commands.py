@@ -168,6 +168,9 @@ def test_help(command, name):
     "name, arguments, message",
     [
         ("verify", ["x", "--vocab_siz", "3"], "unknown argument --vocab_siz, did you mean --vocab_size?"),
+        ("verify", ["x", "--vocab_siz=3"], "unknown argument --vocab_siz, did you mean --vocab_size?"),
+        ("tokenize", ["--tokenizr", "tok"], "unknown argument --tokenizr, did you mean --tokenizer?"),
+        ("tokenize", ["--", "--tokenizer"], "the following arguments are required: --input, --tokenizer, --output"),
         ("verify", ["x"], "x.idx is missing"),
         ("verify", ["x", "--against", "y"], "--against needs --tokenizer"),
         ("tokenize", ["--input", "x.jsonl"], "the following arguments are required: --tokenizer, --output"),
