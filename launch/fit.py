@@ -27,7 +27,7 @@ from launch.guard import guarded
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
-from launch.plan.hardware import CARDS, GIB, Card, card_named, card_of_memory
+from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
 from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
 from launch.processes.flags import Flags, parse_flags
@@ -75,16 +75,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _card(args: argparse.Namespace) -> Card:
     """The kind that --card names, or --gpu_memory_gb means, or that is here."""
-    if args.card:
-        card = card_named(args.card)
-        if args.gpu_memory_gb and args.gpu_memory_gb != card.named_gb:
-            raise UserError(f"CARD={args.card} has {card.named_gb} GB, not {args.gpu_memory_gb}: leave one out.")
-        return card
-    if args.gpu_memory_gb:
-        return card_of_memory(args.gpu_memory_gb)
+    wished = wished_card(args.card, args.gpu_memory_gb)
+    if wished:
+        return wished
     here = list_cards()
     if not here:
-        raise UserError("GPU_MEMORY_GB: not given, and there are no cards here to look at. Give it, such as GPU_MEMORY_GB=24.")
+        raise UserError(
+            "GPU_MEMORY_GB: not given, and there are no cards here to look at. Give it, such as GPU_MEMORY_GB=24."
+        )
     return card_named(here[0].name)
 
 

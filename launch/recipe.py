@@ -5,8 +5,8 @@
     ACTION=plan      print the memory and time that it needs, start nothing
     ACTION=rehearse  run it on this machine's CPU, a tiny model of the family
 
-The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, PROCESSES, ARGS, and for several
-nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
+The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, and for
+several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,11 +29,13 @@ from launch.models.global_batch import keep_global_batch
 from launch.models.layout import Layout, LayoutError
 from launch.nodes.link import Link
 from launch.nodes.place import ONE_NODE, Nodes, read_nodes
+from launch.plan.hardware import wished_card
 from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
 from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.threads import threads_per_rank
+from launch.reporting.next_step import next_step
 from launch.variables import check_variables
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,10 +76,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe with the user's wishes applied. gpu_memory_gb: wanted of each card; notes: lines to tell."""
+    """A recipe with the user's wishes applied. gpu_memory_gb: wanted of each card; card: the kind that CARD names;
+    notes: lines to tell."""
 
     command: LaunchCommand
     gpu_memory_gb: int
+    card: str
     notes: tuple[str, ...]
 
 
@@ -135,8 +140,10 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
         processes=processes,
         nodes=nodes,
     )
-    gpu_memory_gb = _number("GPU_MEMORY_GB", wishes.get("GPU_MEMORY_GB")) or recipe.gpu_memory_gb
-    return Run(command, gpu_memory_gb, tuple(notes))
+    card, gpu_memory_gb = wishes.get("CARD") or "", _number("GPU_MEMORY_GB", wishes.get("GPU_MEMORY_GB"))
+    if card:
+        gpu_memory_gb = wished_card(card, gpu_memory_gb).named_gb
+    return Run(command, gpu_memory_gb or recipe.gpu_memory_gb, card, tuple(notes))
 
 
 def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
@@ -144,8 +151,8 @@ def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
     count = _number("GPUS", wishes.get("GPUS"))
     listed, visible = (_listed(wishes.get(variable)) for variable in ("DEVICES", "CUDA_VISIBLE_DEVICES"))
     if not needed:
-        if count or listed:
-            raise UserError("GPUS, DEVICES: this recipe runs on the CPU. Leave them out.")
+        if count or listed or wishes.get("CARD"):
+            raise UserError("GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.")
         return ()
     if listed:
         if count and count != len(listed):
@@ -197,6 +204,7 @@ def situation(recipe: Recipe, run: Run) -> Situation:
         flags=run.command.flags,
         devices=run.command.devices,
         gpu_memory_gb=run.gpu_memory_gb,
+        card=run.card,
         processes=run.command.world_size,
         nodes=run.command.nodes,
         stated=stated if stated and stated.processes != run.command.world_size else None,
@@ -224,7 +232,11 @@ def run(recipe: Recipe, run: Run) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
     from launch.processes.supervise import supervise
 
-    return supervise(run.command.words(), run.command.own_log_dir, run.command.processes, meet(run.command))
+    started = time.time()
+    exit_code = supervise(run.command.words(), run.command.own_log_dir, run.command.processes, meet(run.command))
+    if exit_code == 0 and run.command.nodes.rank == 0:
+        print("\n".join(next_step(recipe.script, run.command.flags, started)))
+    return exit_code
 
 
 def meet(command: LaunchCommand) -> Link | None:
@@ -265,7 +277,7 @@ def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
     from launch.models.flag_values import FlagValues
-    from launch.plan.hardware import card_of_memory
+    from launch.plan.hardware import card_named, card_of_memory
     from launch.plan.job import Job
     from launch.plan.report import FORMATS, TEXT, report
     from launch.preflight.machine.advice import lines_below_a_plan
@@ -279,7 +291,7 @@ def plan(recipe: Recipe, run: Run) -> int:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be planned with these flags.")
     print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
-    card = card_of_memory(run.gpu_memory_gb) if run.command.devices else None
+    card = card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb) if run.command.devices else None
     job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
     steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
     print(report(job, card, form, steps))

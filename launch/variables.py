@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from launch.errors import UserError
 
-RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "ARGS", "FORMAT")
+RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
-PLAN = ("METHOD", "CARD", "RECIPE")  # of make fit and make verify-gpu
+PLAN = ("METHOD", "RECIPE")  # of make fit and make verify-gpu
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 
 

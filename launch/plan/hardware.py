@@ -219,6 +219,19 @@ def card_named(name: str) -> Card:
     raise UserError(f"CARD: found {name!r}, known: {', '.join(CARDS)}.")
 
 
+def wished_card(name: str | None, memory_gb: int | None) -> Card | None:
+    """The kind that CARD names, or else GPU_MEMORY_GB means; None where neither is said.
+
+    Raises UserError for an unknown one, and where the two disagree.
+    """
+    if not name:
+        return card_of_memory(memory_gb) if memory_gb else None
+    card = card_named(name)
+    if memory_gb and memory_gb != card.named_gb:
+        raise UserError(f"CARD={name} has {card.named_gb} GB, not {memory_gb}: leave one out.")
+    return card
+
+
 def card_of_memory(memory_gb: int) -> Card:
     """The kind that so many GB mean where nothing more is known: the commonest, else the next smaller one.
 

@@ -16,6 +16,7 @@ class Situation:
     flags:         its flags, parsed
     devices:       numbers of this machine's cards that it uses, empty for a CPU
     gpu_memory_gb: memory it needs on each card, 0 where unknown
+    card:          the kind of its cards, where the user has named it
     processes:     ranks of all nodes together
     nodes:         the machines it runs on, and which of them this is
     stated:        the recipe's own layout where the user has asked for another number of processes: a stated
@@ -26,6 +27,7 @@ class Situation:
     flags: Flags = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     gpu_memory_gb: int = 0
+    card: str = ""
     processes: int = 1
     nodes: Nodes = ONE_NODE
     stated: Layout | None = None

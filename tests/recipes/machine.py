@@ -43,7 +43,7 @@ if sys.orig_argv[1:3] != ["-m", "paddle.distributed.launch"]:
 
 # What may be set where the tests run (`make test ARGS=...`) and must not reach the recipes.
 WISHES = """
-    ACTION MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER ARGS CUDA_VISIBLE_DEVICES
+    ACTION MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB CARD PROCESSES NNODES RANK MASTER ARGS CUDA_VISIBLE_DEVICES
 """.split()
 
 

@@ -54,6 +54,8 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
+        ({"CARD": "3090", "GPU_MEMORY_GB": "80"}, "CARD=3090 has 24 GB, not 80: leave one out."),
+        ({"CARD": "H800"}, "CARD: found 'H800', known: A100-80G"),
         ({"DEVICES": "0-3"}, "DEVICES: found '0-3', expected numbers of cards with commas"),
         ({"DEVICES": "cuda:0"}, "DEVICES: found 'cuda:0', expected numbers of cards"),
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
@@ -79,6 +81,12 @@ def test_cards_of_ones_choice(machine):
     assert "--gpus 4,5,6,7 " in done.stdout and "--gradient_accumulation_steps 2 \\" in done.stdout
 
 
+def test_a_kind_of_card_is_planned_as_it_is(machine):
+    """Of 24 GB the memory alone means a 4090."""
+    planned = machine.run("llama-7b/qlora", ACTION="plan", CARD="3090").stdout
+    assert "3090: 23.7 GiB" in planned and "4090" not in planned
+
+
 def test_visible_cards_are_used(machine):
     done = machine.run("llama-7b/pretrain", ACTION="print", GPUS="2", CUDA_VISIBLE_DEVICES="6,7")
     assert "--gpus 6,7 " in done.stdout
@@ -87,7 +95,7 @@ def test_visible_cards_are_used(machine):
 def test_cards_for_a_recipe_of_the_cpu(machine):
     done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
     assert done.returncode == 2
-    assert done.stderr == "error: GPUS, DEVICES: this recipe runs on the CPU. Leave them out.\n"
+    assert done.stderr == "error: GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.\n"
 
 
 RECIPES = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in (ROOT / "recipes").glob("*/*.sh"))

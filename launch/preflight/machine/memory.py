@@ -5,7 +5,7 @@ import psutil
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
-from launch.plan.hardware import GIB, Card, card_named, card_of_memory
+from launch.plan.hardware import GIB, Card, card_named, wished_card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.memory.show import verdict
@@ -40,7 +40,8 @@ def check_memory(situation: Situation) -> list[Finding]:
 
 
 def card_of(situation: Situation) -> Card | None:
-    """The kind of the chosen cards: by name, else by the memory that the recipe needs; None where neither is known."""
+    """The kind of the chosen cards: by their name, else as the user named them, else by the memory that the recipe
+    needs; None where nothing is known."""
     chosen = [one for one in list_cards() if str(one.index) in situation.devices or one.uuid in situation.devices]
     try:
         if chosen:
@@ -48,7 +49,7 @@ def card_of(situation: Situation) -> Card | None:
     except UserError:
         pass  # a kind that is not in the catalogue
     try:
-        return card_of_memory(situation.gpu_memory_gb) if situation.gpu_memory_gb else None
+        return wished_card(situation.card, situation.gpu_memory_gb)
     except UserError:
         return None
 
