@@ -33,6 +33,7 @@ PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "    fo
 VOCABULARY = 4096
 NEXT_COMMANDS = """\
 Next:
+  make demo-finetune                this model fine-tuned in every way, compared (10 minutes)
   make dashboard                    the curves of this run in the browser
   make rehearse-pretrain-llama7b    the 8-card LLaMA-7B recipe, rehearsed on this machine's CPU
   make print-pretrain-llama7b       the command that eight cards would run

@@ -235,7 +235,8 @@ def run(recipe: Recipe, run: Run) -> int:
     started = time.time()
     exit_code = supervise(run.command.words(), run.command.own_log_dir, run.command.processes, meet(run.command))
     if exit_code == 0 and run.command.nodes.rank == 0:
-        print("\n".join(next_step(recipe.script, run.command.flags, started)))
+        for line in next_step(recipe.script, run.command.flags, started):
+            print(line)
     return exit_code
 
 

@@ -57,7 +57,8 @@ def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     assert re.search(r"^step +\d+/80 .* ETA \d+", stdout, re.MULTILINE)
     assert "training loss" in stdout and re.search("[\u2801-\u28ff]", stdout)  # the curve, in braille dots
     assert "\ndef __init__(self" in stdout
-    assert "make rehearse-pretrain-llama7b" in stdout and "make dashboard" in stdout
+    for target in ("demo-finetune", "dashboard", "rehearse-pretrain-llama7b"):
+        assert f"make {target} " in stdout
     assert "\033[" not in stdout, "colours outside a terminal"
     assert "Traceback" not in stdout
     assert "WARNING" not in stdout, "a library says what tells a user nothing: see launch/reporting/quiet.py"

@@ -130,3 +130,18 @@ def test_without_python_the_fix_is_named(tmp_path):
     assert done.stderr == (
         f"error: no Python: neither {copy}/.venv/bin/python nor python on PATH. Run `make setup` in {copy}\n"
     )
+
+
+def test_a_run_that_ends_well_names_its_result(tmp_path):
+    machine = Machine(tmp_path)
+    script = tmp_path / "run_pretrain.py"
+    script.write_text("import os\nos.makedirs('out', exist_ok=True)\nopen('out/run_summary.json', 'w').close()\n")
+    recipe = tmp_path / "recipe.sh"
+    flags = "--model_name_or_path llama-7b --input_dir data --output_dir out --do_train 1"
+    recipe.write_text(f'source {ROOT}/launch/recipe.sh\nPROCESSES=2\nrun {script} {flags} "$@"\n')
+    command = ["bash", recipe, "--max_steps", "1", "--split", "1,0,0"]
+    done = subprocess.run(
+        command, cwd=machine.folder, env=machine.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("The model: out\nTo ask it, a line each: make predict MODEL=out\n")

@@ -1,0 +1,43 @@
+"""The lines below a run that has ended well."""
+
+import os
+
+import pytest
+
+from launch.processes.flags import parse_flags
+from launch.reporting.next_step import next_step
+
+BASE = "--model_name_or_path models/base --do_train 1"
+
+
+@pytest.fixture
+def output(tmp_path):
+    (tmp_path / "a run").mkdir()
+    (tmp_path / "a run" / "run_summary.json").write_text("{}")
+    os.utime(tmp_path / "a run" / "run_summary.json", (1000, 1000))
+    return tmp_path / "a run"
+
+
+def told(output, words: str, started: float = 999) -> list[str]:
+    flags = parse_flags(words.split()) | {"output_dir": [str(output)]}
+    return next_step("launch/finetune_generation.py", flags, started)
+
+
+def test_a_model_and_an_adapter(output):
+    assert told(output, BASE) == [
+        f"The model: {output}",
+        f"To ask it, a line each: make predict MODEL='{output}'",
+    ]
+    for words in ("--lora 1", "--prefix_tuning 1"):
+        assert told(output, f"{BASE} {words}") == [
+            f"The adapter: {output}",
+            f"To ask it, a line each: make predict MODEL=models/base ADAPTER='{output}'",
+        ]
+
+
+def test_nothing_where_there_is_no_result_of_this_run(output):
+    """Nothing trained; stopped, beside the summary of an earlier run; stopped in the first run."""
+    assert told(output, BASE.replace("1", "0")) == []
+    assert told(output, BASE, started=1001) == []
+    (output / "run_summary.json").unlink()
+    assert told(output, BASE) == []
