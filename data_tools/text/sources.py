@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.lines import not_json, not_utf8
 from data_tools.text.blocks import LINES, PARQUET, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 
@@ -143,9 +144,7 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
     try:
         record = json.loads(content)
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"{where}: not JSON, {error.msg} at column {error.colno}. Mend or remove the line."
-        ) from None
+        raise DataError(f"{where}: {not_json(error)}. Mend or remove the line.") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets within brackets
         raise DataError(f"{where}: JSON that Python refuses, {error}. Mend or remove the line.") from None
     if not isinstance(record, dict):
@@ -180,4 +179,4 @@ def _decoded(content: bytes, where: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 at byte {error.start}. Convert the file to UTF-8.") from None
+        raise DataError(f"{where}: {not_utf8(error, where.rpartition(':')[0])}.") from None

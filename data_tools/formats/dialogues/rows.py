@@ -8,6 +8,7 @@ from pathlib import Path
 
 from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
+from data_tools.formats.lines import not_json, not_utf8
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
@@ -43,6 +44,8 @@ def read_rows(
     first = list(itertools.islice(rows, FIRST_ROWS))
     if not first:
         raise DataError(f"{file}: the file is empty. Give one with dialogues.")
+    if all(isinstance(record, str) for _, record in first):
+        raise DataError(f"{file}: none of the first rows can be read. Line {first[0][0]}: {first[0][1]}.")
     try:
         whole = [record for _, record in first if isinstance(record, dict)]
         schema = find_schema(whole, prompt_column, response_column)
@@ -81,19 +84,19 @@ def records(file: Path) -> Iterator[tuple[int, dict | str]]:
         with open(file, "rb") as lines:
             start = lines.read(64).lstrip()
             lines.seek(0)
-            yield from _of_list(lines.read()) if start.startswith(b"[") else _of_lines(lines)
+            yield from _of_list(lines.read(), file) if start.startswith(b"[") else _of_lines(lines, file)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}.") from None
 
 
-def _of_lines(lines) -> Iterator[tuple[int, dict | str]]:
+def _of_lines(lines, file: Path) -> Iterator[tuple[int, dict | str]]:
     for number, line in enumerate(lines, start=1):
         if not line.isspace():
-            yield number, _object(_parsed(line.rstrip()))
+            yield number, _object(_parsed(line.rstrip(), file))
 
 
-def _of_list(content: bytes) -> Iterator[tuple[int, dict | str]]:
-    rows = _parsed(content)
+def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
+    rows = _parsed(content, file)
     if isinstance(rows, str):
         yield 1, rows
         return
@@ -101,14 +104,14 @@ def _of_list(content: bytes) -> Iterator[tuple[int, dict | str]]:
         yield number, _object(row)
 
 
-def _parsed(content: bytes):
+def _parsed(content: bytes, file: Path):
     """The JSON value, or the reason why it is none as a text."""
     try:
         value = json.loads(content)
     except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}"
+        return not_utf8(error, file)
     except json.JSONDecodeError as error:
-        return f"not JSON, {error.msg} at column {error.colno}"
+        return not_json(error)
     except RecursionError:
         return "not JSON, too many brackets within brackets"
     return "a JSON text, expected an object" if isinstance(value, str) else value

@@ -34,7 +34,12 @@ def test_batches_keep_order_and_bound_memory(text):
     "line, message",
     [
         (b'{"text": "a"', r"a\.jsonl:2: not JSON, .* at column 13"),
-        (b'{"text": "\xff"}', r"a\.jsonl:2: not UTF-8 at byte 10"),
+        (b'{"text": "a', r"a\.jsonl:2: not JSON, Unterminated string starting at column 10\. "),
+        (b'{"text": "\xff"}', r"a\.jsonl:2: not UTF-8 at byte 10\. Convert the file to UTF-8\.$"),
+        (
+            '{"text": "\u6587"}'.encode("gb18030"),
+            r"byte 10, can be read as GB18030\. Convert the file: `iconv -f GB18030 -t UTF-8 \S+ > \S+/utf8-a.jsonl`",
+        ),
         (b'["a"]', r"a\.jsonl:2: a JSON list, expected an object"),
         (
             b'{"content": "a", "id": 3}',

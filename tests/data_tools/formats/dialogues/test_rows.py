@@ -44,7 +44,19 @@ def test_each_broken_row_is_told_with_its_line_and_reason(file):
 
 def test_bytes_that_are_no_text(file):
     file.write_bytes(b'{"src": "Q", "tgt": "A"}\n{"src": "\xff", "tgt": "A"}\n')
-    assert [str(fault) for fault in read_rows(file).faults] == [f"{file}:2: not UTF-8 at byte 9"]
+    assert [str(fault) for fault in read_rows(file).faults] == [
+        f"{file}:2: not UTF-8 at byte 9. Convert the file to UTF-8"
+    ]
+
+
+def test_a_file_of_gb18030_is_told_with_the_command_that_converts_it(file):
+    file.write_bytes('{"src": "问", "tgt": "答"}\n'.encode("gb18030") * 3)
+    with pytest.raises(DataError) as refused:
+        read_rows(file)
+    assert str(refused.value) == (
+        f"{file}: none of the first rows can be read. Line 1: not UTF-8 at byte 9, can be read as GB18030. "
+        f"Convert the file: `iconv -f GB18030 -t UTF-8 {file} > {file.parent}/utf8-train.json`."
+    )
 
 
 def test_broken_row_of_a_list_has_its_number(file):
