@@ -132,3 +132,9 @@ def test_damaged(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="tokenizer.json is no tokenizer: "):
         load_encoder(tmp_path)
+
+
+def test_ids_with_gaps_are_all_within_the_vocabulary(tmp_path):
+    Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    encoder = load_encoder(tmp_path)
+    assert encoder.encode(["b"])[0].tolist() == [7] and encoder.vocab_size == 8
