@@ -82,12 +82,15 @@ custom-ops: setup ## build fused RMSNorm (fused_ln) into .venv: faster steps
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 	@$(RUN) launch/dashboard.py $(ARGS)
 
+# Most tests start processes and wait for them; fixtures of a file are made once. ARGS="-n 0": one after the other.
+TWO_FILES_AT_A_TIME := -n 2 --dist loadfile
+
 test: setup ## what a contributor runs (at most 15 minutes on 2 cores)
-	@$(RUN) -m pytest -m "not long" $(ARGS)
+	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)
 
 test-long: setup ## the rest; installs torch and transformers to compare with
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
-	@$(RUN) -m pytest -m long $(ARGS)
+	@$(RUN) -m pytest -m long $(TWO_FILES_AT_A_TIME) $(ARGS)
 
 lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
