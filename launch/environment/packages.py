@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from launch.environment import setup
 from launch.environment.lock import REQUIREMENTS, Pin, read_lock
 from launch.preflight.report import Finding
 
@@ -67,6 +68,8 @@ def _difference(pin: Pin, installed: Mapping[str, str]) -> str:
 
 
 def _cure() -> str:
+    if setup.is_running():
+        return "wait: make setup is at work on .venv now; build/setup.log has how far it is"
     if os.path.realpath(sys.prefix) == os.path.realpath(VENV):
         return "rm -rf .venv && make setup"
     if (VENV / "setup.json").exists():
@@ -154,7 +157,7 @@ def check_clashes(installed: Mapping[str, str]) -> list[Finding]:
 
 
 def _reinstall(name: str) -> str:
-    if not name:
+    if not name or setup.is_running():
         return _cure()
     if name == "pip":
         return f"{sys.executable} -m ensurepip"

@@ -34,6 +34,7 @@ from launch.guard import guarded
 VENV = ROOT / ".venv"
 STAMP = VENV / "setup.json"
 LOG = ROOT / "build" / "setup.log"
+LOCK = ROOT / "build" / "setup.lock"
 
 
 def main(argv: list[str]) -> None:
@@ -116,10 +117,22 @@ def commands(build: str) -> list[list[str]]:
     return steps
 
 
+def is_running() -> bool:
+    """Whether another process is making .venv now."""
+    try:
+        with open(LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def make_environment(build: str) -> None:
     """Makes .venv from nothing. Of several that are started at once one works, the others wait for it."""
     LOG.parent.mkdir(exist_ok=True)
-    with open(LOG.parent / "setup.lock", "a") as lock:
+    with open(LOCK, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

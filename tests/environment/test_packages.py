@@ -1,11 +1,12 @@
 """The doctor on broken environments: each fault has its line and its cure."""
 
+import fcntl
 import sys
 
 import pytest
 from packaging.markers import Marker
 
-from launch.environment import packages
+from launch.environment import packages, setup
 from launch.environment.lock import REQUIREMENTS, read_lock
 
 
@@ -63,6 +64,16 @@ def test_the_cure_depends_on_where_it_runs(tmp_path, monkeypatch):
     assert ".venv/bin/python" in packages.check_lock({}).fix
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert packages.check_lock({}).fix == "rm -rf .venv && make setup"
+
+
+def test_while_setup_is_at_work_the_cure_is_to_wait(sound, tmp_path, monkeypatch):
+    monkeypatch.setattr(setup, "LOCK", tmp_path / "setup.lock")
+    with open(setup.LOCK, "a") as lock:
+        assert "wait" not in packages.check_lock({}).fix
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        del sound["pip"]
+        told = [packages.check_lock({}), *packages.check_clashes(sound)]
+        assert [finding.fix.partition(":")[0] for finding in told] == ["wait", "wait"]
 
 
 @pytest.mark.parametrize(
