@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     build = choose_build(args.device, args.cuda, read_stamp().get("paddle"))
     if args.print:
-        print("\n".join(shlex.join(command) for command in commands(build)))
+        print("\n".join(shlex.join(command) for command in commands(build).values()))
     elif read_stamp() != wanted(build):
         make_environment(build)
 
@@ -96,8 +96,8 @@ def read_stamp() -> dict[str, str]:
         return {}
 
 
-def commands(build: str) -> list[list[str]]:
-    """The commands that make .venv from nothing."""
+def commands(build: str) -> dict[str, list[str]]:
+    """The commands that make .venv from nothing, each by what it does."""
     uv = shutil.which("uv")
     python = str(VENV / "bin" / "python")
     if uv:
@@ -106,14 +106,21 @@ def commands(build: str) -> list[list[str]]:
     else:
         create = [str(interpreter()), "-m", "venv", str(VENV)]
         install = [python, "-m", "pip", "install", "--disable-pip-version-check"]
-    # The lock is complete, so there is nothing to resolve (--no-deps).
-    steps = [create, [*install, "--no-deps", "--require-hashes", "-r", str(lock_of(build))]]
+    lock = lock_of(build)
+    steps = {
+        "making an empty environment": create,
+        # The lock is complete, so there is nothing to resolve (--no-deps).
+        f"installing the packages of requirements/{lock.name}, which takes longest": [
+            *install, "--no-deps", "--require-hashes", "-r", str(lock)
+        ],
+    }  # fmt: skip
     if build != "cpu":
         # From Paddle's own index, with the CUDA libraries of the same index; all else is there already.
         wheel = next(wheel for wheel in cuda.WHEELS if wheel.tag == build)
-        steps.append([*install, "--index-url", wheel.index, f"paddlepaddle-gpu=={paddle_version()}"])
+        paddle = [*install, "--index-url", wheel.index, f"paddlepaddle-gpu=={paddle_version()}"]
+        steps[f"installing Paddle from {wheel.index}"] = paddle
     # Editable, so that `import launch` works from any folder; built with the lock's setuptools, offline.
-    steps.append([*install, "--no-build-isolation", "--no-deps", "--editable", str(ROOT)])
+    steps["installing this repository"] = [*install, "--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
     return steps
 
 
@@ -145,7 +152,9 @@ def make_environment(build: str) -> None:
         stamp = wanted(build)
         shutil.rmtree(VENV, ignore_errors=True)
         with open(LOG, "w") as log:
-            for command in commands(build):
+            steps = commands(build)
+            for number, (what, command) in enumerate(steps.items(), start=1):
+                print(f"setup: {number} of {len(steps)}, {what}", flush=True)
                 run(command, log)
         STAMP.write_text(json.dumps(stamp, indent=2) + "\n")
         print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)

@@ -76,6 +76,11 @@ def test_makes_the_environment_once(repository):
     assert (
         out.startswith("setup: making .venv with Python 3.") and "1.8 GB" in out and "setup: done in" in out
     )
+    assert [line for line in out.splitlines() if " of 3, " in line] == [
+        "setup: 1 of 3, making an empty environment",
+        "setup: 2 of 3, installing the packages of requirements/cpu.lock, which takes longest",
+        "setup: 3 of 3, installing this repository",
+    ]
     venv, lock, editable = repository.calls()
     assert venv == f"venv --quiet --python {base_python()} {repository.root}/.venv"
     assert lock.endswith(f"--no-deps --require-hashes -r {repository.root}/requirements/cpu.lock")
