@@ -37,6 +37,14 @@ def check_continuation(situation: Situation) -> list[Finding]:
     return _named(situation, flags, Path(wanted), output)
 
 
+def goes_on_from(situation: Situation) -> Path | None:
+    """The checkpoint from which the same command would continue; None where it would start anew."""
+    flags = FlagValues(situation.script, situation.flags)
+    if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
+        return None
+    return next((one for one in checkpoints(flags.output_dir) if first_fault(one, hashes=False) is None), None)
+
+
 def _starts_anew(situation: Situation, output: Path, wanted: str) -> list[Finding]:
     if "resume_from_checkpoint" in situation.flags and wanted != NONE:
         found = f"{wanted} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"

@@ -1,4 +1,4 @@
-"""How a rank has ended, told: the end of its log, and where that says little what its exit code means."""
+"""How a rank has ended, told: what its exit code means where its log cannot say, and the end of its log."""
 
 import re
 import signal
@@ -17,15 +17,16 @@ FRAME = re.compile(r'^  File "(.*)", line (\d+) in (\S+)$', re.MULTILINE)
 
 
 def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False, where: str = "") -> None:
-    """Say on stderr which rank failed and how, and show the end of its log, unless the user has seen it.
+    """Say on stderr which rank failed and why, and show the end of its log, unless it is empty or the user has seen it.
 
     where: " of this node" where the run has several, and rank is the number on this one.
     """
     path = log_path(log_dir, rank)
-    quoted = f"its log is {path}" if shown else f"the end of {path}:\n{last_lines(path)}"
-    print(f"\nrank {rank}{where} failed with exit code {exit_code}; {quoted}", file=sys.stderr)
+    print(f"\nrank {rank}{where} failed with exit code {exit_code}; its log is {path}", file=sys.stderr)
     if meaning := explain_end(exit_code, log_dir):
         print(meaning, file=sys.stderr)
+    if not shown and (end := last_lines(path)):
+        print(f"the end of its log:\n{end}", file=sys.stderr)
 
 
 def explain_end(exit_code: int, log_dir: Path) -> str:

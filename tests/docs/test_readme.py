@@ -84,6 +84,7 @@ def test_a_model_of_ones_own_is_trained_killed_and_continued(tmp_path):
     first, second = (run(f"{setting}\n{command}", folder) for command in (killed, again))
     assert first.returncode != 0 and second.returncode == 0, first.stdout + first.stderr + second.stdout + second.stderr
     assert "rank 0 failed with exit code 137; its log is killed/log/workerlog.0" in first.stderr
+    assert "\nthe same command goes on from killed/checkpoint-10\n" in first.stderr
     assert re.search(r"resume +killed/checkpoint-10, after step 10 and 80 samples", second.stdout)
     undone = [re.findall(r"^step (?:15|20)/30.*\|g\| \S+", done.stdout, re.M) for done in (first, second)]
     assert len(undone[0]) == 2 and undone[1] == undone[0]

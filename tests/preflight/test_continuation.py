@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
-from launch.preflight.continuation import check_continuation
+from launch.preflight.continuation import check_continuation, goes_on_from
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
 
@@ -37,9 +37,13 @@ def output(tmp_path) -> Path:
     return tmp_path
 
 
-def findings(output: Path, flags: str = "", processes: int = 2):
+def situation(output: Path, flags: str = "", processes: int = 2) -> Situation:
     words = f"--do_train 1 --per_device_train_batch_size 8 --output_dir {output} {flags}".split()
-    return check_continuation(Situation("run_pretrain", parse_flags(words), processes=processes))
+    return Situation("run_pretrain", parse_flags(words), processes=processes)
+
+
+def findings(output: Path, flags: str = "", processes: int = 2):
+    return check_continuation(situation(output, flags, processes))
 
 
 def told(output: Path, flags: str = "", processes: int = 2) -> list[tuple[bool, str]]:
@@ -53,6 +57,15 @@ def test_the_newest_is_continued_unasked_and_a_named_one_where_it_is_named(outpu
     assert told(output) == told(output, "--resume_from_checkpoint auto") == [NEWEST]
     named = told(output, f"--resume_from_checkpoint {output}/checkpoint-5")
     assert named == [(True, "checkpoint-5, after step 5 and 80 samples")]
+
+
+def test_the_same_command_goes_on_where_the_next_one_would(output, tmp_path):
+    assert goes_on_from(situation(output)) == output / "checkpoint-10"
+    (output / "checkpoint-10" / "run.json").write_text("{")
+    assert goes_on_from(situation(output)) == output / "checkpoint-5"
+    for anew in ("--overwrite_output_dir 1", "--resume_from_checkpoint none", "--do_train 0"):
+        assert goes_on_from(situation(output, anew)) is None
+    assert goes_on_from(situation(tmp_path / "new")) is None
 
 
 def test_the_one_before_a_damaged_one_is_taken(output):

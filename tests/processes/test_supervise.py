@@ -135,8 +135,27 @@ def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 7
     first, *quoted = err.strip().splitlines()
-    assert first == f"rank 1 failed with exit code 7; the end of {tmp_path}/log/workerlog.1:"
-    assert quoted == ["all is well", "CUDA out of memory"]
+    assert first == f"rank 1 failed with exit code 7; its log is {tmp_path}/log/workerlog.1"
+    assert quoted == ["the end of its log:", "all is well", "CUDA out of memory"]
+
+
+@pytest.mark.parametrize("last", ["", "step 20"])
+def test_why_a_rank_was_killed_comes_before_what_it_logged_last(tmp_path, last):
+    process = start(
+        tmp_path,
+        f"""
+        print("{last}", flush=True)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+        """,
+    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 137
+    first, second, *quoted = err.strip().splitlines()
+    assert first == f"rank 1 failed with exit code 137; its log is {tmp_path}/log/workerlog.1"
+    assert second.startswith("it was killed from outside: ")
+    assert quoted == (["the end of its log:", last] if last else [])
 
 
 def test_cause_is_told_from_its_consequences(tmp_path):

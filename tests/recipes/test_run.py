@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from tests.preflight.test_continuation import make_checkpoint
 from tests.processes.waiting import gone, wait_for
 from tests.recipes.machine import ROOT, Machine
 
@@ -132,16 +133,29 @@ def test_without_python_the_fix_is_named(tmp_path):
     )
 
 
-def test_a_run_that_ends_well_names_its_result(tmp_path):
+def finished(tmp_path, script: str, *flags: str) -> subprocess.CompletedProcess:
+    """The recipe of a pretraining run of two processes into `out`, whose ranks are this script."""
     machine = Machine(tmp_path)
-    script = tmp_path / "run_pretrain.py"
-    script.write_text("import os\nos.makedirs('out', exist_ok=True)\nopen('out/run_summary.json', 'w').close()\n")
+    make_checkpoint(machine.folder / "out", 5)
+    (tmp_path / "run_pretrain.py").write_text(script)
     recipe = tmp_path / "recipe.sh"
-    flags = "--model_name_or_path llama-7b --input_dir data --output_dir out --do_train 1"
-    recipe.write_text(f'source {ROOT}/launch/recipe.sh\nPROCESSES=2\nrun {script} {flags} "$@"\n')
-    command = ["bash", recipe, "--max_steps", "1", "--split", "1,0,0"]
-    done = subprocess.run(
+    stated = "--model_name_or_path llama-7b --input_dir data --output_dir out --do_train 1 --split 1,0,0 --max_steps 9"
+    recipe.write_text(
+        f'source {ROOT}/launch/recipe.sh\nPROCESSES=2\nrun {tmp_path}/run_pretrain.py {stated} "$@"\n'
+    )
+    command = ["bash", recipe, "--per_device_train_batch_size", "8", *flags]
+    return subprocess.run(
         command, cwd=machine.folder, env=machine.environment(), capture_output=True, text=True, timeout=60
     )
+
+
+def test_a_run_that_ends_well_names_its_result(tmp_path):
+    done = finished(tmp_path, "open('out/run_summary.json', 'w').close()")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("The model: out\nTo ask it, a line each: make predict MODEL=out\n")
+
+
+def test_a_killed_run_names_the_checkpoint_from_which_the_same_command_goes_on(tmp_path):
+    done = finished(tmp_path, "import os\nos.kill(os.getpid(), 9)")
+    assert done.returncode == 137, done.stderr
+    assert re.search(r"lack of host memory .*\nthe same command goes on from out/checkpoint-5\n$", done.stderr)
