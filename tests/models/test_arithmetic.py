@@ -33,6 +33,13 @@ def test_flops_are_six_per_matmul_parameter_and_twelve_l_h_s_for_attention():
     assert extra == 12 * 32 * 4096 * 2048
 
 
+def test_frozen_weights_cost_four_a_parameter_and_attention_as_much():
+    """Forward, and the gradient of the inputs."""
+    llama, matmul = shape("facebook/llama-7b"), 6_738_415_616 - 32000 * 4096 - 65 * 4096
+    assert llama.training_flops_per_token(2048, attention=False, frozen=True) == 4 * matmul
+    assert llama.training_flops_per_token(2048, attention=True, frozen=True) == 4 * matmul + 12 * 32 * 4096 * 2048
+
+
 def test_first_loss_of_llama_7b():
     assert shape("llama-7b").first_loss == pytest.approx(math.log(32000) + 4096 * 0.02**2 / 2)
     assert shape("llama-7b").first_loss == pytest.approx(11.19, abs=0.01)
