@@ -28,15 +28,17 @@ RESULTS = Path(__file__).resolve().parent / "results" / "plan_accuracy.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the results are written")
-    parser.add_argument("--only", default="", help="cells whose name contains this; nothing is written then")
+    parser.add_argument("--only", default="", help="cells whose name contains this; the others stay as stored")
     parser.add_argument("--markdown", action="store_true", help="print the table of stored results, measure nothing")
     args = parser.parse_args()
     if args.markdown:
         print(markdown(json.loads(args.output.read_text())["cells"]))
         return
-    rows = run([cell for cell in CELLS if args.only in cell.name])
-    if not args.only:
-        args.output.write_text(json.dumps({"versions": package_versions(), "cells": rows}, indent=1) + "\n")
+    rows = {one["cell"]: one for one in run([cell for cell in CELLS if args.only in cell.name])}
+    if args.only:
+        rows = {one["cell"]: one for one in json.loads(args.output.read_text())["cells"]} | rows
+    cells = [rows[cell.name] for cell in CELLS if cell.name in rows]
+    args.output.write_text(json.dumps({"versions": package_versions(), "cells": cells}, indent=1) + "\n")
 
 
 def run(cells: list) -> list[dict]:

@@ -95,7 +95,7 @@ NOT_RUN = {
     ("serve", "make serve MODEL=models/base ARGS=--host"): "but for the command that listens on a network",
 }
 THE_SHELLS = {"%cd", "cd", "mkdir", "set"}
-OF_OTHERS = ("fastdeploy", "paddle", "pip")  # modules
+OF_OTHERS = ("fastdeploy", "paddle", "pip", "pytest")  # modules
 
 
 def form_of(command: Command) -> str:

@@ -68,7 +68,9 @@ def test_there_are_enough_cells():
 
 def test_every_cell_of_the_stored_measurement_is_within_the_bound():
     rows = json.loads(RESULTS.read_text())["cells"]
-    assert {row["cell"] for row in rows} == {cell.name for cell in CELLS}
+    missing = [cell.name for cell in CELLS if cell.name not in {row["cell"] for row in rows}]
+    assert not missing, "python benchmarks/plan_accuracy.py --only NAME measures them"
+    assert len(rows) == len(CELLS)
     assert all(abs(row["planned"] / row["measured"] - 1) <= BOUND for row in rows)
 
 

@@ -163,6 +163,7 @@ LICENCES = {  # of the weights, by the model's name, as their owners publish the
 
 @of_each_recipe
 def test_licence_is_that_of_the_model(recipe):
+    assert model_of(recipe) in LICENCES, "add to LICENCES what its owner publishes"
     assert header(recipe)["Licence"] == f"of the weights: {LICENCES[model_of(recipe)]}"
 
 

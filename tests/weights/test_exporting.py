@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save_file
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.export import main
+from launch.models.families import FAMILIES, family_of_config
+from launch.models.named_configs import load_config
 from launch.weights import exporting
 from launch.weights.configuration import our_config
 from launch.weights.exporting import export_directory
@@ -175,3 +177,10 @@ def test_a_source_that_is_no_model(tmp_path, capsys):
 
     assert guarded(main, [str(tmp_path), str(tmp_path / "out")]) == 2
     assert "config.json: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_family_has_a_way_out_and_back(family):
+    """Its configuration becomes Hugging Face's, and that one is of the same family again."""
+    theirs = their_config(load_config(family.rehearsal_config), "float32")
+    assert family_of_config(our_config(theirs, "config.json")).name == family.name
