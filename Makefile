@@ -15,6 +15,10 @@ RECIPES := $(sort $(wildcard recipes/*/*.sh))
 # target:file pairs
 TARGETS := $(if $(RECIPES),$(shell awk -f launch/environment/list_recipes.awk $(RECIPES) | awk '{ print $$1 ":" $$2 }'))
 
+# $(1): variables that a target cannot do without. Those not given are an error, except where its help is asked for.
+needs = $(if $(findstring --help,$(ARGS)),,$(foreach name,$(1),$(if $($(name)),,\
+    echo 'error: $(name): not given. Say make $@ $(name)=..., as make help has it.' >&2; exit 2;)))
+
 help:
 	@sh launch/environment/help.sh $(RECIPES)
 
@@ -39,34 +43,37 @@ fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	    $(if $(METHOD),--method $(METHOD))
 
 measures: setup ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
-	@$(RUN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
+	@$(call needs,MODEL) $(RUN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
 
 verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
-	@$(RUN) launch/verify_gpu.py $(RECIPE)
+	@$(call needs,RECIPE) $(RUN) launch/verify_gpu.py $(RECIPE)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
-	@$(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 export: setup ## MODEL=FOLDER, a run or adapter [OUTPUT=...]: to Hugging Face
-	@$(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
-	@$(RUN) launch/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") --adapter_path "$(ADAPTER)" \
-	    --output_dir "$(OUTPUT)" $(ARGS)
+	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
+	    --adapter_path "$(ADAPTER)" --output_dir "$(OUTPUT)" $(ARGS)
 
 predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
-	@$(RUN) launch/predict.py --model_name_or_path "$(MODEL)" $(if $(ADAPTER),--adapter_path "$(ADAPTER)") \
-	    $(if $(DATA),--data_file "$(DATA)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/predict.py --model_name_or_path "$(MODEL)" \
+	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(DATA),--data_file "$(DATA)") \
+	    $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
 serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
-	@$(RUN) launch/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
+	    $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
 
 rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
-	@$(RUN) launch/quantization_loss.py --model_name_or_path "$(MODEL)" --dataset_name_or_path "$(DATA)" $(ARGS)
+	@$(call needs,MODEL DATA) $(RUN) launch/quantization_loss.py --model_name_or_path "$(MODEL)" \
+	    --dataset_name_or_path "$(DATA)" $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
-	@$(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,OUTPUT) $(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@awk 'FNR == 1 { gsub(/.*\/|\.py/, "", FILENAME); printf "  data-%-11s\t%s\n", FILENAME, substr($$0, 4) }' \

@@ -98,6 +98,30 @@ def test_a_recipe_that_fails_fails_the_target(house):
     assert make(house, "pretrain-tiny", "CODE=3").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("target", "given", "missing"),
+    [
+        ("predict", (), "MODEL"),
+        ("export", ("OUTPUT=out",), "MODEL"),
+        ("import", (), "MODEL"),
+        ("measures", (), "MODEL"),
+        ("serve", ("ADAPTER=a=b",), "MODEL"),
+        ("rounding", ("MODEL=m",), "DATA"),
+        ("merge", ("ADAPTER=a",), "OUTPUT"),
+        ("merge", ("OUTPUT=a",), "ADAPTER"),
+        ("verify-gpu", (), "RECIPE"),
+        ("ledger", (), "OUTPUT"),
+    ],
+)
+def test_a_variable_that_is_missing_is_told_as_make_knows_it(house, target, given, missing):
+    done = make(house, "-o", "setup", target, *given)
+    assert done.returncode == 2
+    first = done.stderr.splitlines()[0]
+    assert first == f"error: {missing}: not given. Say make {target} {missing}=..., as make help has it."
+    if target != "verify-gpu":  # whose ARGS are the recipe's
+        assert "error:" not in make(house, "-o", "setup", "-n", target, "ARGS=--help").stdout
+
+
 def test_unknown_targets_are_refused(house):
     result = make(house, "pretrain-llama8b")
     assert result.returncode == 2 and "pretrain-llama8b" in result.stderr
