@@ -44,7 +44,7 @@ def test_from_the_standard_library_to_a_verified_corpus(command, tmp_path):
     tokens = IndexedDataset(prefix).tokens.size
     sha256 = hashlib.sha256(Path(f"{prefix}.bin").read_bytes()).hexdigest()
     assert steps[3].stdout.splitlines() == [
-        f"✓ {prefix}: {documents} documents, {tokens} tokens, uint16",
+        f"✓ {prefix}: {documents} documents, {tokens:,} tokens, uint16",
         f"✓ SHA-256 of the .bin {sha256}, as when it was written",
         f"✓ every id is below 800; the largest is {IndexedDataset(prefix).largest_id()}",
         "✓ every document decodes to its source, 1 file(s)",
@@ -113,6 +113,8 @@ def test_bad_lines_up_to_a_limit(command, tokenizer_dir, tmp_path):
     assert done.returncode == 0 and "2 documents, 2 bad lines left out" in done.stdout
     reported = [line.split(": ")[:2] for line in done.stderr.splitlines()]
     assert reported == [["left out", f"{broken}:2"], ["left out", f"{broken}:3"]]
+    broken.write_text('{"text": "one"}\n[]\n')
+    assert "1 document, 1 bad line left out, " in command("tokenize", *arguments, 2).stdout
 
 
 def test_text_from_stdin(tokenizer_dir, text, corpus, tmp_path):

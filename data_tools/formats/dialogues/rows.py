@@ -9,6 +9,7 @@ from pathlib import Path
 from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
 from data_tools.formats.lines import not_json, not_utf8
+from data_tools.formats.plural import counted
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
@@ -61,7 +62,7 @@ def read_rows(
         except RowError as error:
             faults.append(Fault(str(file), line, str(error)))
     if not dialogues:
-        raise DataError(f"{file}: no dialogues, {len(faults)} broken rows. {faults[0]}")
+        raise DataError(f"{file}: no dialogues, {counted(len(faults), 'broken row')}. {faults[0]}")
     return Rows(dialogues, schema, faults)
 
 
@@ -71,9 +72,8 @@ def check_faults(faults: list[Fault], allowed: int) -> None:
         return
     shown = "; ".join(str(fault) for fault in faults[:FAULTS_SHOWN])
     more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
-    number = "1 broken row" if len(faults) == 1 else f"{len(faults)} broken rows"
     raise DataError(
-        f"{number}, --max_broken_rows allows {allowed}: {shown}{more}. "
+        f"{counted(len(faults), 'broken row')}, --max_broken_rows allows {allowed}: {shown}{more}. "
         f"Mend or remove them, or leave them out: --max_broken_rows {len(faults)}."
     )
 

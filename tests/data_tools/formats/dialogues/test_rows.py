@@ -73,7 +73,7 @@ def test_broken_row_of_a_list_has_its_number(file):
         ("{}", "the keys of the first rows are none"),
         ("[1, 2", "Line 1: not JSON"),
         ("no json at all", "Line 1: not JSON"),
-        ('{"src": "Q", "tgt": ""}', "no dialogues, 1 broken rows. .*train.json:1: an empty answer"),
+        ('{"src": "Q", "tgt": ""}', "no dialogues, 1 broken row\\. .*train.json:1: an empty answer"),
     ],
 )
 def test_file_without_dialogues(file, content, message):
