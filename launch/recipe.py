@@ -77,11 +77,12 @@ class Recipe:
 @dataclass(frozen=True)
 class Run:
     """A recipe with the user's wishes applied. gpu_memory_gb: wanted of each card; card: the kind that CARD names;
-    notes: lines to tell."""
+    own: the flags of ARGS; notes: lines to tell."""
 
     command: LaunchCommand
     gpu_memory_gb: int
     card: str
+    own: Flags
     notes: tuple[str, ...]
 
 
@@ -124,7 +125,8 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if wishes.get(variable):
             flags |= {name: [wishes[variable]]}
-    flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(_further_flags(wishes))))
+    own = _further_flags(wishes)
+    flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
     devices = choose_devices(recipe.gpus, wishes)
     processes = choose_processes(recipe, devices, wishes)
     stated, world_size = recipe.layout, processes * nodes.count
@@ -143,7 +145,7 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     card, gpu_memory_gb = wishes.get("CARD") or "", _number("GPU_MEMORY_GB", wishes.get("GPU_MEMORY_GB"))
     if card:
         gpu_memory_gb = wished_card(card, gpu_memory_gb).named_gb
-    return Run(command, gpu_memory_gb or recipe.gpu_memory_gb, card, tuple(notes))
+    return Run(command, gpu_memory_gb or recipe.gpu_memory_gb, card, todays_flags(own)[0], tuple(notes))
 
 
 def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
@@ -208,6 +210,7 @@ def situation(recipe: Recipe, run: Run) -> Situation:
         processes=run.command.world_size,
         nodes=run.command.nodes,
         stated=stated if stated and stated.processes != run.command.world_size else None,
+        own=run.own,
     )
 
 

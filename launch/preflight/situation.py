@@ -21,6 +21,7 @@ class Situation:
     nodes:         the machines it runs on, and which of them this is
     stated:        the recipe's own layout where the user has asked for another number of processes: a stated
                    accumulation then counts for that layout (launch/models/global_batch.py)
+    own:           the flags of the user's ARGS, which advice repeats: what is pasted takes their place
     """
 
     script: str
@@ -31,6 +32,7 @@ class Situation:
     processes: int = 1
     nodes: Nodes = ONE_NODE
     stated: Layout | None = None
+    own: Flags = field(default_factory=dict)
 
     @property
     def finetunes(self) -> bool:

@@ -1,5 +1,6 @@
 """What would make a run fit, where it does not: changes that pass the checks of the flags."""
 
+import shlex
 from dataclasses import replace
 
 from launch import preflight
@@ -12,13 +13,14 @@ from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.out_of_memory import ThisRun
 from launch.preflight.situation import Situation
+from launch.processes.flags import Flags, flag_words, parse_flags
 
 LISTED = 8  # changes below a plan
 CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each must save at least
 
 
 def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Change]:
-    """By slowdown; empty where no change of the list is enough."""
+    """By slowdown, their arguments beside the user's own; empty where no change of the list is enough."""
 
     def legal(flags: dict) -> bool:
         return all(finding.ok for finding in preflight.run_on_flags(replace(situation, flags=flags)))
@@ -27,9 +29,14 @@ def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Chang
         changes = cheapest_changes(situation.script, situation.flags, situation.processes, card, legal, count)
     except UserError:
         return []
-    if situation.stated is None:
-        return changes
-    return [restated for change in changes if (restated := _restated(change, situation))]
+    if situation.stated:
+        changes = [restated for change in changes if (restated := _restated(change, situation))]
+    return [_beside(situation.own, change) for change in changes]
+
+
+def _beside(own: Flags, change: Change) -> Change:
+    words = flag_words(own | parse_flags(shlex.split(change.arguments)))
+    return replace(change, arguments=shlex.join(words))
 
 
 def _restated(change: Change, situation: Situation) -> Change | None:

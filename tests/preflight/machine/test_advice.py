@@ -26,7 +26,7 @@ def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
     changes = [change for change in advised(plan.stdout) if "model_name_or_path" not in change[1]]
     assert not re.search("^fits: ", plan.stdout, re.M) and changes
     size, arguments = changes[0]
-    again = machine.run("llama-7b/pretrain", ARGS=f"{ASKED} {arguments}", **wishes)
+    again = machine.run("llama-7b/pretrain", ARGS=arguments, **wishes)
     assert re.search(rf"^fits: {size:.1f} GiB", again.stdout, re.M), again.stdout
 
 
@@ -38,7 +38,7 @@ def test_advised_arguments_keep_the_samples_of_a_step_on_another_number_of_cards
     smaller = [arguments for _, arguments in changes if "--per_device_train_batch_size" in arguments][:2]
     assert smaller
     for arguments in smaller:
-        words = machine.print("llama-7b/pretrain", ARGS=f"{ASKED} {arguments}", **wishes)
+        words = machine.print("llama-7b/pretrain", ARGS=arguments, **wishes)
         flags = dict(zip(words, words[1:], strict=False))
         ranks = 4 // int(flags.get("--tensor_parallel_degree", 1)) // int(flags.get("--pipeline_parallel_degree", 1))
         sizes = int(flags["--per_device_train_batch_size"]) * int(flags["--gradient_accumulation_steps"])
@@ -51,6 +51,7 @@ def test_preflight_refuses_with_the_changes_that_help(tmp_path):
     text = " ".join(done.stderr.split())
     assert done.returncode == 2 and "✗ memory" in text
     assert re.search(r'fix: \(1\) ARGS="[^"]+": .* GiB, time a token x \d\.\d\d', text)
-    assert 'ARGS="--lora 1": LoRA, ' in text and "adapters are trained, the model is frozen" in text
+    assert 'ARGS="--tensor_parallel_degree 1 --lora 1": LoRA, ' in text
+    assert "adapters are trained, the model is frozen" in text
     assert "--force 1 starts it all the same" in text
     assert shlex.split(re.search(r'ARGS="([^"]*)"', text)[1])
