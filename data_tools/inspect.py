@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import Parser, not_negative, run
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.terminal import sign
@@ -62,7 +62,7 @@ def describe(corpus: IndexedDataset, encoder, shown: int, shown_tokens: int, see
     """Print all there is to say."""
     summary = read_summary(corpus)
     largest = summary.largest_id if summary else corpus.largest_id()
-    counts = f"{counted(len(corpus), 'document')}, {corpus.tokens.size:,} tokens"
+    counts = f"{plural(len(corpus), 'document')}, {corpus.tokens.size:,} tokens"
     console.print(f"{corpus.prefix}: {counts}, {corpus.dtype}, ids up to {largest:,}", highlight=False, soft_wrap=True)
     if encoder:
         packed = packing(corpus, encoder, seed)

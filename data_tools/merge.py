@@ -12,7 +12,7 @@ import numpy as np
 
 from data_tools.cli import Parser, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import read_summary, write_summary
 from data_tools.progress import progress
@@ -75,8 +75,8 @@ def main() -> None:
     parser.add_argument("--output", required=True, metavar="PREFIX", help="the corpus to write")
     args = parser.parse_args()
     documents = merge_corpora(args.prefixes, args.output)
-    corpora = counted(len(args.prefixes), "corpus", "corpora")
-    print(f"{args.output}.bin, .idx: {counted(documents, 'document')} of {corpora}")
+    corpora = plural(len(args.prefixes), "corpus", "corpora")
+    print(f"{args.output}.bin, .idx: {plural(documents, 'document')} of {corpora}")
 
 
 if __name__ == "__main__":

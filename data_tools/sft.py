@@ -31,7 +31,7 @@ from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
 from data_tools.formats.dialogues.rows import check_faults, read_rows
 from data_tools.formats.dialogues.samples import DialogueDataset
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.inspect import length_histogram
 from data_tools.text.encoders import load_encoder
 
@@ -160,7 +160,7 @@ def main() -> None:
     for name, rows in (("train.json", sides.train), ("dev.json", sides.dev)):
         if rows:
             write_rows(Path(args.output, name), rows)
-            print(f"{args.output}/{name}: {counted(len(rows), 'dialogue')}")
+            print(f"{args.output}/{name}: {plural(len(rows), 'dialogue')}")
     left_out = [(sides.repeated, "repeated dialogues dropped"), (sides.broken, "broken rows left out")]
     for count, what in left_out:
         if count:

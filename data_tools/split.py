@@ -15,7 +15,7 @@ import numpy as np
 
 from data_tools.cli import Parser, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.samples import split_boundaries
 from data_tools.formats.tokens.summary import write_summary
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--shares", default="98,1,1", help="of train, valid, test (default: 98,1,1)")
     args = parser.parse_args()
     for prefix, documents in split_corpus(args.prefix, args.output, args.shares).items():
-        print(f"{prefix}.bin, .idx: {counted(documents, 'document')}")
+        print(f"{prefix}.bin, .idx: {plural(documents, 'document')}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 
 from data_tools.cli import Parser, not_negative, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import token_dtype
 from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.progress import progress
@@ -129,7 +129,7 @@ def _tokenize(
     if writer.state:
         place, empty, input_bytes = Place(**writer.state["place"]), writer.state["empty"], writer.state["input_bytes"]
         bad_lines.count = writer.state["bad_lines"]
-        print(f"going on after {counted(writer.documents, 'document')} of an earlier run", file=sys.stderr, flush=True)
+        print(f"going on after {plural(writer.documents, 'document')} of an earlier run", file=sys.stderr, flush=True)
 
     def commit() -> None:
         counts = {"empty": empty, "input_bytes": input_bytes, "bad_lines": bad_lines.count}
@@ -188,9 +188,9 @@ def main() -> None:
         args.restart,
     )  # fmt: skip
     left_out = f", {done.empty} empty left out" if done.empty else ""
-    left_out += f", {counted(done.bad_lines, 'bad line')} left out" if done.bad_lines else ""
+    left_out += f", {plural(done.bad_lines, 'bad line')} left out" if done.bad_lines else ""
     print(
-        f"{args.output}.bin, .idx: {counted(done.documents, 'document')}{left_out}, {counted(done.tokens, 'token')}, "
+        f"{args.output}.bin, .idx: {plural(done.documents, 'document')}{left_out}, {plural(done.tokens, 'token')}, "
         f"{done.input_bytes / done.tokens:.2f} bytes of input a token"
     )
 

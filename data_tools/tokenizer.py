@@ -29,7 +29,7 @@ import sentencepiece
 from data_tools.cli import Parser, above_zero, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.progress import progress
 from data_tools.text.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
 from data_tools.text.sources import find_files, read_documents, total_bytes
@@ -199,7 +199,7 @@ def _texts(files: list[str], text_key: str, advance: Callable[[int, int], None])
         advance(document.size, 1)
     if not count:
         raise DataError(f"{', '.join(files)}: no text in them. Give files with text.")
-    print(f"training on {counted(count, 'document')} ...", file=sys.stderr, flush=True)
+    print(f"training on {plural(count, 'document')} ...", file=sys.stderr, flush=True)
 
 
 def _config_of(directory: str) -> dict:

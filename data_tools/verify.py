@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_tools.cli import Parser, above_zero, run
 from data_tools.formats.errors import DataError
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import file_sha256, read_summary, summary_path
 from data_tools.progress import progress
@@ -49,7 +49,7 @@ def compare_with_source(
             with_text = [document for document in batch if document.text]
             if number + len(with_text) > len(corpus):
                 raise DataError(
-                    f"{corpus.prefix} has {counted(len(corpus), 'document')}, its source has more: "
+                    f"{corpus.prefix} has {plural(len(corpus), 'document')}, its source has more: "
                     f"{with_text[len(corpus) - number].where} is not in it. Name the files it was made from, "
                     "or make it again."
                 )
@@ -60,7 +60,7 @@ def compare_with_source(
             advance(sum(document.size for document in batch), len(with_text))
     if number < len(corpus):
         raise DataError(
-            f"{corpus.prefix} has {counted(len(corpus), 'document')}, its source only {number}. Name all files of it."
+            f"{corpus.prefix} has {plural(len(corpus), 'document')}, its source only {number}. Name all files of it."
         )
 
 
@@ -100,7 +100,8 @@ def main() -> None:
 
     good, _ = marks(sys.stdout)
     corpus = IndexedDataset(args.prefix)
-    print(f"{good} {corpus.prefix}: {counted(len(corpus), 'document')}, {counted(corpus.tokens.size, 'token')}, {corpus.dtype}")
+    tokens = plural(corpus.tokens.size, "token")
+    print(f"{good} {corpus.prefix}: {plural(len(corpus), 'document')}, {tokens}, {corpus.dtype}")
     sha256, compared = check_hash(corpus)
     print(f"{good} SHA-256 of the .bin {sha256}" + (", as when it was written" if compared else ""))
     vocab_size = load_encoder(args.tokenizer).vocab_size if args.tokenizer else args.vocab_size

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.questions import Question, encode_question, text_question
+from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.errors import UserError
 from launch.generation.generate import Decoding
@@ -20,7 +21,7 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
     prompts = [_encode(predictor, question, args) for question in questions]
     cut = sum(was_cut for _, was_cut in prompts)
     if cut and rank() == 0:
-        print(f"cut to their last {args.src_length} tokens (--src_length): {cut} questions", file=sys.stderr)
+        print(f"cut to their last {args.src_length} tokens (--src_length): {plural(cut, 'question')}", file=sys.stderr)
     answers: dict[int, str] = {}
     with counted("answering", len(questions), shown=rank() == 0) as reach:
         for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size):

@@ -10,6 +10,7 @@ The first two and the last two exclude each other where both are stated. Content
 
 from pathlib import Path
 
+from data_tools.formats.plural import plural
 from launch.checkpoint.state.manifest import Manifest, checkpoints, read_manifest
 from launch.checkpoint.state.verify import first_fault, is_foreign
 from launch.models.flag_values import FlagValues
@@ -109,7 +110,7 @@ def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:
     before = manifest.topology["processes"]
     if before == processes:
         return []
-    found = f"random numbers (dropout) begin anew: {before} processes saved theirs, now there are {processes}"
+    found = f"random numbers (dropout) begin anew: {plural(before, 'process')} saved theirs, now there are {processes}"
     return [Finding(True, "resume", found)]
 
 

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from data_tools.formats.plural import plural
 from launch.cpu.settings import prepare
 from launch.models.families import family_of_config
 from launch.models.named_configs import find_config, load_config
@@ -34,7 +35,7 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
         output=directory / "output",
     )
     os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks tell who stops them
-    processes = "1 process" if command.processes == 1 else f"{command.processes} processes"
+    processes = plural(command.processes, "process")
     print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
     print(describe(changes))
     print(_import_paddle(flags, command.processes), flush=True)

@@ -9,6 +9,7 @@ from data_tools.formats.dialogues.files import Source, find_sources
 from data_tools.formats.dialogues.rows import Fault, Rows, check_faults, read_rows
 from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.errors import DataError
+from data_tools.formats.plural import plural
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,6 @@ def _line(name: str, dataset: Dialogues, sources: list[list[Rows]]) -> str:
     dialogues = sum(len(one.dialogues) for one in rows)
     samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
     return (
-        f"{name}: {dialogues:,} dialogues ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "
+        f"{name}: {plural(dialogues, 'dialogue')} ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "
         f"{dataset.counted.sum():,} of answers, {dataset.cuts}"
     )

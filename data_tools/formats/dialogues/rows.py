@@ -9,7 +9,7 @@ from pathlib import Path
 from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
 from data_tools.formats.lines import not_json, not_utf8
-from data_tools.formats.plural import counted
+from data_tools.formats.plural import plural
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
@@ -62,7 +62,7 @@ def read_rows(
         except RowError as error:
             faults.append(Fault(str(file), line, str(error)))
     if not dialogues:
-        raise DataError(f"{file}: no dialogues, {counted(len(faults), 'broken row')}. {faults[0]}")
+        raise DataError(f"{file}: no dialogues, {plural(len(faults), 'broken row')}. {faults[0]}")
     return Rows(dialogues, schema, faults)
 
 
@@ -73,7 +73,7 @@ def check_faults(faults: list[Fault], allowed: int) -> None:
     shown = "; ".join(str(fault) for fault in faults[:FAULTS_SHOWN])
     more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
     raise DataError(
-        f"{counted(len(faults), 'broken row')}, --max_broken_rows allows {allowed}: {shown}{more}. "
+        f"{plural(len(faults), 'broken row')}, --max_broken_rows allows {allowed}: {shown}{more}. "
         f"Mend or remove them, or leave them out: --max_broken_rows {len(faults)}."
     )
 

@@ -4,6 +4,7 @@ from data_tools.formats.dialogues.chat_template import load_template
 from data_tools.formats.dialogues.datasets import Columns, survey
 from data_tools.formats.dialogues.rows import Rows
 from data_tools.formats.errors import DataError
+from data_tools.formats.plural import plural
 from launch.errors import UserError
 from launch.models.chat import template_file, template_names
 from launch.models.flag_values import FlagValues
@@ -29,7 +30,7 @@ def _check_rows(values: FlagValues) -> list[Finding]:
         return [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
     parts = [_describe(name, source) for name, source in (("train", found.train), ("dev", found.dev)) if source]
     if found.faults:
-        parts.append(f"{len(found.faults)} broken rows are left out, the first {found.faults[0]}")
+        parts.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
     return [Finding(True, "data", "; ".join(parts) or "none needed")]
 
 
@@ -37,7 +38,8 @@ def _describe(name: str, sources: list[list[Rows]]) -> str:
     """train 114,599 dialogues (content/summary)"""
     rows = [one for source in sources for one in source]
     schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
-    return f"{name} {sum(len(one.dialogues) for one in rows):,} dialogues ({schemas})"
+    dialogues = sum(len(one.dialogues) for one in rows)
+    return f"{name} {plural(dialogues, 'dialogue')} ({schemas})"
 
 
 def _check_template(values: FlagValues) -> list[Finding]:

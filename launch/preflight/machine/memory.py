@@ -2,6 +2,7 @@
 
 import psutil
 
+from data_tools.formats.plural import plural
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
@@ -57,7 +58,7 @@ def card_of(situation: Situation) -> Card | None:
 def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
     """What offload keeps there must be there: it is page-locked, so none of it can be swapped out."""
     available, needed = psutil.virtual_memory().available, ranks * sum(parts.values())
-    found = f"{needed / GIB:.0f} GiB for {ranks} ranks here, {available / GIB:.0f} GiB available"
+    found = f"{needed / GIB:.0f} GiB for {plural(ranks, 'rank')} here, {available / GIB:.0f} GiB available"
     if needed <= available or forced:
         return Finding(True, "host memory", found)
     fix = "a machine with more host memory, more ranks to divide it, or another way to save memory: docs/low-memory.md"
