@@ -98,6 +98,18 @@ def test_what_is_offloaded_is_offered_no_other_sharding():
     assert not any(title.startswith("sharding") for title in titles(offloaded))
 
 
+def test_shorter_samples_keep_the_shares_of_question_and_answer():
+    for lengths, flags in (
+        (LENGTHS, {"max_length": "256", "src_length": "192"}),
+        ("--max_length 512 --src_length 100", {"max_length": "256", "src_length": "50"}),
+    ):
+        run = asked(FINETUNE.replace(LENGTHS, lengths), 4, "launch/finetune_generation.py")
+        (shorter,) = [edit for edit in edits(run) if edit.kind == "length"]
+        assert shorter.flags == flags
+    (shorter,) = [edit for edit in edits(asked(PRETRAIN, 4)) if edit.kind == "length"]
+    assert shorter.flags == {"max_seq_length": "1024"}
+
+
 @pytest.mark.parametrize(
     ("flags", "accumulation"),
     [

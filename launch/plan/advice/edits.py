@@ -82,10 +82,11 @@ def _micro_batch(asked: Asked) -> Iterator[Edit]:
 
 
 def _sequence_length(asked: Asked) -> Iterator[Edit]:
+    """Questions and answers of fine-tuning keep their shares."""
     length = asked.job.sequence_length // 2
     flags = {asked.length_flag: str(length)}
-    if asked.values.src_length and asked.values.src_length >= length:
-        flags["src_length"] = str(length // 2)
+    if asked.values.src_length:
+        flags["src_length"] = str(asked.values.src_length // 2)
     yield Edit(f"samples of {length} tokens", "length", flags, "samples are cut at half the length")
 
 
