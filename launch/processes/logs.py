@@ -1,11 +1,14 @@
 """Log files of ranks, named as paddle.distributed.launch names them."""
 
 import os
+import time
 from pathlib import Path
 from typing import TextIO
 
 LAST_LINES = 20
 LAST_BYTES = 16 * 1024
+PYTHON_ERROR = "Traceback (most recent call last)"
+SECONDS_HELD = 10.0  # longer than a launcher takes to notice a rank's end
 
 
 def log_path(log_dir: Path, rank: int) -> Path:
@@ -34,20 +37,44 @@ def first_to_fail(log_dir: Path, ranks: list[int]) -> int:
 
 
 class Follower:
-    """Copies what is appended to a file to a stream, each time `copy` is called."""
+    """Copies what is appended to a file to a stream, each time `copy` is called.
+
+    A traceback and what comes after it are held for a while: a lost connection is told at length, and its cause may be
+    another rank's end, which is known a moment later.
+    """
 
     def __init__(self, path: Path, stream: TextIO):
         self.path = path
         self.stream = stream
         self.offset = 0
+        self.held, self.held_since = "", 0.0
 
     def copy(self) -> None:
+        new = self._new()
+        if self.held:
+            self.held += new
+        else:
+            before, error, after = new.partition(PYTHON_ERROR)
+            self._show(before)
+            self.held, self.held_since = error + after, time.monotonic()
+        if time.monotonic() - self.held_since > SECONDS_HELD:
+            self.release()
+
+    def release(self) -> None:
+        """Show what is held."""
+        held, self.held = self.held, ""
+        self._show(held)
+
+    def _new(self) -> str:
         if not self.path.exists():
-            return
+            return ""
         with open(self.path, "rb") as log:
             log.seek(self.offset)
             new = log.read()
-        if new:
-            self.offset += len(new)
-            self.stream.write(new.decode("utf-8", errors="replace"))
+        self.offset += len(new)
+        return new.decode("utf-8", errors="replace")
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.stream.write(text)
             self.stream.flush()

@@ -18,7 +18,7 @@ import psutil
 
 from launch.nodes.link import Ended, Link
 from launch.processes.ends import print_failure
-from launch.processes.logs import Follower, first_to_fail, last_lines, log_path
+from launch.processes.logs import PYTHON_ERROR, Follower, first_to_fail, last_lines, log_path
 from launch.processes.orphans import adopt_orphans, signal_at_parents_end
 from launch.processes.signals import recorded_signals
 
@@ -30,7 +30,6 @@ SECONDS_TO_HEAR = 3.0  # of another node's end, which may be the cause of a lost
 
 # What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
 FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log ")
-PYTHON_ERROR = "Traceback (most recent call last)"
 
 
 def supervise(
@@ -39,11 +38,11 @@ def supervise(
     """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
     of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
-    Rank 0's output appears on stdout. SIGINT and SIGTERM go to the ranks, which save what they have done; what
-    is left after `grace` seconds, or at a second signal, is killed. Logs of an earlier run in log_dir are kept
-    under another name. Exit code: 0, also where all ranks ended well after a signal; 128 + N when signal N
-    ended the run; else the worst of the failed ranks that the launcher tells, with the end of the log of the
-    rank that failed first on stderr.
+    Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT and SIGTERM go to
+    the ranks, which save what they have done; what is left after `grace` seconds, or at a second signal, is killed. Logs
+    of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after a
+    signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with the end
+    of the log of the rank that failed first on stderr.
     """
     exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
     try:
@@ -76,13 +75,17 @@ def _run(
             received, peer = _wait(launcher, follower, signals, link, grace)
         finally:
             _end_descendants()
+    failed_here = launcher.returncode != 0 and received is None and peer is None
+    if not failed_here:
+        follower.release()
     if peer is None and launcher.returncode == 0:
         return 0, None
     if received is not None:
         print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
         return 128 + received, None
-    if peer is None:
-        exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, " of this node" if link else "")
+    if failed_here:
+        where = " of this node" if link else ""
+        exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, follower, where)
         peer = link.lost(SECONDS_TO_HEAR) if link else None
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
@@ -131,11 +134,15 @@ def _end_descendants() -> None:
         process.kill()
 
 
-def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: int, where: str) -> int:
-    """Show the end of the log that tells the cause; the exit code of the run."""
+def _explain_failure(
+    returncode: int, launcher_log: Path, log_dir: Path, ranks: int, follower: Follower, where: str
+) -> int:
+    """Show the end of the log that tells the cause; the exit code of the run. follower: of rank 0, whose traceback is
+    shown where it is the cause."""
     told = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
     codes = {_as_shell_code(returncode)}
     if told is None:
+        follower.release()
         print(f"\nthe launcher failed; the end of {launcher_log}:", file=sys.stderr)
         print(last_lines(launcher_log), file=sys.stderr)
         return codes.pop()
@@ -144,6 +151,8 @@ def _explain_failure(returncode: int, launcher_log: Path, log_dir: Path, ranks: 
     exit_code = max(codes, default=128 + signal.SIGTERM)
     failed = [rank for rank in range(ranks) if PYTHON_ERROR in last_lines(log_path(log_dir, rank), 200)]
     first = first_to_fail(log_dir, [int(told[1]), *failed])
+    if first == 0:
+        follower.release()
     print_failure(first, exit_code, log_dir, shown=first == 0, where=where)
     return exit_code
 

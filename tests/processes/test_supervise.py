@@ -3,7 +3,9 @@
 With a launcher that behaves as Paddle's; tests/processes/test_real_launcher.py holds Paddle's own to it.
 """
 
+import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.processes import logs
+from launch.processes.logs import Follower
 from tests.processes.waiting import gone, wait_for
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_launcher.py"))]
@@ -163,6 +167,7 @@ def test_cause_is_told_from_its_consequences(tmp_path):
     process = start(
         tmp_path,
         """
+        print("before", flush=True)
         if rank == 1:
             time.sleep(600)
         cause = os.path.dirname(__file__) + "/log/workerlog.2"
@@ -172,8 +177,28 @@ def test_cause_is_told_from_its_consequences(tmp_path):
         raise MemoryError if rank == 2 else ConnectionError
         """,
     )
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert "rank 2 failed" in err and err.endswith("\nMemoryError\n")
+    assert out == "before\n", "the consequence is in rank 0's log"
+
+
+def test_the_traceback_of_rank_zero_is_shown_where_it_is_the_cause(tmp_path):
+    process = start(tmp_path, "print('before', flush=True)\nif rank == 0: raise MemoryError\ntime.sleep(600)", n=2)
+    out, err = process.communicate(timeout=60)
+    assert re.fullmatch(r"before\nTraceback \(most recent call last\).*\nMemoryError\n", out, re.DOTALL)
+    assert err == f"\nrank 0 failed with exit code 1; its log is {tmp_path}/log/workerlog.0\n"
+
+
+def test_a_traceback_that_a_run_survives_is_shown(tmp_path, monkeypatch):
+    log, stream = tmp_path / "log", io.StringIO()
+    follower = Follower(log, stream)
+    log.write_text("before\nTraceback (most recent call last): one\n")
+    follower.copy()
+    assert stream.getvalue() == "before\n"
+    monkeypatch.setattr(logs, "SECONDS_HELD", -1)
+    log.write_text(log.read_text() + "after\n")
+    follower.copy()
+    assert stream.getvalue() == log.read_text()
 
 
 def test_launcher_that_cannot_start_is_quoted(tmp_path):
