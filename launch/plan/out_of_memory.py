@@ -1,6 +1,7 @@
 """After an out-of-memory error: what was planned for the run that this process is."""
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.memory.show import memory_lines
 from launch.plan.memory_plan import MemoryPlan
+from launch.processes.command import COMMAND
 from launch.processes.flags import Flags, parse_flags
 
 SHARED_MODULES = ("run_pretrain", "finetune_generation")
@@ -21,7 +23,10 @@ SHARED_MODULES = ("run_pretrain", "finetune_generation")
 
 @dataclass(frozen=True)
 class ThisRun:
-    """A command line of a shared module, planned. card: None for a CPU and for a kind that is not in the catalogue."""
+    """A command line of a shared module, planned.
+
+    card: None for a CPU and for a kind that is not in the catalogue. own: the flags of ARGS, where a recipe runs it.
+    """
 
     script: str
     flags: Flags
@@ -29,6 +34,7 @@ class ThisRun:
     card: Card | None
     job: Job
     plan: MemoryPlan
+    own: Flags
 
     @property
     def lines(self) -> list[str]:
@@ -46,9 +52,10 @@ def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.env
         flags, _ = todays_flags(parse_flags(words))
         card = None if str(flags.get("device", ["gpu"])[0]).startswith("cpu") else _card_here()
         job = Job.from_flags(script, flags, processes, card)
+        own = parse_flags(shlex.split(environment.get("ARGS", ""))) if COMMAND in environment else {}
     except UserError:
         return None
-    return ThisRun(script, flags, processes, card, job, plan_memory(job, card))
+    return ThisRun(script, flags, processes, card, job, plan_memory(job, card), todays_flags(own)[0])
 
 
 def _card_here() -> Card | None:

@@ -39,10 +39,10 @@ def supervise(
     of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
     Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT and SIGTERM go to
-    the ranks, which save what they have done; what is left after `grace` seconds, or at a second signal, is killed. Logs
-    of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after a
-    signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with the end
-    of the log of the rank that failed first on stderr.
+    the ranks, which save what they have done; what is left after `grace` seconds, or at a second signal, is killed.
+    Logs of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after
+    a signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with the
+    end of the log of the rank that failed first on stderr.
     """
     exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
     try:

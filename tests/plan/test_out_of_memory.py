@@ -6,6 +6,7 @@ from launch.plan import out_of_memory
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.out_of_memory import this_run
 from launch.preflight.machine.advice import lines_after_out_of_memory
+from launch.processes.command import COMMAND
 from launch.watch.memory import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
@@ -39,3 +40,12 @@ def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monk
     changes = [line for line in lines_after_out_of_memory(run) if re.match(r" +\d\.", line)]
     assert len(changes) == 3
     assert all(float(line.split()[1]) <= 0.9 * run.plan.peak_bytes / GIB + 0.05 for line in changes)
+
+
+def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
+    monkeypatch.setattr(out_of_memory, "_card_here", lambda: CARDS["4090"])
+    for environment, own in (({COMMAND: "make lora-1gpu"}, "--lora_rank 4 "), ({}, "")):
+        run = this_run([*ON_A_CARD, "--lora_rank", "4"], environment | {"ARGS": "--r 4"})
+        arguments = [line for line in lines_after_out_of_memory(run) if "ARGS=" in line]
+        assert len(arguments) == 3
+        assert [line for line in arguments if f'ARGS="{own}' not in line or line.count("--lora_rank") > bool(own)] == []

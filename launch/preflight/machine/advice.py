@@ -64,7 +64,7 @@ def lines_after_out_of_memory(run: ThisRun) -> list[str]:
     if run.card is None:
         return []
     least = int((1 - SPARED) * min(run.plan.peak_bytes, run.card.memory_bytes))
-    situation = Situation(run.script, run.flags, processes=run.processes)
+    situation = Situation(run.script, run.flags, processes=run.processes, own=run.own)
     return advice_lines(changes_that_fit(situation, replace(run.card, memory_bytes=least), CHEAPEST))
 
 
