@@ -8,7 +8,8 @@
 writes sentencepiece.bpe.model and tokenizer_config.json: the folder is what
 `paddlenlp.transformers.LlamaTokenizer.from_pretrained` and `--tokenizer_name_or_path` read. Any text, in any script,
 survives encoding and decoding unchanged (unknown characters become bytes, spaces and line ends are kept), except the
-character U+2581, which sentencepiece uses for the space. The same input gives the same file.
+character U+2581, which sentencepiece uses for the space. The same input gives the same file; another tokenizer in that
+folder is refused, not overwritten.
 
 --extend keeps the ids of the tokenizer it names and puts what these texts need behind them, up to --vocab_size in all;
 one document in 20 is left out of the training and tells how many tokens a character takes before and after. A model
@@ -31,7 +32,7 @@ from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.progress import progress
-from data_tools.text.encoders import CONFIG_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
+from data_tools.text.encoders import CONFIG_NAME, JSON_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
 from data_tools.text.sources import find_files, read_documents, total_bytes
 from data_tools.text.vocabulary import extend_model, model_type, new_pieces, tokens_per_character
 
@@ -148,6 +149,16 @@ def save_tokenizer(directory: str | Path, model: bytes, config: dict = CONFIG) -
         file.write(json.dumps(config, indent=2).encode() + b"\n")
 
 
+def refuse_another(directory: str | Path, model: bytes) -> None:
+    """Raises DataError where the directory has a tokenizer that is not this one."""
+    for path in (Path(directory, name) for name in (*SENTENCEPIECE_NAMES, JSON_NAME)):
+        if path.is_file() and (path.name != MODEL_NAME or path.read_bytes() != model):
+            raise DataError(
+                f"{directory} has another tokenizer, {path.name}, which token files may have been made with. "
+                f"Name another --output, or remove {directory} first."
+            )
+
+
 def _explain(message: str, vocab_size: int) -> str:
     """sentencepiece's message in the user's words."""
     too_high = re.search(r"Vocabulary size too high.*<= (\d+)", message)
@@ -180,6 +191,7 @@ def main() -> None:
         texts = _texts(files, args.text_key, advance)
         if args.extend:
             model, before, after = extend_tokenizer(args.extend, texts, args.vocab_size, args.max_lines)
+            refuse_another(args.output, model)
             save_tokenizer(args.output, model, _config_of(args.extend))
             print(
                 f"{args.output}: {args.extend} with more pieces, {args.vocab_size} ids; tokens a character of held-out "
@@ -187,7 +199,9 @@ def main() -> None:
             )
             return
         kind = args.model_type or "bpe"
-        save_tokenizer(args.output, train_tokenizer(texts, args.vocab_size, kind, args.max_lines))
+        model = train_tokenizer(texts, args.vocab_size, kind, args.max_lines)
+        refuse_another(args.output, model)
+        save_tokenizer(args.output, model)
     print(f"{args.output}: {kind} tokenizer, {args.vocab_size} ids")
 
 

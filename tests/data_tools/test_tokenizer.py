@@ -1,11 +1,17 @@
 """Training a tokenizer: special tokens, nothing lost, the same file twice."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from data_tools.formats.errors import DataError
 from data_tools.text.encoders import load_encoder, load_sentencepiece
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 
+ROOT = Path(__file__).resolve().parents[2]
 AWKWARD = [
     " ",
     "   leading and trailing   ",
@@ -86,3 +92,19 @@ def test_a_directory_without_a_tokenizer(tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(b"nonsense")
     with pytest.raises(DataError, match="tokenizer.model is not a sentencepiece model"):
         load_encoder(tmp_path)
+
+
+def test_another_tokenizer_is_left_alone_and_the_same_may_be_written_again(tmp_path):
+    def train(vocab_size: int) -> subprocess.CompletedProcess:
+        words = f"-m data_tools.tokenizer --input texts.txt --output tok --vocab_size {vocab_size}".split()
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    (tmp_path / "texts.txt").write_text("one two three four five six seven eight nine ten\n" * 20)
+    assert [train(280).returncode, train(280).returncode] == [0, 0]
+    before = (tmp_path / "tok" / MODEL_NAME).read_bytes()
+    refused = train(282)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "error: tok has another tokenizer, sentencepiece.bpe.model, which " in refused.stderr
+    assert "Name another --output, or remove tok first." in refused.stderr
+    assert (tmp_path / "tok" / MODEL_NAME).read_bytes() == before
