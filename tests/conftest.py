@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import os
+import signal
 
 import pytest
 
@@ -26,3 +27,11 @@ def ranks():
 def rehearsals(tmp_path_factory) -> Rehearsals:
     """rehearsals("pretrain-tiny"): the recipe's rehearsal, done once (tests/recipes/rehearsing.py)."""
     return Rehearsals(tmp_path_factory.mktemp("rehearsals"))
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as at a terminal, also where pytest runs in the background, whose shell has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -45,7 +45,7 @@ def test_other_errors_keep_their_traceback(error):
 
 
 @pytest.mark.parametrize("other", [ImportError("initialization failed"), UserError("cannot train on these texts")])
-def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys, other):
+def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys, ctrl_c, other):
     def main(argv):
         try:
             signal.raise_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ import pytest
 from launch.reporting.quiet import interrupts_held
 
 
-def test_ctrl_c_takes_effect_at_the_end():
+def test_ctrl_c_takes_effect_at_the_end(ctrl_c):
     done = []
     with pytest.raises(KeyboardInterrupt):
         with interrupts_held():
@@ -17,7 +17,7 @@ def test_ctrl_c_takes_effect_at_the_end():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_what_fails_because_of_it_is_it():
+def test_what_fails_because_of_it_is_it(ctrl_c):
     with pytest.raises(KeyboardInterrupt):
         with interrupts_held():
             signal.raise_signal(signal.SIGINT)
