@@ -304,6 +304,8 @@ def plan(recipe: Recipe, run: Run) -> int:
     steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
     print(report(job, card, form, steps))
     if form == TEXT:
+        if run.command.nodes.count > 1:
+            print(f"The network between the {run.command.nodes.count} nodes is not counted: all cards as in one machine.")
         for line in lines_below_a_plan(situation(recipe, run), card):
             print(line)
     return 0
