@@ -8,6 +8,7 @@ from pathlib import Path
 from launch.errors import UserError
 
 CONFIGS = Path(__file__).parent / "configs"
+NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
 
 
 def config_names() -> list[str]:
@@ -26,9 +27,9 @@ def find_config(model_name_or_path: str) -> Path:
         return path / "config.json"
     if path.suffix == ".json" and path.is_file():
         return path
-    owner, _, name = model_name_or_path.rpartition("/")
-    if name in config_names() and re.fullmatch(r"([\w-][\w.-]*)?", owner) and not (owner and Path(owner).is_dir()):
-        return CONFIGS / f"{name}.json"
+    named = NAME.fullmatch(model_name_or_path)
+    if named and named["name"] in config_names() and not (named["owner"] and Path(named["owner"]).is_dir()):
+        return CONFIGS / f"{named['name']}.json"
     nearest = difflib.get_close_matches(path.name, config_names(), n=1)
     raise UserError(
         f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "
