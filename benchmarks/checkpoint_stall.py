@@ -28,7 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, markdown, put
+from benchmarks.page import conditions, put
+from launch.pages import markdown
 from launch.reporting.summary import package_versions
 from tests.ranks import RankServer
 
@@ -95,7 +96,7 @@ def _medians(report: dict) -> dict[str, float]:
 
 def page(report: dict) -> str:
     """What docs/resume.md shows of a report."""
-    return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n{conditions(report)}\n\n"
+    return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
 
 
 if __name__ == "__main__":

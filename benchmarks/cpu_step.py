@@ -25,11 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import markdown, put
+from benchmarks.page import put
 from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.pages import markdown
 from launch.reporting.quiet import import_paddle_quietly
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_step.json"
@@ -164,7 +165,7 @@ def page(report: dict) -> str:
         columns.append(shares(rows))
     names = [row["name"] for row in next(iter(report["results"].values()))]
     lines = [[name, *(cell for column in columns for cell in column[n])] for n, name in enumerate([*names, "together"])]
-    return "\n" + markdown(heads, lines, range(1, len(heads))) + "\n"
+    return "\n" + markdown(heads, lines, range(1, len(heads))) + "\n\n"
 
 
 def main(argv: list[str]) -> None:

@@ -33,13 +33,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.page import markdown, put
+from benchmarks.page import put
 from benchmarks.worker import Worker
 from launch.cpu.processor import this_processor
 from launch.cpu.settings import available_cores
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.pages import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_training.json"
 WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"
@@ -188,7 +189,8 @@ def table(results: dict[str, dict]) -> Table:
 def page(report: dict) -> str:
     """What docs/cpu-speed.md shows of a report."""
     heads = head(report["results"])
-    return "\n" + markdown(heads, rows(report["results"]), range(1, len(heads))) + "\n" + conditions(report) + "\n\n"
+    table = markdown(heads, rows(report["results"]), range(1, len(heads)))
+    return f"\n{table}\n\n{conditions(report)}\n\n"
 
 
 def conditions(report: dict) -> str:

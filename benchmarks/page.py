@@ -1,15 +1,9 @@
-"""Tables of benchmarks as Markdown, and their place in the pages that show them."""
+"""The places of benchmarks' tables in the pages that show them."""
 
 import re
-from collections.abc import Collection, Iterable
 from pathlib import Path
 
-
-def markdown(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Collection[int]) -> str:
-    """A table; `numbers`: which columns are numbers, that stand to the right."""
-    head = list(head)
-    rule = ["---:" if column in numbers else "---" for column in range(len(head))]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rows))
+from launch.pages import rewrite
 
 
 def conditions(report: dict) -> str:
@@ -33,6 +27,9 @@ def place(text: str, script: str) -> re.Match:
 
 def put(file: Path, script: str, table: str) -> None:
     """Replace what stands in a page in the script's place."""
-    text = file.read_text(encoding="utf-8")
-    start, end = place(text, script).span(2)
-    file.write_text(text[:start] + table + text[end:], encoding="utf-8")
+
+    def change(text: str) -> str:
+        start, end = place(text, script).span(2)
+        return text[:start] + table + text[end:]
+
+    rewrite(file, change)

@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.page import markdown, put
+from benchmarks.page import put
+from launch.pages import markdown
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS, Layout
 from tests.ranks import RankServer
@@ -76,7 +77,7 @@ def markdown_table(measured: dict[Layout, parity.Differences]) -> str:
     for layout, found in measured.items():
         flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())
         rows.append([layout.name, str(layout.processes), *cells(found), f"`{flags}`" if flags else "none"])
-    return markdown([*HEADINGS, "flags"], rows, numbers=range(1, 5))
+    return markdown([*HEADINGS, "flags"], rows, numbers=range(1, 5)) + "\n"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.page import markdown, put
+from benchmarks.page import put
+from launch.pages import markdown
 from tests.distributed.resuming import CASES, Case, Outcome, resume
 from tests.ranks import RankServer
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> None:
         table.add_row(*row)
     Console(width=100).print(table)
     if arguments.markdown:
-        put(arguments.markdown, "resuming.py", markdown(HEADINGS, rows, numbers=(2, 3)))
+        put(arguments.markdown, "resuming.py", markdown(HEADINGS, rows, numbers=(2, 3)) + "\n")
 
 
 def measure(cases: list[Case]) -> list[tuple[str, ...]]:

@@ -26,9 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import default_torch_python, machine_facts
-from benchmarks.page import conditions, markdown, put
+from benchmarks.page import conditions, put
 from benchmarks.worker import Worker
 from launch.guard import guarded
+from launch.pages import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "rms_norm_cpu.json"
 WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"
@@ -126,7 +127,7 @@ def page(report: dict) -> str:
     """What docs/custom-ops.md shows of a report."""
     results = report["results"].items()
     tables = [markdown([f"{title}, ms", *found], rows(found), range(1, 1 + len(found))) for title, found in results]
-    return "\n" + "\n".join([*tables, conditions(report), ""]) + "\n"
+    return "\n" + "\n\n".join([*tables, conditions(report), ""])
 
 
 def main(argv: list[str]) -> None:

@@ -34,10 +34,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, markdown, put
+from benchmarks.page import conditions, put
 from data_tools.text.workers import available_cores
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.pages import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "tokenizing.json"
 WORKER = ROOT / "benchmarks" / "tokenizing_worker.py"
@@ -172,7 +173,7 @@ def table(report: dict) -> Table:
 
 def page(report: dict) -> str:
     """What docs/data.md shows of a report."""
-    return f"\n{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n{conditions(report)}\n\n"
+    return f"\n{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
 
 
 def check(report: dict) -> list[str]:

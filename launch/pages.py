@@ -3,16 +3,17 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from data_tools.cli import Parser
 from launch.errors import UserError
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The lines of a table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """The lines of a table; `numbers`: which columns are numbers, that stand to the right."""
+    rule = ["---:" if column in numbers else "---" for column in range(len(head))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def place(name: str) -> re.Pattern:

@@ -2,8 +2,9 @@
 
 import re
 
-from benchmarks.page import markdown, place
+from benchmarks.page import place
 from benchmarks.resuming import HEADINGS
+from launch.pages import markdown
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS
 from tests.distributed.resuming import CASES
@@ -40,5 +41,5 @@ def test_every_case_was_resumed_to_the_bit():
     """Else: benchmarks/resuming.py --markdown docs/resume.md"""
     page = (ROOT / "docs" / "resume.md").read_text(encoding="utf-8")
     cases = [(*case.words, str(case.at), str(case.at), "equal") for case in CASES]
-    assert place(page, "resuming.py")[2] == markdown(HEADINGS, cases, numbers=(2, 3))
+    assert place(page, "resuming.py")[2] == markdown(HEADINGS, cases, numbers=(2, 3)) + "\n"
     assert f"of which the tests run {len(TESTED)}" in page
