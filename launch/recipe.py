@@ -305,7 +305,8 @@ def plan(recipe: Recipe, run: Run) -> int:
     print(report(job, card, form, steps))
     if form == TEXT:
         if run.command.nodes.count > 1:
-            print(f"The network between the {run.command.nodes.count} nodes is not counted: all cards as in one machine.")
+            count = run.command.nodes.count
+            print(f"The network between the {count} nodes is not counted: all cards as in one machine.")
         for line in lines_below_a_plan(situation(recipe, run), card):
             print(line)
     return 0

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable
 
 CORRECTIONS: tuple[str, ...] = (
+    "store_aborts_at_exit",
     "stage1_frozen_parameters",
     "stage3_weight_decay",
     "stage3_frozen_parameters",

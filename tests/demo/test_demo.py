@@ -117,7 +117,8 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
         for number in range(len(corpus)):
             shuffled.add_document(order.permutation(corpus[number]))
     result = run_demo(tmp_path, "--max_steps", "150")
-    assert result.returncode == 2
+    assert result.returncode == 2, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "error: the demo's model is not what it should be" in result.stderr, result.stderr[-3000:]
     assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)
     assert re.search(r"^ +2 ✗ held-out loss", result.stdout, re.MULTILINE)
     # Nothing but frequencies can be learnt. The same steps on text in order get a nat below them.

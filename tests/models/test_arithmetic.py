@@ -57,7 +57,9 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
         find_config("facebook/llama-70b")
 
 
-@pytest.mark.parametrize("path", ["/llama-7b", "/nope/llama-7b", "./llama-7b", "~/llama-7b", "a/b/llama-7b", "here/llama-7b"])
+@pytest.mark.parametrize(
+    "path", ["/llama-7b", "/nope/llama-7b", "./llama-7b", "~/llama-7b", "a/b/llama-7b", "here/llama-7b"]
+)
 def test_a_directory_that_is_not_there_is_no_name(path, tmp_path, monkeypatch):
     """Its model would be another: made of random weights, or downloaded."""
     monkeypatch.chdir(tmp_path)
