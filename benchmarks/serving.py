@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/serving.py            # 26 M parameters, 64 answers of 32 tokens, about 5 minutes
     .venv/bin/python benchmarks/serving.py --smoke    # a tiny model, 8 answers: does it run?
     .venv/bin/python benchmarks/serving.py --output benchmarks/results/serving.json
+    .venv/bin/python benchmarks/serving.py --markdown docs/serve.md    # the table of the stored results, in that file
 
 All on the CPU in float32, greedy, in turns: launch/serve.py over REST with one client that asks in turn,
 then with as many clients as there are prompts; then the directory that launch/export.py makes of the same model in
@@ -32,6 +33,8 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
+from benchmarks.page import conditions, put
+from launch.pages import markdown
 from launch.weights.exporting import export_directory
 from tests.ranks import RankServer
 from tests.serving.servers import Server, start_serve
@@ -41,6 +44,7 @@ SMOKE = {"vocab_size": 384, "hidden_size": 64, "intermediate_size": 128, "num_hi
 ALL = {"num_attention_heads": 8, "num_key_value_heads": 8, "initializer_range": 0.1}
 TOKENS, BATCH = 32, 16
 HEADINGS = ("", "tokens/s", "of one client", "of transformers in batches", "same texts")
+RESULTS = Path(__file__).resolve().parent / "results" / "serving.json"
 WORKER = "benchmarks.serving_worker"
 
 
@@ -51,7 +55,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way gets")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     args = parser.parse_args(argv)
+    if args.markdown:
+        put(args.markdown, "serving.py", page(json.loads(RESULTS.read_text())))
+        return 0
     smoke = args.smoke
     sizes = (SMOKE if smoke else SIZES) | ALL
     prompts = _prompts(8 if smoke else 64, sizes["vocab_size"])
@@ -157,6 +165,11 @@ def rows(report: dict) -> list[list[str]]:
         ]
         for name, seconds in report["seconds"].items()
     ]
+
+
+def page(report: dict) -> str:
+    """What docs/serve.md shows of a report."""
+    return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
 
 
 def _show(report: dict) -> None:

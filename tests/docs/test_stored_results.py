@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import checkpoint_stall, cpu_step, cpu_training, rms_norm_cpu, tokenizing
+from benchmarks import checkpoint_stall, cpu_step, cpu_training, rms_norm_cpu, serving, tokenizing
 from benchmarks.page import place
 from tests.docs.pages import ROOT, read
 
@@ -14,6 +14,7 @@ TABLES = {
     "cpu_step": (cpu_step, "cpu-speed"),
     "checkpoint_stall": (checkpoint_stall, "resume"),
     "tokenizing": (tokenizing, "data"),
+    "serving": (serving, "serve"),
 }
 
 
