@@ -234,7 +234,7 @@ def run(recipe: Recipe, run: Run) -> int:
     if not run.command.devices:
         # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
-    from launch.processes.ends import HUNG, KILLED
+    from launch.processes.ends import BY_SIGNAL, HUNG
     from launch.processes.supervise import supervise
 
     started = time.time()
@@ -242,7 +242,7 @@ def run(recipe: Recipe, run: Run) -> int:
     if exit_code == 0 and run.command.nodes.rank == 0:
         for line in next_step(recipe.script, run.command.flags, started):
             print(line)
-    if exit_code in (KILLED, HUNG) and (checkpoint := goes_on_from(situation(recipe, run))):
+    if exit_code in (HUNG, *BY_SIGNAL) and (checkpoint := goes_on_from(situation(recipe, run))):
         print(f"the same command goes on from {checkpoint}", file=sys.stderr)
     return exit_code
 

@@ -9,6 +9,15 @@ from launch.processes.logs import last_lines, log_path
 
 KILLED = 128 + signal.SIGKILL
 HUNG = 128 + signal.SIGALRM  # launch/watch/hang.py
+BY_SIGNAL = {  # exit codes of ranks that could not say a word themselves
+    KILLED: "it was killed from outside: by hand, by a scheduler, or by the kernel for lack of host memory "
+    "(`dmesg | grep -i kill` tells)",
+    128 + signal.SIGBUS: "it ended with SIGBUS: most often /dev/shm is full, which the ranks of a machine share "
+    "(`df -h /dev/shm` tells; `docker run --shm-size=8g` gives more)",
+    128 + signal.SIGSEGV: "it ended with SIGSEGV, a fault within a library or a driver: `make doctor` tells whether "
+    "they belong together",
+    128 + signal.SIGABRT: "it ended with SIGABRT: a library gave up, most often with a message in the log",
+}
 
 STACKS = re.compile(r"^Timeout \(.*\)!$", re.MULTILINE)  # what faulthandler writes above them
 THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)
@@ -31,16 +40,11 @@ def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False,
 
 def explain_end(exit_code: int, log_dir: Path) -> str:
     """Lines about an end that no rank has told by itself, "" for others."""
-    if exit_code == KILLED:
-        return (
-            "it was killed from outside: by hand, by a scheduler, or by the kernel for lack of host memory "
-            "(`dmesg | grep -i kill` tells)"
-        )
     if exit_code == HUNG:
         logs = sorted(log_dir.glob("workerlog.*"), key=lambda log: int(log.suffix[1:]))
         where = "\n".join(f"  rank {log.suffix[1:]}: {_place(log)}" for log in logs)
         return f"the run made no step any more (--hang_factor, --hang_seconds). Where the ranks were:\n{where}"
-    return ""
+    return BY_SIGNAL.get(exit_code, "")
 
 
 def _place(log: Path) -> str:

@@ -143,22 +143,31 @@ def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
     assert quoted == ["the end of its log:", "all is well", "CUDA out of memory"]
 
 
-@pytest.mark.parametrize("last", ["", "step 20"])
-def test_why_a_rank_was_killed_comes_before_what_it_logged_last(tmp_path, last):
+@pytest.mark.parametrize(
+    ("number", "reason", "last"),
+    [
+        (signal.SIGKILL, "it was killed from outside: ", ""),
+        (signal.SIGKILL, "it was killed from outside: ", "step 20"),
+        (signal.SIGBUS, "it ended with SIGBUS: most often /dev/shm is full", "step 20"),
+        (signal.SIGSEGV, "it ended with SIGSEGV, a fault within a library or a driver", "step 20"),
+        (signal.SIGABRT, "it ended with SIGABRT: a library gave up", "terminate called"),
+    ],
+)
+def test_what_ended_a_rank_by_a_signal_comes_before_what_it_logged_last(tmp_path, number, reason, last):
     process = start(
         tmp_path,
         f"""
         print("{last}", flush=True)
         if rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), {int(number)})
         time.sleep(600)
         """,
     )
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 137
+    assert process.returncode == 128 + number
     first, second, *quoted = err.strip().splitlines()
-    assert first == f"rank 1 failed with exit code 137; its log is {tmp_path}/log/workerlog.1"
-    assert second.startswith("it was killed from outside: ")
+    assert first == f"rank 1 failed with exit code {128 + number}; its log is {tmp_path}/log/workerlog.1"
+    assert second.startswith(reason)
     assert quoted == (["the end of its log:", last] if last else [])
 
 
