@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 from packaging.markers import Marker
 
-from benchmarks import plan_speed
+from benchmarks import plan_speed, serving
 from benchmarks.plan_published import ROWS as PUBLISHED
 from benchmarks.published import ROWS as SPEEDS
 from launch.environment.lock import REQUIREMENTS, read_lock
+from launch.models.arithmetic import ModelShape
 from launch.models.families import FAMILIES
+from launch.models.named_configs import load_config
 from launch.plan.hardware import GIB
 from launch.plan.recipe_table import plan_of
 from tests.distributed.layouts import LAYOUTS
@@ -114,6 +116,24 @@ def seeking() -> list[str]:
     ]
 
 
+def stall() -> list[str]:
+    measured = results("checkpoint_stall")
+    return [
+        f"trains {measured['parameters'] / 1e6:.0f} M parameters on a CPU and prints how long training waits for a "
+        f"checkpoint of {measured['bytes']['at once'] / 1e9:.1f} GB"
+    ]
+
+
+def served() -> list[str]:
+    model = ModelShape.from_config(load_config("llama-rehearsal") | serving.SIZES | serving.ALL)
+    measured = results("serving")
+    [rounds] = {len(seconds) for seconds in measured["seconds"].values()}
+    return [
+        f"({model.parameters / 1e6:.0f} M parameters, {measured['answers']} answers; medians of {rounds} rounds)",
+        f"with one client, with {measured['answers']}, and of `transformers`",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "sentences"),
     [
@@ -127,6 +147,8 @@ def seeking() -> list[str]:
         ("data", tokenizing_memory),
         ("data", loader),
         ("resume", seeking),
+        ("resume", stall),
+        ("serve", served),
     ],
     ids=lambda one: one.__name__ if isinstance(one, Callable) else one,
 )
