@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 
-SECONDS_TO_HEAR = 2  # that the other is gone, for the thread that serves the store
+SECONDS_TO_HEAR = 2  # that the other is gone, for the thread of this process that serves the store
 CONNECTED = """
 import os, sys
 from paddle.base import core
@@ -26,14 +26,17 @@ os._exit(0)
 def main(corrections: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it is made to be aborted
     from_us, to_other = os.pipe()
-    at_exit("sleep", SECONDS_TO_HEAR)
-    at_exit("close", to_other)  # the last registered is called first
+    at_exit("sleep", SECONDS_TO_HEAR)  # the last registered is called first
+    at_exit("wait", 0)  # until the other has ended
+    at_exit("close", to_other)
 
+    import paddle
     from paddle.base import core
 
     from launch.processes.ports import reserved_ports
     from launch.upstream import correct
 
+    paddle.disable_signal_handler()  # it uses what is destroyed, too: some aborts would become segmentation faults
     correct(corrections)
     with reserved_ports(1) as [port]:
         store = core.TCPStore("127.0.0.1", port, True, 1, 60)
