@@ -1,5 +1,7 @@
 """What the families share: weights by name, linear layers in one piece or divided, norms, exact attention."""
 
+from abc import ABC, abstractmethod
+
 from launch.plan.job import Job, Prefix
 from launch.plan.tape.autograd import Tensor
 from launch.plan.tape.memory import Memory
@@ -9,7 +11,7 @@ from launch.plan.tape.recompute import run_again
 FLOAT32 = 4
 
 
-class Model:
+class Model(ABC):
     """One rank's part of a model.
 
     weights: by name, this rank's part of each; see launch/plan/memory/division.py. prefix: of the names of the layers,
@@ -27,9 +29,9 @@ class Model:
 
     # ---- for the families
 
+    @abstractmethod
     def prepare(self) -> Tensor | None:
         """What all layers of a forward pass share: a mask to be added to the scores."""
-        raise NotImplementedError
 
     def tables(self, layers: int) -> dict[str, int]:
         """Bytes by part of what so many layers keep beside their parameters."""
@@ -42,18 +44,21 @@ class Model:
             return (self.batch * self.length // self.tensor_parallel, self.hidden)
         return (self.batch, self.length, self.hidden)
 
+    @abstractmethod
     def embed(self) -> Tensor:
-        raise NotImplementedError
+        """What the first layer gets."""
 
+    @abstractmethod
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
-        raise NotImplementedError
+        """What the layer of this number makes of x."""
 
+    @abstractmethod
     def norm(self, x: Tensor) -> Tensor:
         """The last norm."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logits(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Of the output head, from what the last norm gives."""
 
     def for_loss(self, logits: Tensor) -> Tensor:
         """What the model's own criterion makes of them before the entropy."""
