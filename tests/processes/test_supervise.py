@@ -22,7 +22,8 @@ FAKE = [sys.executable, str(Path(__file__).with_name("fake_launcher.py"))]
 ROOT = Path(__file__).resolve().parents[2]
 
 WORKER = """\
-import os, signal, sys, time
+import os, resource, signal, sys, time
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no file of each rank that ends by a signal
 rank = int(os.environ["PADDLE_TRAINER_ID"])
 """
 
