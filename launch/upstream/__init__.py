@@ -14,10 +14,13 @@ CORRECTIONS: tuple[str, ...] = (
     "stage3_weight_decay",
     "stage3_frozen_parameters",
     "shared_weight_counted_twice",
+    "half_precision_norm",
+    "master_gradients_stay_scaled",
     "pipeline_gradient_shapes",
     "generation_of_divided_logits",
     "llama_fused_rms_norm_flag",
     "glm_tokenizers_unknown",
+    "chat_templates_compiled",
     "lora_of_fused_weights",
 )
 

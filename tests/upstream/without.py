@@ -27,6 +27,9 @@ PRETRAINING = "models/test_pretraining.py::"
 TWO_PROCESSES = f"{PRETRAINING}test_two_processes_give_the_numbers_of_one"
 TESTS = {  # file of launch/upstream: the test, below tests/, that fails without it
     "bloom_zero_weights": f"{FAMILIES}test_full_training_halves_the_loss_on_fixed_samples[bloom]",
+    "chat_templates_compiled": (
+        "upstream/test_chat_templates_compiled.py::test_are_loaded_and_remember_where_they_are_from[list]"
+    ),
     "chatglm_loss": f"{SAME_NUMBERS}[tensor_parallel-chatglm]",
     "chatglm_v2_flash_layout": f"{SAME_NUMBERS}[flash_attention-chatglm_v2]",
     "chatglm_v2_ignores_prefix": f"{ADAPTERS}test_tensor_parallel_gives_the_numbers_of_one_process[prefix]",
@@ -41,9 +44,18 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     "glm_loss": f"{SAME_NUMBERS}[tensor_parallel-glm]",
     "glm_split": f"{SAME_NUMBERS}[tensor_parallel-glm]",
     "glm_tokenizers_unknown": "upstream/test_glm_tokenizers_unknown.py::test_finds_that_of_glm_515m",
+    "half_precision_norm": (
+        "training/test_half_gradients.py::"
+        "test_norm_of_small_gradients_is_that_of_float32_and_they_are_clipped_to_it[stage3-2]"
+    ),
+    "llama_flash_masks": "upstream/test_llama_flash_masks.py::test_is_that_of_exact_attention[llama-A100]",
     "llama_fused_rms_norm_flag": "custom_ops/test_op.py::test_llama_asks_for_it",
     "logits_processor_list": "upstream/test_logits_processor_list.py::test_uses_it_after_its_own",
     "lora_of_fused_weights": f"{ADAPTERS}test_tensor_parallel_gives_the_numbers_of_one_process[lora]",
+    "master_gradients_stay_scaled": (
+        "training/test_half_gradients.py::"
+        "test_gradients_that_are_summed_in_float32_are_unscaled_and_clipped[single]"
+    ),
     "opt_bfloat16_mask": "upstream/test_opt_bfloat16_mask.py::test_padding_is_masked_in_every_dtype[bfloat16]",
     "opt_has_every_attribute": (
         f"{PRETRAINING}test_parameters_are_reported_and_the_loss_falls_from_its_closed_form[opt]"

@@ -1,14 +1,22 @@
-"""Chat templates: the text around the turns of a dialogue, in PaddleNLP's chat_template.json form.
+"""Chat templates: the text around the turns of a dialogue.
+
+A template is Jinja, as transformers has it: the chat_template of tokenizer_config.json (a text, or a list of named
+ones, of which "default" is taken), chat_template.jinja, or chat_template.json. PaddleNLP's form of chat_template.json
+becomes the same:
 
     {"system": "...", "conversation": ["...{{user}}...", "...{{bot}}..."], "query": "...{{query}}..."}
 
-Each text is a Jinja template; system may be left out. They see `index` (0 for the first turn) and `system`, the
-dialogue's own system text or nothing. query is what is asked at last, when a model shall answer: without it the first
-text of `conversation` serves.
+Each of its texts is Jinja; system may be left out. They see `index` (0 for the first turn) and `system`, the dialogue's
+own system text or nothing. `query` is not read: it is the first text of `conversation`.
 """
 
 import json
-from dataclasses import dataclass
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,59 +25,240 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from data_tools.formats.dialogues.dialogue import Dialogue
+from data_tools.formats.dialogues.template_worker import NO_MEMORY, TOO_MUCH
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object, shown
 
-# As PaddleNLP renders them (paddlenlp/transformers/tokenizer_utils.py, ChatTemplate).
-JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+WORKER = Path(__file__).parent / "template_worker.py"
+LIMIT_SECONDS = 3.0  # of processor time for a dialogue; a usual one takes a millisecond
+LIMIT_BYTES = 1 << 29  # of address space; a usual template's process has 0.1 GB
+TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+JINJA_FILE, JSON_FILE = "chat_template.jinja", "chat_template.json"
+# A key of tokenizer_config.json that we add: the model was trained with its chat_template, and how a text starts.
+TRAINED, AFTER_START, WHOLE = "trained_with_chat_template", "after_the_start_of_every_text", "whole"
+# What stands before and behind the answer in the templates of as_jinja.
+ANSWER, END = "{% else %}{% set bot = message['content'] %}", "{% endif %}{% endfor %}"
+EXPECTED = (
+    'expected {"conversation": ["...{{user}}...", "...{{bot}}..."]}, {"chat_template": "..."}, or a Jinja template in '
+    "a file .jinja"
+)
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """system: text before the first turn; question, answer: the two texts of a turn."""
+    """source: Jinja. origin: where it is from, for people. tokens: bos_token, eos_token, ... and their texts.
+    today: whether strftime_now tells today's date; in training every day must give the same samples. after_start:
+    whether the tokenizer's start of every text may stand before it (PaddleNLP's form); transformers' templates say
+    themselves how a text starts. trained: whether the model of the directory was trained with it, here."""
 
-    system: str
-    question: str
-    answer: str
+    source: str
+    origin: str = "chat template"
+    tokens: dict[str, str] = field(default_factory=dict, hash=False)
+    today: bool = False
+    after_start: bool = False
+    trained: bool = False
 
     def render(self, dialogue: Dialogue) -> list[tuple[str, str]]:
-        """(all text before an answer, the answer with what ends it) of each turn.
+        """(all text before an answer, the answer with what ends it) of each turn. An earlier answer that the template
+        changes is no turn of its own, but part of the text before the next one.
 
-        The system text of a dialogue stands before the first question where the template has no place for it.
+        Raises DataError where the template cannot be read, is refused by the sandbox, takes more than LIMIT_SECONDS
+        or LIMIT_BYTES, leaves out a question or the last answer, or does not tell it from the text around it.
         """
-        system, question, answer = self._compiled
-        opening = system.render(system=dialogue.system)
-        texts = []
-        for index, turn in enumerate(dialogue.turns):
-            asked = turn.prompt
-            if index == 0 and dialogue.system and not self._has_place_for_system:
-                asked = f"{dialogue.system}\n\n{asked}"
-            before = question.render(user=asked, index=index, system=dialogue.system)
-            after = answer.render(bot=turn.answer, index=index, system=dialogue.system)
-            texts.append((opening + before if index == 0 else before, after))
-        return texts
+        [found] = self.render_all([dialogue])
+        if isinstance(found, DataError):
+            raise found
+        return found
+
+    def render_all(self, dialogues: list[Dialogue]) -> list[list[tuple[str, str]] | DataError]:
+        """`render` of each dialogue, or what it raises, in one round trip."""
+        answers = self._worker.ask([_messages(dialogue) for dialogue in dialogues], self.today)
+        return [self._refusal(one["error"]) if "error" in one else [*map(tuple, one["turns"])] for one in answers]
+
+    def _refusal(self, reason: str) -> DataError:
+        return DataError(f"{self.origin}: {reason.rstrip('.')}. Another chat template: --chat_template NAME or FILE.")
 
     @cached_property
-    def _has_place_for_system(self) -> bool:
-        parsed = (JINJA.parse(text) for text in (self.system, self.question))
-        return any("system" in find_undeclared_variables(text) for text in parsed)
+    def _worker(self) -> "_Worker":
+        worker = _Worker(
+            {"source": _marked(self.source), "tokens": self.tokens, "seconds": LIMIT_SECONDS, "bytes": LIMIT_BYTES}
+        )
+        weakref.finalize(self, worker.close)
+        return worker
 
-    @cached_property
-    def _compiled(self) -> tuple:
-        return tuple(JINJA.from_string(text) for text in (self.system, self.question, self.answer))
+
+class _Worker:
+    """A process that renders. It is started anew after one that had to be ended."""
+
+    def __init__(self, first: dict):
+        self._first = first
+        self._process: subprocess.Popen | None = None
+        self._lock = threading.Lock()  # a server renders in several threads
+
+    def ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
+        """The answer to each dialogue, which is given as its messages."""
+        answers: list[dict] = []
+        with self._lock:
+            while len(answers) < len(dialogues):
+                answers += self._ask(dialogues[len(answers) :], today)
+        return answers
+
+    def _ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
+        """Answers up to a dialogue that ends the process, or to all."""
+        if self._process is None:
+            self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._send(self._first)
+        self._send({"dialogues": dialogues, "today": today})
+        answers: list[dict] = []
+        for _ in dialogues:
+            line = self._process.stdout.readline()
+            if not line:
+                return [*answers, {"error": self._end()}]
+            answers.append(json.loads(line))
+        return answers
+
+    def _end(self) -> str:
+        """Why the process has ended."""
+        code = self.close()
+        if code == -signal.SIGPROF:
+            return f"it takes more than {self._first['seconds']:g} s for one dialogue"
+        return TOO_MUCH if code == NO_MEMORY else f"the process that renders it has ended with {code}"
+
+    def _send(self, message: dict) -> None:
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer says that it has ended
+
+    def close(self) -> int | None:
+        """End the process; its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        for pipe in (process.stdin, process.stdout):
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+        return process.wait()
 
 
-def load_template(file: str | Path) -> ChatTemplate:
-    """Raises DataError where the file is none, or not of PaddleNLP's form."""
+def _command() -> list[str]:
+    """Starts the worker, which finds Jinja where this process does and nothing in the current folder."""
+    places = [place for place in sys.path if place]
+    run = f"import runpy, sys; sys.path[:] = {places!r}; runpy.run_path({str(WORKER)!r}, run_name='__main__')"
+    return [sys.executable, "-I", "-c", run]
+
+
+def load_template(path: str | Path, tokens: dict[str, str] | None = None) -> ChatTemplate:
+    """The template of a file: .json in one of its two forms, else Jinja.
+
+    tokens: the special tokens of the tokenizer. Raises DataError where the file is none.
+    """
+    path = Path(path)
+    text = _read(path)
+    if path.suffix != ".json":
+        return ChatTemplate(text, str(path), tokens or {})
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        content = json.loads(text)
+        if isinstance(content, dict) and content.get("chat_template") is not None:
+            return ChatTemplate(_default(content["chat_template"], path), str(path), tokens or {})
         question, answer = content["conversation"]
-        template = ChatTemplate(content.get("system") or "", question, answer)
-        template._compiled
+        source = as_jinja(content.get("system") or "", question, answer)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
+        raise DataError(f"{path}: no chat template ({error}): {EXPECTED}.") from None
+    return ChatTemplate(source, str(path), tokens or {}, after_start=True)
+
+
+def directory_template(directory: Path) -> ChatTemplate | None:
+    """The template that the tokenizer of a directory brings; None where it has none.
+
+    In this order: chat_template.jinja, chat_template.json, tokenizer_config.json. Raises DataError where one is there
+    and cannot be read.
+    """
+    tokens = special_tokens(directory)
+    for name in (JINJA_FILE, JSON_FILE):
+        if (directory / name).is_file():
+            return load_template(directory / name, tokens)
+    path = directory / TOKENIZER_CONFIG
+    config = read_object(path)
+    named, trained = config.get("chat_template"), config.get(TRAINED)
+    if named in (None, "", [], {}):
+        return None
+    after_start = trained == AFTER_START
+    return ChatTemplate(_default(named, path), str(path), tokens, after_start=after_start, trained=bool(trained))
+
+
+def trained_with(template: ChatTemplate | None, values: dict) -> dict:
+    """The values of a tokenizer_config.json, which say that a model was trained with a template, or with none: so
+    predict and serve use it, and transformers and PaddleNLP know it."""
+    values = {key: value for key, value in values.items() if key != TRAINED}
+    if template is None:
+        return values
+    return values | {"chat_template": template.source, TRAINED: AFTER_START if template.after_start else WHOLE}
+
+
+def special_tokens(directory: Path) -> dict[str, str]:
+    """bos_token, eos_token, ... and their texts, as the tokenizer's files have them."""
+    named = read_object(directory / SPECIAL_TOKENS) | read_object(directory / TOKENIZER_CONFIG)
+    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in named.items()}
+    return {key: text for key, text in texts.items() if key.endswith("_token") and isinstance(text, str)}
+
+
+def as_jinja(system: str, question: str, answer: str) -> str:
+    """PaddleNLP's form as one template of transformers'. The system text of a dialogue stands before the first question
+    where the form has no place for it. Raises TemplateError where one of the texts is no Jinja."""
+    jinja = ImmutableSandboxedEnvironment()
+    has_place = any("system" in find_undeclared_variables(jinja.parse(text)) for text in (system, question))
+    jinja.parse(answer)
+    asked = "message['content']"
+    if not has_place:
+        asked = f"(system + '\\n\\n' if system and not index else '') + {asked}"
+    keep = "{{ '' }}"  # Jinja drops a line's end after a block, and spaces before one
+    return (
+        "{% set system = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}"
+        f"{keep}{system}{keep}"
+        "{% for message in (messages[1:] if system else messages) %}{% set index = loop.index0 // 2 %}"
+        f"{{% if message['role'] == 'user' %}}{{% set user = {asked} %}}{keep}{question}{keep}"
+        f"{ANSWER}{keep}{answer}{keep}{END}"
+    )
+
+
+def _marked(source: str) -> str:
+    """A template of as_jinja's with its answers in {% generation %}, so that a dialogue is rendered once; others as
+    they are. The marks are no part of the text that is saved: PaddleNLP does not know them."""
+    before, answer, rest = source.partition(ANSWER)
+    if not answer or ANSWER in rest or not rest.endswith(END) or "generation %}" in rest:
+        return source
+    return f"{before}{ANSWER}{{% generation %}}{rest.removesuffix(END)}{{% endgeneration %}}{END}"
+
+
+def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
+    messages = [{"role": "system", "content": dialogue.system}] if dialogue.system else []
+    for turn in dialogue.turns:
+        messages += [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer}]
+    return messages
+
+
+def _default(named: object, path: Path) -> str:
+    """Of the forms that transformers has for chat_template: a text, {name: text}, [{"name": ..., "template": ...}]."""
+    if isinstance(named, list) and all(isinstance(one, dict) for one in named):
+        named = {one.get("name"): one.get("template") for one in named}
+    if isinstance(named, dict):
+        if "default" not in named:
+            names = ", ".join(map(shown, named)) or "none"
+            raise DataError(f"{path}: chat_template has {names}, expected one named default, or --chat_template FILE.")
+        named = named["default"]
+    if not isinstance(named, str):
+        raise DataError(f"{path}: chat_template: found {shown(named)}, expected a text or a list of named ones.")
+    return named
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}.") from None
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, TemplateError) as error:
-        raise DataError(
-            f'{file}: no chat template ({error}): expected {{"conversation": ["...{{{{user}}}}...", '
-            '"...{{bot}}..."]}.'
-        ) from None
-    return template
+        raise DataError(f"{path}: {error.strerror}.") from None

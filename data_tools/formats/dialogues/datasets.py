@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.formats.dialogues.encoding import Encoded, Encoding, encode_dialogues
 from data_tools.formats.dialogues.files import Source, find_sources
-from data_tools.formats.dialogues.rows import Fault, Rows, check_faults, read_rows
+from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
 from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
@@ -22,11 +22,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the files hold. train, dev: by source, then by file."""
+    """What the files hold. train, dev: by source, then by file. allowed: broken rows, at most."""
 
     sources: list[Source]
     train: list[list[Rows]]
     dev: list[list[Rows]]
+    allowed: int
 
     @property
     def faults(self) -> list[Fault]:
@@ -52,6 +53,7 @@ def survey(named: str, wanted: tuple[str, ...], columns: Columns, max_broken_row
         sources,
         [_read(source.train, columns) for source in sources] if "train" in wanted else [],
         [_read(source.dev, columns) for source in sources] if "dev" in wanted else [],
+        max_broken_rows,
     )
     check_faults(found.faults, max_broken_rows)
     return found
@@ -77,33 +79,58 @@ def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_to
     """Encode all dialogues; sources with weights are blended.
 
     encoding_of: from whether a schema is one of chats to how its dialogues are encoded. row_tokens: pack those to train
-    on into rows of so many tokens, each source for itself; None: a dialogue is a sample.
+    on into rows of so many tokens, each source for itself; None: a dialogue is a sample. A row that the chat template
+    does not render is a broken one. Raises DataError where there are more of these than allowed.
     """
     train = dev = None
     lines = []
+    of_train, of_dev = [], []
+    parts = [_encoded([source], encoding_of, of_train) for source in found.train]
+    evaluated = _encoded(found.dev, encoding_of, of_dev)
+    faults = [*found.faults, *of_train, *of_dev]
+    check_faults(faults, found.allowed)
     if found.train:
-        train = _blended(found, [_encoded([source], encoding_of) for source in found.train], row_tokens)
-        lines.append(_line("training data", train, found.train))
+        train = _blended(found, parts, row_tokens)
+        lines.append(_line("training data", train, found.train, len(of_train)))
         if row_tokens:
             full = train.tokens.sum() / (train.tokens.size * row_tokens)
             lines.append(f"packed: {train.tokens.size:,} rows of up to {row_tokens:,} tokens, {full:.0%} full")
     if found.dev:
-        dev = _encoded(found.dev, encoding_of)
-        lines.append(_line("evaluation data", dev, found.dev))
-    if found.faults:
-        lines.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
+        dev = evaluated
+        lines.append(_line("evaluation data", dev, found.dev, len(of_dev)))
+    if unused := unused_line(rows for source in [*found.train, *found.dev] for rows in source):
+        lines.append(unused)
+    if faults:
+        lines.append(f"broken rows left out: {len(faults)}, the first {faults[0]}")
     return Datasets(train, dev, lines)
 
 
-def _encoded(sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding]) -> DialogueDataset:
+def encode_rows(rows: Rows, encoding: Encoding) -> tuple[list[Encoded], list[Fault]]:
+    """The samples of a file, and its rows that the chat template does not render. Raises DataError where it renders
+    none of the first ones."""
+    samples, faults = [], []
+    first = min(FIRST_ROWS, len(rows.dialogues))
+    for number, (line, found) in enumerate(zip(rows.lines, encode_dialogues(rows.dialogues, encoding), strict=True), 1):
+        if not isinstance(found, DataError):
+            samples += found
+            continue
+        faults.append(Fault(rows.file, line, str(found).rstrip(".")))
+        if len(faults) == number == first:
+            raise DataError(f"{rows.file}: none of the first rows can be rendered. Line {rows.lines[0]}: {found}")
+    return samples, faults
+
+
+def _encoded(
+    sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding], faults: list[Fault]
+) -> DialogueDataset:
+    """faults: gets the rows that are not rendered."""
     encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for source in sources for rows in source}}
-    return DialogueDataset(
-        sample
-        for source in sources
-        for rows in source
-        for dialogue in rows.dialogues
-        for sample in encode_dialogue(dialogue, encodings[rows.schema.chat])
-    )
+    samples = []
+    for rows in (rows for source in sources for rows in source):
+        of_file, broken = encode_rows(rows, encodings[rows.schema.chat])
+        samples += of_file
+        faults += broken
+    return DialogueDataset(samples)
 
 
 def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None) -> Dialogues:
@@ -112,10 +139,10 @@ def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None
     return parts[0] if len(parts) == 1 else BlendedDialogues(parts, [source.weight for source in found.sources])
 
 
-def _line(name: str, dataset: Dialogues, sources: list[list[Rows]]) -> str:
+def _line(name: str, dataset: Dialogues, sources: list[list[Rows]], left_out: int) -> str:
     rows = [one for source in sources for one in source]
     schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
-    dialogues = sum(len(one.dialogues) for one in rows)
+    dialogues = sum(len(one.dialogues) for one in rows) - left_out
     samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
     return (
         f"{name}: {plural(dialogues, 'dialogue')} ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "

@@ -1,12 +1,15 @@
 """From dialogues to ids, of which only the answers count."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.dialogue import Dialogue
+from data_tools.formats.errors import DataError
 
 IGNORED = -100  # the label of a position that counts for nothing
+BATCH, BATCH_CHARACTERS = 16, 1 << 20  # dialogues that are rendered in one round trip, at most
+END_IDS = 4  # among which an answer's eos is looked for: some templates have a line's end behind it
 
 
 @dataclass(frozen=True)
@@ -30,19 +33,14 @@ class Encoding:
     max_length: int
     marks: tuple[int, ...] = ()
 
-    def texts(self, dialogue: Dialogue) -> list[tuple[str, str]]:
-        """(all text before an answer, the answer with what ends it) of each turn."""
-        if self.template:
-            return self.template.render(dialogue)
-        texts = [(turn.prompt, turn.answer) for turn in dialogue.turns]
-        if dialogue.system:
-            texts[0] = (f"{dialogue.system}\n\n{texts[0][0]}", texts[0][1])
-        return texts
+    def texts(self, dialogues: list[Dialogue]) -> list[list[tuple[str, str]] | DataError]:
+        """(all text before an answer, the answer with what ends it) of each turn, or why the template has none."""
+        return self.template.render_all(dialogues) if self.template else [*map(_bare, dialogues)]
 
     def answer(self, text: str, last: bool) -> list[int]:
         """The ids of an answer. The last one ends with eos, each one does where no template says how it ends."""
         ids = self.encode(text)
-        if (last or not self.template) and ids[-1:] != [self.eos]:
+        if (last or not self.template) and self.eos not in ids[-END_IDS if self.template else -1 :]:
             ids.append(self.eos)
         return ids
 
@@ -51,7 +49,8 @@ class Encoding:
 class Encoded:
     """A dialogue as ids, and what had to be cut.
 
-    labels: the ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted.
+    labels: the ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted. not_learnt: answers that
+    count for nothing because the chat template changes them.
     """
 
     ids: list[int]
@@ -59,6 +58,7 @@ class Encoded:
     cut_prompts: int = 0
     cut_answers: int = 0
     dropped_turns: int = 0
+    not_learnt: int = 0
 
 
 def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
@@ -66,8 +66,45 @@ def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
 
     A question longer than src_length keeps its end. The first answer is cut where it does not fit, and then has no
     end that could be learnt; a later turn that does not fit is dropped, and all after it.
+    Raises DataError where the template does not render it.
     """
-    texts = encoding.texts(dialogue)
+    [found] = encode_dialogues([dialogue], encoding)
+    if isinstance(found, DataError):
+        raise found
+    return found
+
+
+def encode_dialogues(dialogues: Iterable[Dialogue], encoding: Encoding) -> Iterator[list[Encoded] | DataError]:
+    """`encode_dialogue` of each, or what it raises."""
+    for batch in _batches(dialogues):
+        for dialogue, texts in zip(batch, encoding.texts(batch), strict=True):
+            if isinstance(texts, DataError):
+                yield texts
+                continue
+            first, *others = _samples(texts, encoding)
+            yield [replace(first, not_learnt=len(dialogue.turns) - len(texts)), *others]
+
+
+def _batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
+    batch, size = [], 0
+    for dialogue in dialogues:
+        batch.append(dialogue)
+        size += sum(len(turn.prompt) + len(turn.answer) for turn in dialogue.turns)
+        if len(batch) == BATCH or size > BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _bare(dialogue: Dialogue) -> list[tuple[str, str]]:
+    texts = [(turn.prompt, turn.answer) for turn in dialogue.turns]
+    if dialogue.system:
+        texts[0] = (f"{dialogue.system}\n\n{texts[0][0]}", texts[0][1])
+    return texts
+
+
+def _samples(texts: list[tuple[str, str]], encoding: Encoding) -> list[Encoded]:
     if not encoding.marks:
         return [_encode(texts, encoding)]
     told = ["".join(before + after for before, after in texts[:number]) for number in range(len(texts))]

@@ -10,6 +10,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Turn, find
 from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
 from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, records
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import shown
 
 SOME_ANSWER = "?"  # stands where a model shall answer; it is not looked at
 ANSWERS = {"src": "tgt", "content": "summary", "instruction": "output"}  # key of the question -> of the answer
@@ -55,7 +56,7 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
     if isinstance(record, str):
         raise RowError(record)
     if prompt_column and prompt_column not in record:
-        raise RowError(f"no key {prompt_column!r}, only {', '.join(record) or 'none'}")
+        raise RowError(f"no key {prompt_column!r}, only {', '.join(map(shown, record)) or 'none'}")
     completed = _completed({"src": record[prompt_column]} if prompt_column else record)
     schema = find_schema([completed])
     return Question(record, schema.read(completed), schema.chat)
@@ -66,7 +67,8 @@ def _completed(row: dict) -> dict:
     row = dict(row)
     for key, answer in ANSWERS.items():
         if isinstance(row.get(key), list):
-            row[answer] = [*row.get(answer, [])][: len(row[key]) - 1] + [SOME_ANSWER]
+            answered = row[answer] if isinstance(row.get(answer), list) else []
+            row[answer] = answered[: len(row[key]) - 1] + [SOME_ANSWER]
         elif key in row:
             row[answer] = row.get(answer) or SOME_ANSWER
     for key, answer in CHATS.items():
@@ -77,7 +79,7 @@ def _completed(row: dict) -> dict:
 
 
 def _asks(message: object) -> bool:
-    return isinstance(message, dict) and bool({"user", "human"} & {message.get("role"), message.get("from")})
+    return isinstance(message, dict) and any(message.get(key) in ("user", "human") for key in ("role", "from"))
 
 
 def encode_question(dialogue: Dialogue, encoding: Encoding) -> tuple[list[int], bool]:

@@ -1,18 +1,19 @@
 """Read files of dialogues: JSON lines, or one JSON list. A row that is none is a fault with its place and reason."""
 
 import itertools
-import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
-from data_tools.formats.lines import not_json, not_utf8
+from data_tools.formats.json_files import BOM, NotJson, parse_json
 from data_tools.formats.plural import plural
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
+UNUSED_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,15 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a file holds. faults: its rows that are no dialogues, in order."""
+    """What a file holds. lines: that of each dialogue. faults: its rows that are no dialogues, in order. unused: keys
+    of which nothing is made, and in how many rows each is."""
 
+    file: str
     dialogues: list[Dialogue]
+    lines: list[int]
     schema: Schema
     faults: list[Fault]
+    unused: Counter[str]
 
 
 def read_rows(
@@ -53,17 +58,27 @@ def read_rows(
     except DataError as error:
         broken = next((f" Line {line}: {record}." for line, record in first if isinstance(record, str)), "")
         raise DataError(f"{file}: {error}{broken}") from None
-    dialogues, faults = [], []
+    dialogues, lines, faults, unused = [], [], [], Counter()
     for line, record in itertools.chain(first, rows):
         try:
             if isinstance(record, str):
                 raise RowError(record)
             dialogues.append(schema.read(record))
+            lines.append(line)
+            unused.update(set(schema.unused(record)))
         except RowError as error:
             faults.append(Fault(str(file), line, str(error)))
     if not dialogues:
         raise DataError(f"{file}: no dialogues, {plural(len(faults), 'broken row')}. {faults[0]}")
-    return Rows(dialogues, schema, faults)
+    return Rows(str(file), dialogues, lines, schema, faults, unused)
+
+
+def unused_line(files: Iterable[Rows]) -> str:
+    """Which keys nothing is made of: "" where there are none."""
+    counts = sum((rows.unused for rows in files), Counter())
+    names = [f"{name} ({plural(count, 'row')})" for name, count in counts.most_common(UNUSED_SHOWN)]
+    more = f" and {len(counts) - UNUSED_SHOWN} more" if len(counts) > UNUSED_SHOWN else ""
+    return f"keys that are not used: {', '.join(names)}{more}" if names else ""
 
 
 def check_faults(faults: list[Fault], allowed: int) -> None:
@@ -82,8 +97,10 @@ def records(file: Path) -> Iterator[tuple[int, dict | str]]:
     """(number, the row or the reason why it is none) of each row that is not blank."""
     try:
         with open(file, "rb") as lines:
+            begin = len(BOM) if lines.read(len(BOM)) == BOM else 0
+            lines.seek(begin)
             start = lines.read(64).lstrip()
-            lines.seek(0)
+            lines.seek(begin)
             yield from _of_list(lines.read(), file) if start.startswith(b"[") else _of_lines(lines, file)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}.") from None
@@ -107,13 +124,9 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
 def _parsed(content: bytes, file: Path):
     """The JSON value, or the reason why it is none as a text."""
     try:
-        value = json.loads(content)
-    except UnicodeDecodeError as error:
-        return not_utf8(error, file)
-    except json.JSONDecodeError as error:
-        return not_json(error)
-    except RecursionError:
-        return "not JSON, too many brackets within brackets"
+        value = parse_json(content, file)
+    except NotJson as error:
+        return str(error)
     return "a JSON text, expected an object" if isinstance(value, str) else value
 
 

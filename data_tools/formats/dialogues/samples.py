@@ -1,7 +1,8 @@
 """Encoded dialogues as samples of training, held in a few flat arrays."""
 
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,10 @@ import numpy as np
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.dialogues.encoding import IGNORED, Encoded
 from data_tools.formats.dialogues.packing import pack
+from data_tools.formats.plural import plural
+
+
+SHOWN_OF = 100  # of so many first samples the shortest is shown
 
 
 @dataclass(frozen=True)
@@ -18,15 +23,23 @@ class Cuts:
     prompts: int
     answers: int
     turns: int
+    not_learnt: int = 0  # earlier answers that the chat template changes: they are read alone
 
     def __add__(self, other: "Cuts") -> "Cuts":
-        return Cuts(self.prompts + other.prompts, self.answers + other.answers, self.turns + other.turns)
+        return Cuts(
+            self.prompts + other.prompts,
+            self.answers + other.answers,
+            self.turns + other.turns,
+            self.not_learnt + other.not_learnt,
+        )
 
     def __str__(self) -> str:
         """cut: 3 questions, 1 answer"""
         counts = [(self.prompts, "question"), (self.answers, "answer"), (self.turns, "later turn")]
         parts = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
-        return f"cut: {', '.join(parts)}" if parts else "nothing cut"
+        line = f"cut: {', '.join(parts)}" if parts else "nothing cut"
+        changed = f"; not learnt: {plural(self.not_learnt, 'earlier answer')} that the chat template changes"
+        return line + changed if self.not_learnt else line
 
 
 class DialogueDataset:
@@ -46,6 +59,7 @@ class DialogueDataset:
             sum(one.cut_prompts for one in dialogues),
             sum(one.cut_answers for one in dialogues),
             sum(one.dropped_turns for one in dialogues),
+            sum(one.not_learnt for one in dialogues),
         )
 
     def identity(self) -> dict:
@@ -125,6 +139,28 @@ class BlendedDialogues:
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
         return self._blend.epoch_order(seed, epoch)
+
+
+def sample_lines(
+    dataset: DialogueDataset | PackedDialogues | BlendedDialogues, decode: Callable[[list[int]], str]
+) -> list[str]:
+    """One of the first samples, the shortest of them, as text: what counts stands between [[ and ]]."""
+    number = min(range(min(len(dataset), SHOWN_OF)), key=lambda i: dataset.tokens[i])
+    row = dataset[number]
+    starts = np.flatnonzero(row.get("position_ids", np.arange(row["labels"].size)) == 0)
+    end = starts[1] if starts.size > 1 else row["labels"].size  # of the first dialogue of a packed row
+    labels = row["labels"][:end].tolist()
+    ids = [*row["input_ids"][:end].tolist(), labels[-1]]
+    return marked_lines([(ids[0], False), *zip(ids[1:], (label != IGNORED for label in labels), strict=True)], decode)
+
+
+def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]) -> list[str]:
+    """ids: each with whether it counts."""
+    parts = []
+    for counts, run in itertools.groupby(ids, key=lambda one: one[1]):
+        text = decode([one for one, _ in run])
+        parts.append(f"[[{text}]]" if counts else text)
+    return ["a sample; what is learnt stands in [[ ]]:", *(f"    {line}" for line in "".join(parts).split("\n"))]
 
 
 def _flat(lists: Iterable[list[int]]) -> np.ndarray:

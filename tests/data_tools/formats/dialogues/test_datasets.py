@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.datasets import Columns, encode_survey, survey
 from data_tools.formats.dialogues.files import find_sources
 from data_tools.formats.dialogues.packing import pack
@@ -139,6 +140,30 @@ def test_broken_rows_of_all_files_are_counted_together(write, tmp_path):
     data = opened(tmp_path, allowed=2)
     assert (len(data.train), len(data.dev)) == (2, 2)
     assert data.lines[-1] == f"broken rows left out: 2, the first {tmp_path / 'train.json'}:3: no key 'src', only none"
+
+
+THINKS = (
+    "{% for m in messages %}{{ m.content.split('</think>')[-1] }}"
+    "{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+)
+
+
+def test_rows_that_the_template_does_not_render_are_broken_ones(tmp_path):
+    answers = ["a", "<think>x</think>b", "c"]
+    rows = [{"instruction": "Q", "output": answer} for answer in answers]
+    (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in [*rows[:2], {}, rows[2]]))
+    how = encoding(ChatTemplate(THINKS, "mine"))
+    with pytest.raises(DataError) as refused:
+        encode_survey(survey(str(tmp_path), ("train",), Columns(), 1), lambda chat: how)
+    assert "2 broken rows, --max_broken_rows allows 1: " in str(refused.value)
+    reason = "mine: it leaves out or changes the assistant text '<think>x</think>b'"
+    assert f"{tmp_path / 'train.json'}:2: {reason}" in str(refused.value)
+    data = encode_survey(survey(str(tmp_path), ("train",), Columns(), 2), lambda chat: how)
+    assert [decode(data.train[i]["input_ids"]) for i in range(2)] == ["Qa", "Qc"]
+    assert data.lines[0].startswith("training data: 2 dialogues ")
+    (tmp_path / "train.json").write_text(json.dumps(rows[1]) + "\n")
+    with pytest.raises(DataError, match="train.json: none of the first rows can be rendered. Line 1: mine: it leaves"):
+        encode_survey(survey(str(tmp_path), ("train",), Columns(), 5), lambda chat: how)
 
 
 def test_encoding_depends_on_whether_a_file_holds_chats(write, tmp_path):

@@ -29,6 +29,20 @@ def spoken(role: str, text: str, *words: str) -> list[dict]:
             Dialogue((Turn("Q\n\nthis", "A"),)),
         ),
         (
+            {"instruction": "R", "output": "B", "system": "S", "history": [["Q", "A"]]},
+            "instruction/output",
+            True,
+            TWO,
+        ),
+        ({"src": ["Q", "R"], "tgt": ["A", "B"], "system": "S"}, "src/tgt", False, TWO),
+        (
+            {"system": "S", "messages": spoken("role", "content", "user", "Q", "assistant", "A", "user", "R",
+                                               "assistant", "B")},
+            "messages",
+            True,
+            TWO,
+        ),
+        (
             {"conversations": spoken("from", "value", "system", "S", "human", "Q", "gpt", "A", "human", "R",
                                      "gpt", "B")},
             "conversations",
@@ -86,6 +100,16 @@ def test_schema_fits_half_of_the_first_rows_at_least():
         ({"messages": spoken("role", "content", "user", "Q")}, "do not take turns, ending with the assistant: user"),
         ({"messages": [{"role": "user"}]}, "no key 'content', only role"),
         ({"messages": []}, "no question and no answer"),
+        ({"messages": [{"role": ["user"], "content": "Q"}]}, r"role is \['user'\], expected system, user, assistant"),
+        ({"messages": [{"role": "user", "content": ["Q", "R"]}]}, "2 texts at 'content', expected one"),
+        ({"messages": [{"role": "user", "content": []}]}, "0 texts at 'content', expected one"),
+        ({"messages": [{"role": "user", "content": None}]}, "'content' is null, expected a text"),
+        ({"src": "Q", "tgt": None}, "'tgt' is null, expected a text"),
+        ({"instruction": "Q", "output": "A", "history": ["x"]}, "'history' is not a list of .question, answer.: "),
+        ({"instruction": "Q", "output": "A", "history": [["q", None]]}, "'history' is null, expected a text"),
+        ({"instruction": "Q", "output": "A", "system": 5}, "'system' is not a text: 5"),
+        ({"instruction": "Q", "output": "A", "input": 0}, "'input' is not a text: 0"),
+        ({"messages": spoken("role", "content", "system", "S"), "system": "T"}, "give two system texts"),
     ],
 )
 def test_row_that_is_none_says_why(row, reason):
@@ -93,6 +117,26 @@ def test_row_that_is_none_says_why(row, reason):
         find_schema([row]).read(row)
 
 
-def test_row_without_a_key_of_the_files_schema():
-    with pytest.raises(RowError, match="no key 'tgt', only src"):
-        find_schema([{"src": "Q", "tgt": "A"}]).read({"src": "Q"})
+@pytest.mark.parametrize(
+    ("whole", "row", "reason"),
+    [
+        ({"src": "Q", "tgt": "A"}, {"src": "Q"}, "no key 'tgt', only src"),
+        ({"messages": []}, {"text": "Q"}, "no key 'messages', only text"),
+        ({"conversations": []}, {"\ud800": "Q"}, r"no key 'conversations', only \\ud800"),
+        ({"instruction": "Q", "output": "A"}, {}, "no key 'instruction', only none"),
+    ],
+)
+def test_row_without_a_key_of_the_files_schema(whole, row, reason):
+    with pytest.raises(RowError, match=reason):
+        find_schema([whole]).read(row)
+
+
+def test_keys_of_which_nothing_is_made_are_named():
+    row = {"instruction": "Q", "output": "A", "history": [], "system": "", "input": "", "id": 3, "\ud800": 1}
+    assert find_schema([row]).unused(row) == ["id", "\\ud800"]
+    messages = [{"role": "user", "content": "Q", "name": "x"}, {"role": "assistant", "content": "A", "weight": 0}]
+    assert find_schema([{"messages": messages}]).unused({"messages": messages, "tools": []}) == [
+        "tools",
+        "messages: name",
+        "messages: weight",
+    ]

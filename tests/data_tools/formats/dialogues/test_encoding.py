@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogues.chat_template import ChatTemplate, as_jinja, load_template
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
 from data_tools.formats.dialogues.samples import DialogueDataset
 from launch.models.chat import TEMPLATES
 
 SPECIAL = ("<s>", "</s>")
-LLAMA = ChatTemplate("", "<s>[INST] {{user}} [/INST]", " {{bot}} </s>")
-GREETING = ChatTemplate("{{system or 'Hello.'}}\n", "Human: {{user}}\nBot:", " {{bot}}\n")
+LLAMA = ChatTemplate(as_jinja("", "<s>[INST] {{user}} [/INST]", " {{bot}} </s>"))
+GREETING = ChatTemplate(as_jinja("{{system or 'Hello.'}}\n", "Human: {{user}}\nBot:", " {{bot}}\n"))
 TWO = Dialogue((Turn("What is 2+2?", "4"), Turn("And 3+3?", "six")))
 
 
@@ -66,13 +66,14 @@ def test_template_of_llama():
         ("chatglm", "4six</s>"),
         ("chatglm_v2", "4\n\nsix\n\n</s>"),
         ("llama", " 4 </s> six </s>"),
+        ("llama3", "4<|eot_id|>six<|eot_id|></s>"),
         ("plain", " 4\n\n six\n\n</s>"),
         ("qwen2", "4<|im_end|>\nsix<|im_end|>\n</s>"),
     ],
 )
 def test_every_answer_counts_with_its_end_in_the_template_of_each_family(name, counted):
     assert sorted(path.stem for path in TEMPLATES.glob("*.json")) == sorted(
-        ["baichuan", "chatglm", "chatglm_v2", "llama", "plain", "qwen2"]
+        ["baichuan", "chatglm", "chatglm_v2", "llama", "llama3", "plain", "qwen2"]
     )
     assert texts(TWO, encoding(load_template(TEMPLATES / f"{name}.json")))[1] == counted
 

@@ -4,12 +4,17 @@ import json
 
 import pytest
 
-from data_tools.formats.dialogues.chat_template import load_template
-from data_tools.formats.dialogues.dialogue import find_schema
+from data_tools.formats.dialogues.dialogue import RowError, find_schema
 from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.formats.dialogues.questions import encode_question, last_answer, read_questions, text_question
+from data_tools.formats.dialogues.questions import (
+    encode_question,
+    last_answer,
+    read_questions,
+    row_question,
+    text_question,
+)
 from data_tools.formats.errors import DataError
-from launch.models.chat import template_file
+from launch.models.chat import find_template
 
 EOS = 0
 ROWS = [  # (with the answer, without)
@@ -40,7 +45,7 @@ def written(path, rows):
 @pytest.mark.parametrize("number", range(len(ROWS)))
 @pytest.mark.parametrize("name", [None, "llama"])
 def test_a_question_is_encoded_as_in_training(tmp_path, number, name):
-    template = load_template(template_file(name, {})) if name else None
+    template = find_template(name, None, {}) if name else None
     whole, asked = ROWS[number]
     [trained] = encode_dialogue(find_schema([whole]).read(whole), encoding(template))
     start, end = last_answer(trained.labels)
@@ -74,3 +79,16 @@ def test_rows_that_ask_nothing_are_named_with_their_lines(tmp_path):
     (tmp_path / "empty.json").write_text("\n")
     with pytest.raises(DataError, match="empty.json: no rows"):
         read_questions(tmp_path / "empty.json")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": [{"role": ["user"], "content": "Q"}]}, "role is .'user'., expected system, user, assistant"),
+        ({"src": ["a", "b"], "tgt": 5}, "2 texts at 'src', but 1 at 'tgt'"),
+        ({"src": ["a", "b"], "tgt": "no list"}, "2 texts at 'src', but 1 at 'tgt'"),
+    ],
+)
+def test_values_of_other_types_are_named(row, reason):
+    with pytest.raises(RowError, match=reason):
+        row_question(row)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data_tools.formats.dialogues.rows import Fault, check_faults, read_rows
+from data_tools.formats.dialogues.rows import Fault, check_faults, read_rows, unused_line
 from data_tools.formats.errors import DataError
 
 
@@ -40,6 +40,32 @@ def test_each_broken_row_is_told_with_its_line_and_reason(file):
         Fault(str(file), 5, "no key 'tgt', only src"),
         Fault(str(file), 6, "a JSON text, expected an object"),
     ]
+
+
+def test_a_row_of_chats_without_its_key_is_a_fault_with_its_line(file):
+    chat = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
+    write(file, chat, {"text": "Q"}, chat)
+    rows = read_rows(file)
+    assert len(rows.dialogues) == 2
+    assert [str(fault) for fault in rows.faults] == [f"{file}:2: no key 'messages', only text"]
+
+
+def test_keys_that_are_not_used_are_counted(file):
+    write(file, GOOD | {"id": 1, "note": ""}, GOOD | {"id": 2})
+    assert unused_line([read_rows(file)]) == "keys that are not used: id (2 rows), note (1 row)"
+    write(file, GOOD)
+    assert unused_line([read_rows(file)]) == ""
+
+
+@pytest.mark.parametrize("content", ['{"src": "Q", "tgt": "A"}\n', '[{"src": "Q", "tgt": "A"}]'])
+def test_a_byte_order_mark_is_no_part_of_a_file(file, content):
+    file.write_text("\ufeff" + content, encoding="utf-8")
+    assert len(read_rows(file).dialogues) == 1
+
+
+def test_json_that_python_refuses_is_a_fault(file):
+    write(file, GOOD, '{"src": ' + "9" * 5000 + "}", "[" * 100_000)
+    assert [fault.reason.partition(",")[0] for fault in read_rows(file).faults] == ["JSON that Python refuses"] * 2
 
 
 def test_bytes_that_are_no_text(file):

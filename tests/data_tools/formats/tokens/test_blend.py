@@ -45,6 +45,12 @@ def test_missing_data_name_the_path_and_the_command(tmp_path):
         find_corpora(tmp_path)
 
 
+def test_the_command_that_makes_data_can_be_pasted(tmp_path):
+    (tmp_path / "my data").mkdir()
+    with pytest.raises(DataError, match=rf"DIR --output '{tmp_path}/my data/corpus'$"):
+        find_corpora(tmp_path / "my data")
+
+
 @pytest.mark.parametrize("named", ["a b", "0.5 a 0.5", "0 a 1 b", "-1 a 2 b", "a 0.5 b 0.5", "nan a 1 b"])
 def test_weights_that_are_none(named):
     with pytest.raises(DataError, match="expected one path, or weights above 0 and paths in turn"):

@@ -165,6 +165,21 @@ def test_damage_to_unfinished_work_is_found(texts, tokenizer_dir, tmp_path):
         tokenize_files([texts], tokenizer_dir, prefix, workers=0)
 
 
+def test_unfinished_work_of_before_records_had_a_checksum_goes_on(texts, tokenizer_dir, tmp_path, undisturbed, capsys):
+    prefix = tmp_path / "a" / "a"
+    interrupt(texts, tokenizer_dir, prefix)
+    path = Path(f"{prefix}.progress.json")
+    record = json.loads(path.read_text())
+    del record["record_sha256"]
+    path.write_text(json.dumps(record | {"tokens": str(record["tokens"])}))
+    with pytest.raises(DataError, match="a.progress.json is damaged: .* Begin anew: --restart"):
+        tokenize_files([texts], tokenizer_dir, prefix, workers=0)
+    path.write_text(json.dumps(record))
+    tokenize_files([texts], tokenizer_dir, prefix, workers=0)
+    assert "going on after " in capsys.readouterr().err
+    assert contents(prefix.parent) == undisturbed
+
+
 def test_a_second_process_is_refused(texts, tokenizer_dir, tmp_path):
     identity = {"input": "x"}
     with ResumableWriter(tmp_path / "a", np.uint16, identity):

@@ -1,0 +1,50 @@
+"""LLaMA and Qwen2 with flash attention lose their masks: of padding, of packed samples, of a prefix.
+
+paddlenlp/transformers/llama/modeling.py and qwen2/modeling.py, is_casual_mask: also calls a mask causal that has more
+columns than rows, as with a prefix or with cached keys, and drops it. llama/fusion_ops.py, fusion_flash_attention,
+which both use, says is_causal=True for more than one query, whatever the mask. What then happens:
+
+- A mask beside is_causal=True: Paddle's flash attention kernel raises an error (phi/kernels/gpu/flash_attn_utils.h,
+  FlashAttnParamsBase), its other two ignore the mask (nn/functional/sdpa.py).
+- More keys than queries and no mask: sdpa.py, check_flash_causal_non_square_seqlens, refuses flash attention; the other
+  two align the triangle at the top left (memory_efficient_attention/kernel_forward.h, causal_diagonal_offset 0). With a
+  prefix of p, token i sees the first i + 1 keys of the prefix in place of the prefix and the tokens up to itself.
+- One query after cached keys: its row always counts as causal, so padding on the left is attended to.
+
+Corrected: a mask is dropped only where each query sees all keys up to its own and no others, aligned at the bottom
+right. A mask goes without is_causal. Where there is none, queries of zeros in front make as many as there are keys:
+the triangle of a square has one alignment only, and every kernel computes it. Their rows are cut off again.
+"""
+
+import paddle
+from paddlenlp.transformers.llama import fusion_ops
+from paddlenlp.transformers.llama import modeling as llama
+from paddlenlp.transformers.qwen2 import modeling as qwen2
+
+from launch.upstream.module_view import ModuleView
+
+
+def correct() -> None:
+    llama.is_casual_mask = qwen2.is_casual_mask = _is_causal
+    if fusion_ops.F.scaled_dot_product_attention is not _attention:
+        fusion_ops.F = ModuleView(fusion_ops.F, scaled_dot_product_attention=_attention)
+
+
+def _is_causal(mask: paddle.Tensor) -> bool:
+    """mask: [batch, 1, queries, keys], 0 where a query sees a key, to be added to the scores."""
+    queries, keys = mask.shape[-2:]
+    causal = paddle.tril(paddle.ones([queries, keys], dtype="bool"), diagonal=keys - queries)
+    return bool(((mask == 0) == causal).all())
+
+
+def _attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> paddle.Tensor:
+    """query [batch, queries, heads, size], key and value [batch, keys, key_value_heads, size]; a result as query."""
+    attend = paddle.nn.functional.scaled_dot_product_attention
+    if attn_mask is not None:
+        return attend(query, key, value, attn_mask=attn_mask, **kwargs)
+    earlier = key.shape[1] - query.shape[1]
+    if not is_causal or earlier == 0:
+        return attend(query, key, value, is_causal=is_causal, **kwargs)
+    batch, _, heads, size = query.shape
+    zeros = paddle.zeros([batch, earlier, heads, size], dtype=query.dtype)
+    return attend(paddle.concat([zeros, query], axis=1), key, value, is_causal=True, **kwargs)[:, earlier:]

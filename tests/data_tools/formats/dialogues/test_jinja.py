@@ -1,0 +1,215 @@
+"""Chat templates as transformers has them: which one is taken, which tokens count, and what a template cannot do."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from data_tools.formats.dialogues import chat_template
+from data_tools.formats.dialogues.chat_template import ChatTemplate, as_jinja, directory_template, load_template
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
+from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.formats.dialogues.template_worker import Renderer
+from data_tools.formats.errors import DataError
+from launch.models.chat import find_template, template_names
+
+TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
+SCENE = Dialogue(TWO.turns, "S")
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# LLaMA-3's, as published with meta-llama/Meta-Llama-3-8B-Instruct.
+LLAMA3 = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + "
+    "message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
+    "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+MARKED = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</s>{% endgeneration %}\n"
+    "{% else %}{{ m.role }}: {{ m.content }} -> {% endif %}{% endfor %}"
+)
+
+
+def test_answers_are_what_follows_the_question_as_a_model_is_asked():
+    assert ChatTemplate(CHATML).render(SCENE) == [
+        (
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n",
+            "A<|im_end|>\n",
+        ),
+        ("<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n", "B<|im_end|>\n"),
+    ]
+
+
+def test_what_generation_encloses_counts():
+    assert ChatTemplate(MARKED).render(SCENE) == [
+        ("system: S -> user: Q -> ", "A</s>"),
+        ("user: R -> ", "B</s>"),
+    ]
+
+
+@pytest.mark.parametrize("dialogue", [TWO, SCENE])
+def test_our_template_of_llama3_is_the_published_one(dialogue):
+    ours = find_template("llama3", None, {"model_type": "llama"})
+    assert ours.render(dialogue) == ChatTemplate(LLAMA3, tokens={"bos_token": "<|begin_of_text|>"}).render(dialogue)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{% for m in messages %}", "not a Jinja template, line 1: Unexpected end of template"),
+        ("{{ ''.__class__.__mro__ }}", "refused by the sandbox: access to attribute '__class__' of 'str' object is"),
+        ("{{ messages.append(1) }}", "refused by the sandbox: access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ raise_exception('no system') }}", "it says: no system"),
+        ("{% for m in messages %}{{ m.content.lower() }}{% endfor %}", "leaves out or changes the system text 'S'"),
+        ("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", "leaves out or changes"),
+        ("{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}", "answer 2 cannot be told"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "it calls itself without end"),
+        ("{{ 'a' * 100000000000 }}", "it takes more memory than a template may"),
+        ("{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}", "encloses 1 texts"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_with_the_reason(source, reason):
+    with pytest.raises(DataError, match="^mine: ") as refused:
+        ChatTemplate(source, "mine").render(SCENE)
+    assert reason in str(refused.value)
+    assert str(refused.value).endswith(". Another chat template: --chat_template NAME or FILE.")
+
+
+# As DeepSeek-R1's distilled models have it: reasoning is dropped from every answer, and Qwen3's: from earlier ones.
+R1 = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<A>{{ m.content.split('</think>')[-1] }}</s>"
+    "{% else %}{{ m.role }}:{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<A>{% endif %}"
+)
+QWEN3 = R1.replace("{{ m.content.split", "{{ m.content if loop.last else m.content.split")
+QWEN3_MARKED = QWEN3.replace("{{ m.content if", "{% generation %}{{ m.content if").replace(
+    "</s>", "</s>{% endgeneration %}"
+)
+THOUGHT = Dialogue((Turn("Q", "<think>x</think>a"), Turn("R", "<think>y</think>b")))
+
+
+@pytest.mark.parametrize("source", [QWEN3, QWEN3_MARKED])
+def test_an_earlier_answer_that_the_template_changes_is_read_and_the_last_one_learnt(source):
+    assert ChatTemplate(source).render(THOUGHT) == [("user:Q<A>a</s>user:R<A>", "<think>y</think>b</s>")]
+    assert ChatTemplate(source).render(TWO) == [("user:Q<A>", "A</s>"), ("user:R<A>", "B</s>")]
+
+
+def test_an_answer_that_stands_in_its_question_is_changed_all_the_same():
+    refused = ChatTemplate(R1, "mine").render_all([Dialogue((Turn("<think>x</think>a", "<think>x</think>a"),)), TWO])
+    assert "leaves out or changes the assistant text '<think>x</think>a'" in str(refused[0])
+    assert refused[1] == ChatTemplate(R1).render(TWO)
+
+
+@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("dialogue", [TWO, SCENE, Dialogue((Turn("Q\n", " A "),) * 3, "\nS"), Dialogue(TWO.turns[:1])])
+def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatch, name, dialogue):
+    once = find_template(name, None, {"model_type": "llama"})
+    rendered = encode_dialogue(dialogue, characters(once))
+    assert chat_template._marked(once.source) != once.source
+    monkeypatch.setattr(chat_template, "_marked", lambda source: source)
+    assert encode_dialogue(dialogue, characters(replace(once))) == rendered
+
+
+def test_our_templates_and_those_with_generation_are_rendered_once():
+    form = as_jinja("", "{{user}}", "{{bot}}")
+    for source in (chat_template._marked(form), MARKED):
+        renderer, calls = Renderer(source, {}), []
+        render = renderer._render
+        renderer._render = lambda *args, render=render, calls=calls: calls.append(args) or render(*args)
+        assert len(renderer.turns(chat_template._messages(Dialogue(TWO.turns * 5)))) == 10 and len(calls) == 1
+
+
+def test_dialogues_after_one_that_ends_the_process_are_rendered(monkeypatch):
+    monkeypatch.setattr(chat_template, "LIMIT_SECONDS", 0.3)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    template = ChatTemplate("{% if messages[0].content == 'S' %}" + loops + "{% endif %}" + CHATML, "mine")
+    before, endless, *after = template.render_all([TWO, SCENE, TWO, TWO])
+    assert "it takes more than 0.3 s for one dialogue" in str(endless)
+    assert [before, *after] == [ChatTemplate(CHATML).render(TWO)] * 3
+
+
+def characters(template) -> Encoding:
+    return Encoding(template, lambda text: list(map(ord, text)), (), 0, 1000, 1000)
+
+
+def test_an_endless_template_is_ended_and_the_next_dialogue_is_rendered(monkeypatch):
+    monkeypatch.setattr(chat_template, "LIMIT_SECONDS", 0.5)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    template = ChatTemplate("{% if messages[0].content == 'S' %}" + loops + "{% endif %}" + CHATML, "mine")
+    with pytest.raises(DataError, match="mine: it takes more than 0.5 s for one dialogue"):
+        template.render(SCENE)
+    assert template.render(TWO) == ChatTemplate(CHATML).render(TWO)
+
+
+def test_a_day_is_the_same_in_training_and_todays_in_use():
+    source = "{{ strftime_now('%Y-%m-%d') }}|" + CHATML
+    (trained, _), _ = ChatTemplate(source).render(TWO)
+    (used, _), _ = ChatTemplate(source, today=True).render(TWO)
+    assert trained.startswith("2024-07-26|") and not used.startswith("2024-07-26|")
+
+
+def named(directory, config=None, **files) -> str | None:
+    """Where the template of a directory with these files is from: the name of the file, and its text."""
+    if config is not None:
+        (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    for name, text in files.items():
+        (directory / name.replace("_DOT_", ".")).write_text(text)
+    template = directory_template(directory)
+    return template and (template.origin.rpartition("/")[2], template.source)
+
+
+def test_the_first_that_a_directory_has_is_taken(tmp_path):
+    assert named(tmp_path) is None
+    assert named(tmp_path, {"eos_token": "</s>"}) is None
+    assert named(tmp_path, {"chat_template": CHATML}) == ("tokenizer_config.json", CHATML)
+    several = [{"name": "tools", "template": "T"}, {"name": "default", "template": CHATML}]
+    assert named(tmp_path, {"chat_template": several}) == ("tokenizer_config.json", CHATML)
+    json_form = json.dumps({"chat_template": MARKED})
+    assert named(tmp_path, chat_template_DOT_json=json_form) == ("chat_template.json", MARKED)
+    assert named(tmp_path, chat_template_DOT_jinja="\ufeffJ") == ("chat_template.jinja", "J")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([{"name": "tools", "template": "T"}], "chat_template has tools, expected one named default"),
+        (5, "chat_template: found 5, expected a text or a list of named ones"),
+        ({"default": None}, "chat_template: found None, expected a text"),
+    ],
+)
+def test_what_is_no_template_is_named(tmp_path, value, reason):
+    with pytest.raises(DataError, match="tokenizer_config.json: ") as refused:
+        named(tmp_path, {"chat_template": value})
+    assert reason in str(refused.value)
+
+
+def test_special_tokens_are_those_of_the_directory(tmp_path):
+    tokens = {"bos_token": "<a>", "eos_token": {"content": "</a>"}}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(tokens))
+    named(tmp_path, {"chat_template": "{{ bos_token }}{{ eos_token }}" + CHATML, "bos_token": {"content": "<b>"}})
+    (before, _), *_ = directory_template(tmp_path).render(Dialogue((Turn("Q", "A"),)))
+    assert before.startswith("<b></a><|im_start|>user")
+
+
+def test_the_order_is_the_flag_then_the_directory_then_the_family(tmp_path):
+    config = {"model_type": "llama"}
+    assert find_template(None, tmp_path, config).origin == "llama (of the model's family)"
+    named(tmp_path, {"added_tokens_decoder": {"5": {"content": "<|start_header_id|>"}}})
+    assert find_template(None, tmp_path, config).origin == "llama3 (of the model's family)"
+    named(tmp_path, {"chat_template": CHATML})
+    assert find_template(None, tmp_path, config).source == CHATML
+    assert find_template("qwen2", tmp_path, config).origin == "qwen2 (of --chat_template)"
+    (tmp_path / "mine.jinja").write_text(MARKED)
+    assert find_template(str(tmp_path / "mine.jinja"), tmp_path, config).source == MARKED
+    assert find_template(str(tmp_path), None, config).source == CHATML
+    assert find_template("none", tmp_path, config) is None
+
+
+def test_lines_and_spaces_of_paddlenlps_form_stay(tmp_path):
+    form = {"system": "\n s \n", "conversation": ["\n {{user}}\n ", "\n{{bot}}  \n"]}
+    (tmp_path / "t.json").write_text(json.dumps(form))
+    assert load_template(tmp_path / "t.json").render(TWO) == [
+        ("\n s \n\n Q\n ", "\nA  \n"),
+        ("\n R\n ", "\nB  \n"),
+    ]

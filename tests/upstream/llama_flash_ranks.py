@@ -1,0 +1,106 @@
+"""LLaMA and Qwen2 under flash attention on pretended cards, for test_llama_flash_masks.py."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import paddle
+import paddlenlp.transformers as transformers
+
+from launch.adapters.prefix import add_prefix
+from launch.models.families import FAMILIES
+from launch.models.named_configs import load_config
+from launch.training.data.batches import apart
+from launch.upstream import correct
+from tests.devices.pretended_card import pretended_card
+
+LENGTH, PADDING, PREFIX, CACHED = 13, 4, 6, 9
+
+
+def differences(family: str, capability: list | None, corrected: bool) -> dict[str, list]:
+    """{case: [largest difference to exact attention, relative to the largest number, kernels taken, error]}
+
+    capability: None for a CPU.
+    """
+    if corrected:
+        correct(["llama_flash_masks"])
+    found = {}
+    for case in CASES:
+        exact = CASES[case](_model(family, flash=False))
+        card = pretended_card(tuple(capability), "float16") if capability else nullcontext([])
+        with card as taken:
+            try:
+                flash = CASES[case](_model(family, flash=True))
+                found[case] = [float(np.abs(flash - exact).max() / np.abs(exact).max()), sorted(set(taken)), ""]
+            except ValueError as error:
+                found[case] = [None, sorted(set(taken)), str(error)]
+    return found
+
+
+def _model(family: str, flash: bool):
+    """With weights that make attention matter."""
+    values = load_config(FAMILIES[family].rehearsal_config)
+    config = getattr(transformers, FAMILIES[family].config_class)(**values)
+    config.use_flash_attention, config.use_fused_rms_norm, config.num_hidden_layers = flash, False, 2
+    paddle.seed(1)
+    model = getattr(transformers, FAMILIES[family].model_class)._from_config(config, dtype="float32")
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.set_value(parameter * 4)
+    model.eval()
+    return model
+
+
+def _ids() -> np.ndarray:
+    return np.random.default_rng(0).integers(5, 250, (2, LENGTH))
+
+
+def _causal(model) -> np.ndarray:
+    return model(paddle.to_tensor(_ids()))[0].numpy()
+
+
+def _left_padded(model) -> np.ndarray:
+    seen = np.ones([2, LENGTH], "int64")
+    seen[0, :PADDING] = 0
+    return model(paddle.to_tensor(_ids()), attention_mask=paddle.to_tensor(seen))[0].numpy()[seen == 1]
+
+
+def _packed(model) -> np.ndarray:
+    positions = np.tile(np.concatenate([np.arange(PADDING), np.arange(LENGTH - PADDING)]), (2, 1))
+    mask, positions = (paddle.to_tensor(one) for one in (apart(positions), positions))
+    return model(paddle.to_tensor(_ids()), attention_mask=mask, position_ids=positions)[0].numpy()
+
+
+def _with_prefix(model) -> np.ndarray:
+    """Logits, and the gradient of the prefix."""
+    adapter = add_prefix(model, SimpleNamespace(num_prefix_tokens=PREFIX), seed=1)
+    adapter.table.set_value(adapter.table * 30)
+    logits = adapter(paddle.to_tensor(_ids()))[0]
+    logits.square().mean().backward()
+    table = adapter.table.grad.numpy().reshape(-1)
+    return np.concatenate([logits.numpy().reshape(-1), table / np.abs(table).max()])
+
+
+def _one_after_cached(model) -> np.ndarray:
+    """Logits of the token after CACHED others, of which the first of one sample are padding."""
+    seen = np.ones([2, CACHED + 1], "int64")
+    seen[0, :PADDING] = 0
+    ids, mask = paddle.to_tensor(_ids()), paddle.to_tensor(seen)
+    with paddle.no_grad():
+        _, cache = model(ids[:, :CACHED], attention_mask=mask[:, :CACHED], use_cache=True)[:2]
+        return model(
+            ids[:, CACHED : CACHED + 1],
+            attention_mask=mask,
+            position_ids=paddle.full([2, 1], CACHED, dtype="int64"),
+            past_key_values=cache,
+            use_cache=True,
+        )[0].numpy()
+
+
+CASES = {
+    "causal": _causal,
+    "left padded": _left_padded,
+    "packed": _packed,
+    "prefix": _with_prefix,
+    "one after cached": _one_after_cached,
+}
