@@ -2,9 +2,9 @@
 
     reason = obstacle(Case(compute_capability=(7, 0), dtype="float16", head_size=128))
 
-Most rows are no error in Paddle. F.scaled_dot_product_attention then takes another kernel without a word (memory
-efficient, or plain), and paddlenlp's LLaMA code gives it a mask beside is_causal=True, which all kernels but flash
-attention's ignore: padding is attended to, ALiBi is lost (measured on a CPU: logits off by as much as their size).
+Most rows are no error in Paddle: F.scaled_dot_product_attention then takes another kernel without a word (memory
+efficient, or plain), which may need as much memory as exact attention. On cards before 8.0 the memory efficient kernel
+is what --use_flash_attention means: it is exact, and keeps no scores either.
 
 The sources are files of the installed packages, or of the kernels' repository, PaddlePaddle/flash-attention.
 """
@@ -17,6 +17,11 @@ from launch.models.families import family_of_config
 from launch.models.parameters import head_size
 
 HALF = ("float16", "bfloat16")
+OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turing have the memory efficient one alone
+# Families whose code in paddlenlp makes a mask of every batch (transformers/chatglm and chatglm_v2/modeling.py).
+ALWAYS_MASKED = ("chatglm", "chatglm_v2")
+# Those whose rotary embeddings give queries and keys the dtype of the weights (the same files).
+ROTARY_IN_WEIGHTS_DTYPE = ("chatglm", "chatglm_v2")
 
 
 @dataclass(frozen=True)
@@ -26,11 +31,12 @@ class Case:
     compute_capability: (major, minor) of the card, None without one
     dtype:              in which attention is computed
     head_size:          numbers in a head
-    mask:               "causal", "dense" (padded samples, a prefix), or "flashmask" (packed samples, by rows)
+    mask:               "causal" where none is needed, "dense": [queries, keys] of each sample
     alibi:              position biases are added to the scores
     dropout:            of attention's weights
     model_type:         as in config.json
     lacking:            why the model family has no flash attention at all, "" where it has
+    level:              --fp16_opt_level: under O1 the weights are float32
     build:              the CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown
     """
 
@@ -42,11 +48,22 @@ class Case:
     dropout: float = 0.0
     model_type: str = "llama"
     lacking: str = ""
+    level: str = "O2"
     build: str | None = None
 
     @property
     def card(self) -> str:
         return "compute capability " + ".".join(map(str, self.compute_capability))
+
+    @property
+    def masked(self) -> bool:
+        return self.mask == "dense" or self.model_type in ALWAYS_MASKED
+
+    @property
+    def kernel(self) -> str:
+        """Which one it is, where that is worth telling."""
+        old = self.compute_capability is not None and self.compute_capability < OWN_KERNEL
+        return f"by the memory efficient kernel, the one for {self.card}" if old else ""
 
     @property
     def cuda(self) -> tuple[int, ...] | None:
@@ -87,10 +104,16 @@ ROWS = (
         "paddle/nn/functional/sdpa.py, check_cuda_is_available",
     ),
     Row(
-        lambda case: case.compute_capability < (8, 0),
-        "{case.card}, it needs 8.0 (A100, 3090) or newer",
+        lambda case: case.compute_capability < (7, 0),
+        "{case.card}, it needs 7.0 (V100, T4) or newer",
         "PaddlePaddle/flash-attention csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: is_sm8x || is_sm90; "
-        "paddle/nn/functional/sdpa.py, init_config: MINIMUM_SM_VERSION; Paddle issue 63568",
+        "memory_efficient_attention/generate_kernels.py: no tensor cores below 70",
+    ),
+    Row(
+        lambda case: case.compute_capability < OWN_KERNEL and case.masked,
+        "{case.card} has the memory efficient kernel alone, which needs a copy of the mask for each head",
+        "paddle/nn/functional/sdpa.py, scaled_dot_product_attention: attn_mask.expand; init_config: "
+        "MINIMUM_SM_VERSION of flash_attn",
     ),
     Row(
         lambda case: case.compute_capability > (12, 1),
@@ -106,6 +129,13 @@ ROWS = (
         lambda case: case.dtype not in HALF,
         "{case.dtype}, it needs --fp16 1 or --bf16 1",
         "paddle/nn/functional/sdpa.py, init_config: support_dtypes",
+    ),
+    Row(
+        lambda case: case.level == "O1" and case.model_type in ROTARY_IN_WEIGHTS_DTYPE,
+        "under --fp16_opt_level O1 queries and keys are float32, values {case.dtype}: Paddle takes exact attention; O2 "
+        "has it",
+        "paddlenlp/transformers/chatglm/modeling.py, RotaryEmbeddings.forward: cast to the default dtype; chatglm_v2/"
+        "modeling.py, RotaryEmbedding.forward_impl; paddle/nn/functional/sdpa.py, check_dtypes_low_precision_fa",
     ),
     Row(
         lambda case: case.head_size > 256,
@@ -129,11 +159,6 @@ ROWS = (
         "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: no dropout; qwen2/modeling.py, "
         "scaled_dot_product_attention: the exact branch has it",
     ),
-    Row(
-        lambda case: case.mask == "flashmask" and case.model_type not in ("llama", "qwen2"),
-        "packed samples: paddlenlp hands their masks to the kernel for llama and qwen2 only, not for {case.model_type}",
-        "paddlenlp/transformers: attn_mask_startend_row_indices in llama/ and qwen2/modeling.py alone",
-    ),
 )
 
 
@@ -142,10 +167,22 @@ def obstacle(case: Case) -> str:
     return next((row.reason.format(case=case) for row in ROWS if row.when(case)), "")
 
 
+def mask_of(values) -> str:
+    """The masks of a run, by its flags as attributes: of packed samples, and of prompts that are padded on the left."""
+    masked = getattr(values, "zero_padding", None) or getattr(values, "eval_with_do_generation", None)
+    return "dense" if masked else "causal"
+
+
 def case_of(
-    config: dict, compute_capability: tuple[int, int] | None, dtype: str, mask: str = "causal", build: str | None = None
+    config: dict,
+    compute_capability: tuple[int, int] | None,
+    dtype: str,
+    mask: str = "causal",
+    build: str | None = None,
+    level: str = "O2",
 ) -> Case:
-    """The case of training a model, by its config.json. build: None for that of the installed Paddle.
+    """The case of training a model, by its config.json. mask: as mask_of gives it. build: None for the installed
+    Paddle's. level: --fp16_opt_level.
 
     Raises UserError for a family that is not in launch/models/families.py.
     """
@@ -159,5 +196,6 @@ def case_of(
         dropout=next((config[name] for name in dropouts if config.get(name)), 0.0),
         model_type=config["model_type"],
         lacking=family_of_config(config).lacking.get("flash_attention", ""),
+        level=level,
         build=build or paddle_build(),
     )

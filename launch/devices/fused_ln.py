@@ -17,6 +17,9 @@ BUILD = "make custom-ops"
 # The model types whose code in paddlenlp asks for it (transformers/*/modeling.py, use_fused_rms_norm).
 CALLED_BY = ("llama", "qwen", "qwen2", "gemma")
 
+# Its kernels are for cards: forward and backward, since Paddle 3.3 (paddle/phi/kernels/gpu/rms_norm_cuda_kernel.h).
+PADDLES_OWN = "paddle.nn.functional.rms_norm"
+
 
 @dataclass(frozen=True)
 class Build:
@@ -56,12 +59,19 @@ def find_build() -> Build | None:
 
 def paddle_version() -> str:
     """Of the Paddle that is installed, "" where there is none."""
-    for name in ("paddlepaddle-gpu", "paddlepaddle"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ""
+    return _version("paddlepaddle-gpu") or _version("paddlepaddle")
+
+
+def is_gpu_build() -> bool:
+    """Whether the Paddle that is installed is one for NVIDIA cards."""
+    return bool(_version("paddlepaddle-gpu"))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
@@ -81,9 +91,15 @@ def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int
     if compute_capability < build.architectures[0]:
         return (
             f"compute capability {_dotted(compute_capability)}, CUDA {build.cuda} builds it for "
-            f"{_dotted(build.architectures[0])} and newer"
+            f"{_dotted(build.architectures[0])} and newer; with an older CUDA: {BUILD} ARGS=--remove, then "
+            f"CUDA_HOME=/usr/local/cuda-12.6 {BUILD}"
         )
     return ""
+
+
+def paddle_has_its_own(model_type: str, compute_capability: tuple[int, int] | None) -> bool:
+    """Whether PADDLES_OWN can take fused_ln's place for this model on a card of this capability; CPU: None."""
+    return model_type in CALLED_BY and compute_capability is not None
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -4,8 +4,9 @@ auto and on use a feature where nothing speaks against it and say why not elsewh
 off never uses it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from launch.devices.fused_ln import PADDLES_OWN
 from launch.errors import UserError
 
 
@@ -17,20 +18,25 @@ class Decision:
     reason: str
 
 
-def flash_attention(switch: str, obstacle: str) -> Decision:
-    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing.
+def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
+    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing. kernel: by which, to tell.
 
     Raises UserError when `required` meets an obstacle.
     """
-    return _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
+    decision = _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
+    return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
 
 
-def fused_rms_norm(switch: str, obstacle: str) -> Decision:
-    """Whether the fused RMSNorm operator (module fused_ln) is used. obstacle: what speaks against it, "" for nothing.
+def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
+    """Whether a fused RMSNorm operator is used. obstacle: what speaks against the module fused_ln, "" for nothing.
 
+    of_paddle: what speaks against Paddle's own operator in its place; None where there is none, or it was not tried.
     Raises UserError when `required` meets an obstacle.
     """
-    return _decide("use_fused_rms_norm", "fused RMSNorm", switch, obstacle, "the framework's own RMSNorm")
+    if obstacle and of_paddle == "":
+        return Decision(True, f"fused RMSNorm: on, by {PADDLES_OWN} ({obstacle})")
+    found = f"{obstacle}; {of_paddle}" if of_paddle else obstacle
+    return _decide("use_fused_rms_norm", "fused RMSNorm", switch, found, "the framework's own RMSNorm")
 
 
 def _decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:

@@ -1,10 +1,11 @@
 """Each row of the flash attention table, with simulated cards: what it refuses, and its neighbours that are allowed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from launch.devices.flash_attention import ROWS, Case, case_of, obstacle
+from launch.devices.flash_attention import ROWS, Case, case_of, mask_of, obstacle
 from launch.models.families import FAMILIES
 from launch.models.named_configs import config_names, load_config
 from launch.models.parameters import head_size
@@ -18,10 +19,18 @@ REFUSED = [
     ({"lacking": "its code never calls it"}, "its code never calls it"),
     ({"compute_capability": None}, "no GPU"),
     ({"build": "cpu"}, "Paddle is the CPU build"),
-    ({"compute_capability": (7, 5)}, "compute capability 7.5, it needs 8.0 (A100, 3090) or newer"),
+    ({"compute_capability": (6, 1)}, "compute capability 6.1, it needs 7.0 (V100, T4) or newer"),
+    (
+        {"compute_capability": (7, 5), "dtype": "float16", "mask": "dense"},
+        "compute capability 7.5 has the memory efficient kernel alone, which needs a copy of the mask for each head",
+    ),
     ({"compute_capability": (13, 0), "build": "13.0"}, "compute capability 13.0, newer than this Paddle knows (12.1)"),
     ({"compute_capability": (10, 0)}, "compute capability 10.0 needs a Paddle for CUDA 12.8 or newer, this one is"),
     ({"dtype": "float32"}, "float32, it needs --fp16 1 or --bf16 1"),
+    (
+        {"level": "O1", "model_type": "chatglm"},
+        "under --fp16_opt_level O1 queries and keys are float32, values bfloat16: Paddle takes exact attention; O2 has",
+    ),
     ({"head_size": 264}, "heads of 264, at most 256 are possible"),
     ({"head_size": 100}, "heads of 100, it needs a multiple of 8"),
     (
@@ -29,7 +38,6 @@ REFUSED = [
         "heads of 200 on compute capability 8.6: their gradient needs an A100 (8.0) or H100 (9.0)",
     ),
     ({"dropout": 0.1, "model_type": "qwen2"}, "attention dropout 0.1, which paddlenlp does not hand over"),
-    ({"mask": "flashmask", "model_type": "bloom"}, "packed samples: paddlenlp hands their masks to the kernel for"),
 ]
 ALLOWED = [
     {},
@@ -48,8 +56,10 @@ ALLOWED = [
     {"dropout": 0.1, "model_type": "chatglm_v2"},
     {"mask": "dense"},
     {"mask": "dense", "model_type": "chatglm"},
-    {"mask": "flashmask"},
-    {"mask": "flashmask", "model_type": "qwen2"},
+    {"level": "O1"},
+    {"level": "O1", "model_type": "qwen2"},
+    {"compute_capability": (7, 0), "dtype": "float16"},
+    {"compute_capability": (7, 5), "dtype": "float16", "model_type": "qwen2"},
 ]
 
 
@@ -78,8 +88,8 @@ def test_every_row_names_its_source():
     ("kind", "allowed"),
     [
         ("P100", False),
-        ("V100", False),
-        ("T4", False),
+        ("V100", True),
+        ("T4", True),
         ("A100", True),
         ("3090", True),
         ("4090", True),
@@ -91,6 +101,23 @@ def test_every_row_names_its_source():
 def test_cards_with_llama_7b(kind, allowed):
     case = case_of(load_config("llama-7b"), KINDS[kind][2], "float16", build="12.9")
     assert (obstacle(case) == "") is allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "mask"),
+    [
+        ("llama-7b", {}, "causal"),
+        ("llama-7b", {"zero_padding": False, "eval_with_do_generation": False}, "causal"),
+        ("llama-7b", {"zero_padding": True}, "dense"),
+        ("qwen2-7b", {"eval_with_do_generation": True}, "dense"),
+        ("chatglm-6b", {}, "dense"),
+        ("chatglm2-6b", {}, "dense"),
+    ],
+)
+def test_masks_follow_from_family_and_flags(name, flags, mask):
+    case = case_of(load_config(name), (7, 0), "float16", mask_of(SimpleNamespace(**flags)), build="12.6")
+    assert case.masked == (mask == "dense")
+    assert bool(obstacle(case)) == (mask == "dense")
 
 
 def test_models_without_it_say_why_on_an_a100():

@@ -3,7 +3,6 @@
 import pytest
 
 from launch.devices.gates import flash_attention, fused_rms_norm
-from launch.devices.peak import peak_flops
 from launch.errors import UserError
 
 
@@ -37,8 +36,10 @@ def test_fused_rms_norm_falls_back_with_its_reason():
     assert fused_rms_norm("required", "").enabled
 
 
-def test_peak_rates_are_found_by_the_drivers_names():
-    assert peak_flops("NVIDIA A100-SXM4-80GB") == 312e12
-    assert peak_flops("Tesla V100-SXM2-32GB") == 125e12
-    assert peak_flops("NVIDIA GeForce RTX 4090") == 165.2e12
-    assert peak_flops("Some Future Card") is None
+def test_one_line_says_which_rms_norm_is_used_and_why():
+    by_paddle = fused_rms_norm("auto", "not built", "")
+    assert by_paddle.enabled
+    assert by_paddle.reason == "fused RMSNorm: on, by paddle.nn.functional.rms_norm (not built)"
+    neither = fused_rms_norm("auto", "not built", "its result is off")
+    assert not neither.enabled
+    assert neither.reason == "fused RMSNorm: off (not built; its result is off), the framework's own RMSNorm"

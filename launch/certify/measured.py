@@ -1,25 +1,21 @@
-"""Planned against measured: memory of every rank, speed, first loss, TP1 against TP2."""
+"""Planned against measured, from the records of a run: memory of every rank, speed, first loss. No Paddle here."""
 
 import re
 from pathlib import Path
 from statistics import median
 
-from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.flag_values import Flags, load_schema
 from launch.models.layout import Layout
 from launch.plan.hardware import Card
-from launch.plan.job import FLOAT32, Job
+from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.time import plan_time
 from launch.reporting.records import read_summary, read_train_log
 from launch.watch.loss import Window, parse_window
 
 # Steps that are left out of the measured speed: kernels are chosen and memory is taken in them.
-WARM_UP = 5
-# Between tensor parallel 1 and 2 nothing but the order of sums differs.
-TOLERANCE = {FLOAT32: 1e-5}
-HALF_TOLERANCE = 2e-2
+WARM_UP = 3
 
 
 def run_report(output: Path, script: str, card: Card | None) -> dict:
@@ -108,46 +104,3 @@ def _within(window: Window | None, loss: float) -> dict:
     if window is None:
         return {"window": None, "ok": None}
     return {"window": [window.low, window.high], "reason": window.reason, "ok": window.low <= loss <= window.high}
-
-
-def compare_losses(one: Path, two: Path, dtype: str) -> dict:
-    """The losses of the same run with tensor parallel 1 and 2, step by step."""
-    losses = [[record["loss"] for record in read_train_log(output) if "loss" in record] for output in (one, two)]
-    if len(losses[0]) != len(losses[1]):
-        raise UserError(f"tensor parallel 1 made {len(losses[0])} steps, 2 made {len(losses[1])}.")
-    difference = max(abs(left - right) for left, right in zip(*losses, strict=True))
-    tolerance = TOLERANCE.get(dtype, HALF_TOLERANCE)
-    return {
-        "losses_of_1": losses[0],
-        "losses_of_2": losses[1],
-        "largest_difference": difference,
-        "tolerance": tolerance,
-        "ok": difference <= tolerance,
-    }
-
-
-def report_lines(report: dict) -> list[str]:
-    """The report in a few lines to read."""
-    run = report["run"]
-    lines = [
-        f"rank {row['rank']}: planned {row['planned_bytes'] / 2**20:,.1f} MiB of tensors, measured "
-        f"{row['measured_bytes'] / 2**20:,.1f} ({row['error']:+.1%})"
-        for row in run["memory"]
-    ]
-    speed, first, parallel = run["speed"], run["first_loss"], report["tensor_parallel"]
-    lines.append(
-        f"step: planned {speed['planned_step_seconds']:.3f} s, measured {speed['measured_step_seconds']:.3f} s "
-        f"({speed['error']:+.1%}); {speed['measured_tokens_per_second']:,.0f} tokens/s, MFU {speed['measured_mfu']:.1%}"
-    )
-    within = {True: "inside its window", False: "OUTSIDE its window", None: "nothing known of its window"}[first["ok"]]
-    window = f" {first['window'][0]:.3f} to {first['window'][1]:.3f} ({first['reason']})" if first["window"] else ""
-    lines.append(f"first loss: {first['measured']:.4f}, {within}{window}")
-    if parallel is None:
-        lines.append("tensor parallel 1 against 2: not compared, it needs 2 cards")
-    else:
-        verdict = "equal" if parallel["ok"] else "DIFFERENT"
-        lines.append(
-            f"tensor parallel 1 against 2: {verdict}, losses at most {parallel['largest_difference']:.1e} apart "
-            f"(allowed {parallel['tolerance']:.0e})"
-        )
-    return lines

@@ -1,0 +1,275 @@
+"""Checks of one card's arithmetic: environment, RMSNorm, attention, norms, quantized products."""
+
+import time
+from collections.abc import Callable
+
+from launch.certify.bench import Bench, visible_devices
+
+PRETENDED_CAPABILITY, PRETENDED_BUILD = (8, 0), "12.6"  # the tables are asked as for an A100
+SHOWN_EVERYWHERE = ("Python", "packages")
+
+# ---- environment
+
+
+def environment(bench: Bench) -> None:
+    """What make doctor and a recipe's start look at; then matrix products in each dtype, right and how fast."""
+    from launch.environment.machine import check_shared_memory
+    from launch.environment.packages import check_clashes, check_lock, check_python, installed_packages
+    from launch.preflight.machine.cards import check_cards
+
+    installed = installed_packages()
+    findings = [check_python(), check_lock(installed), *check_clashes(installed), check_shared_memory()]
+    if not bench.pretend:
+        findings += check_cards(tuple(visible_devices()[: bench.cards]))
+    for finding in findings:
+        found = finding.found + (f"; fix: {finding.fix}" if finding.fix else "")
+        bench.row(finding.subject, "nothing to mend", found, finding.ok, finding.subject in SHOWN_EVERYWHERE)
+    start_paddle(bench)
+    for dtype in ("float32", *half_dtypes(bench)):
+        _matrix_product(bench, dtype)
+    _copy(bench)
+
+
+def _matrix_product(bench: Bench, dtype: str) -> None:
+    """Against float64, and its rate against the card's datasheet, which nothing reaches quite."""
+    import numpy as np
+    import paddle
+
+    left, right = np.random.default_rng(0).standard_normal((2, 256, 256))
+    found = paddle.matmul(*(_tensor(one, _computed(bench, dtype)) for one in (left, right))).astype("float32").numpy()
+    error = _relative_error(found, left @ right)
+    # The inputs are rounded once: half a unit of the last place each, and float32 on cards may be TF32, of 11 bits.
+    allowed = {"float32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    bench.row(f"matrix product in {dtype}", f"off by {allowed:.1e} at most", f"off by {error:.1e}", error <= allowed)
+    if bench.pretend:
+        return
+    size = 8192
+    square = paddle.ones([size, size], dtype=dtype)
+    seconds = seconds_of(lambda: paddle.matmul(square, square))
+    _rate(bench, f"rate of matrix products in {dtype}", "TFLOP/s", 2 * size**3 / seconds / 1e12, "flops", dtype)
+
+
+def _copy(bench: Bench) -> None:
+    import paddle
+
+    elements = 2**20 if bench.pretend else 2**28
+    source = paddle.ones([elements], dtype="float32")
+    seconds = seconds_of(lambda: paddle.assign(source))
+    _rate(bench, "rate of a copy on the card", "GB/s", 2 * 4 * elements / seconds / 1e9, "memory_bandwidth", "")
+
+
+def _rate(bench: Bench, what: str, unit: str, measured: float, of: str, dtype: str) -> None:
+    """A measured rate beside the datasheet's. Nothing is right or wrong about it, unless it is far below."""
+    card = known_card()
+    if card is None:
+        bench.row(what, "none known", f"{measured:,.0f} {unit}", None)
+        return
+    peak = card.flops(dtype) / 1e12 if of == "flops" else card.memory_bandwidth / 1e9
+    numbers = {"unit": unit, "planned": peak, "measured": measured}
+    found = f"{measured:,.0f} {unit}, {measured / peak:.0%} of the datasheet"
+    bench.row(what, f"a third of {peak:,.0f} {unit} or more", found, measured >= peak / 3, **numbers)
+
+
+# ---- attention
+
+# (heads of queries, of keys and values, elements in a head)
+HEADS = [(8, 8, 64), (8, 8, 80), (8, 8, 96), (8, 8, 128), (8, 2, 128), (4, 4, 192), (4, 4, 256)]
+CALLERS = ("llama", "qwen2", "chatglm_v2")  # the families of paddlenlp that call it, each in its own way
+PREFIX = 64  # tokens, as the recipe has them
+
+
+def flash_attention(bench: Bench) -> None:
+    """Each case that the table allows is compared with exact attention, forward and backward."""
+    start_paddle(bench)
+    if not bench.pretend:
+        from launch.training.checks.attention_check import kernel_missing
+
+        missing = kernel_missing(capability(bench))
+        bench.row("kernel", "in this build of Paddle", missing or "in this build of Paddle", not missing)
+    for dtype in half_dtypes(bench):
+        for heads in HEADS[::3] if bench.pretend else HEADS:
+            for masked in (False, True):
+                _attention(bench, "llama", dtype, heads, masked, 0)
+
+
+def prefix_attention(bench: Bench) -> None:
+    """More keys than queries, of even and odd number, padded and not, by each family's own call."""
+    start_paddle(bench)
+    for family in CALLERS:
+        for dtype in half_dtypes(bench):
+            for masked in (False, True):
+                _attention(bench, family, dtype, (8, 8, 128), masked, PREFIX)
+
+
+def _attention(
+    bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int
+) -> None:
+    """One row: the start-up check of a run (launch/training/checks/attention_check.py) with these shapes."""
+    from launch.devices.flash_attention import Case, obstacle
+    from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, disagreement, shapes
+
+    mask = "dense" if masked else "causal"
+    earlier = f", a prefix of {prefix}" if prefix else ""
+    what = f"{family}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
+    case = Case(capability(bench), dtype, heads[2], mask, model_type=family, build=_build(bench))
+    if reason := obstacle(case):
+        bench.row(what, "not used here", reason, None)
+        return
+    attend = as_paddlenlp_calls_it(family)
+    wrong = disagreement(_in_float32(attend) if bench.pretend else attend, Heads(*heads), dtype, shapes(masked, prefix))
+    bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
+
+
+def _in_float32(attend: Callable) -> Callable:
+    """For a pretended run: a CPU has no attention in half precision."""
+
+    def attend_in_float32(query, key, value, mask):
+        wide = [None if one is None else one.astype("float32") for one in (query, key, value, mask)]
+        return attend(*wide).astype(query.dtype)
+
+    return attend_in_float32
+
+
+# ---- norms of gradients
+
+SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest number is 6e-8
+
+
+def gradient_norms(bench: Bench) -> None:
+    """The global norm of many small gradients, and what clipping by it leaves."""
+    start_paddle(bench)
+    import paddle
+
+    from launch.training.loss.grad_norm import GradNorm, clip_by_global_norm
+
+    recorder = GradNorm()
+    recorder.record()
+    elements = 2**16 if bench.pretend else 2**24
+    for dtype in half_dtypes(bench):
+        gradient = paddle.full([elements], SMALL).astype(dtype).astype(_computed(bench, dtype))
+        value = float(gradient[0].astype("float32"))  # as the dtype has it
+        norm = value * elements**0.5
+        parameter = paddle.create_parameter([elements], dtype="float32")
+        [(_, clipped)] = clip_by_global_norm(norm / 4)([(parameter, gradient)])
+        off = abs(recorder.value / norm - 1)
+        what = f"norm of {elements:,} entries of {SMALL:g} in {dtype}"
+        bench.row(what, f"{norm:.5g}, off by 0.1% at most", f"{recorder.value:.5g}", off <= 1e-3)
+        left = float(clipped[-1].astype("float32")) / value
+        expected = "a quarter, off by 1% at most"
+        bench.row(f"what clipping leaves in {dtype}", expected, f"{left:.4f}", abs(left - 0.25) <= 2.5e-3)
+
+
+# ---- quantized bases
+
+FORMATS = ("weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4")
+ROWS = (1, 4, 512)  # of inputs: a token, a small batch, a training batch
+# Of the product with the numbers that codes stand for: rounding of half precision, and for llm.int8 of its inputs.
+PRODUCT_TOLERANCE = {"llm.int8": 0.02}
+HALF_PRODUCT_TOLERANCE = 0.01
+
+
+def quantized(bench: Bench) -> None:
+    """Products of the layers of quantized bases, by Paddle's kernels or the reference path, and their time."""
+    start_paddle(bench)
+    for dtype in ("float32",) if bench.pretend else half_dtypes(bench):
+        for algo in FORMATS:
+            for double in (False, True) if algo == "nf4" else (False,):
+                _quantized_products(bench, algo, dtype, double)
+
+
+def _quantized_products(bench: Bench, algo: str, dtype: str, double: bool) -> None:
+    import paddle
+
+    from launch.adapters.quantized import cuda_kernels
+    from launch.adapters.quantized.product import linear
+    from launch.adapters.quantized.quantization import Format, dequantize, quantize
+
+    size = 256 if bench.pretend else 4096
+    paddle.seed(0)
+    weight = (paddle.randn([size, size]) * 0.02).astype(dtype)
+    packed = quantize(weight, Format(algo, double_quant=double))
+    dense = dequantize(packed).astype("float32")
+    name = f"{algo}{', scales in 8 bits,' if double else ''} in {dtype}"
+    why = "" if packed.by_kernel else cuda_kernels.why_not(algo, packed.shape, weight.dtype)
+    kernel = "Paddle's kernel" if packed.by_kernel else f"the reference path: {why}"
+    bench.row(f"{name}: computed by", "", kernel, None)
+    tolerance = PRODUCT_TOLERANCE.get(algo, HALF_PRODUCT_TOLERANCE)
+    for rows in ROWS:
+        inputs = paddle.randn([rows, size]).clip(-5, 5).astype(dtype)
+        expected = paddle.matmul(inputs.astype("float32"), dense)
+        error = _relative_error(linear(inputs, packed).astype("float32").numpy(), expected.numpy())
+        seconds = seconds_of(lambda: linear(inputs, packed))
+        stock = seconds_of(lambda: paddle.matmul(inputs, weight))
+        found = f"off by {error:.1e}, {seconds / stock:.1f} times the time of a dense product"
+        numbers = {"seconds": seconds, "dense_seconds": stock}
+        bench.row(f"{name}, {rows} rows", f"off by {tolerance:.0e} at most", found, error <= tolerance, **numbers)
+
+
+# ---- what these checks share
+
+
+def half_dtypes(bench: Bench) -> tuple[str, ...]:
+    """Those that the card computes in."""
+    from launch.devices.precision import bf16_obstacle
+
+    return ("float16",) if bf16_obstacle(capability(bench)) else ("float16", "bfloat16")
+
+
+def capability(bench: Bench) -> tuple[int, int]:
+    from launch.training.device import compute_capability
+
+    return PRETENDED_CAPABILITY if bench.pretend else compute_capability()
+
+
+def known_card():
+    """This card's row of the catalogue; None for a CPU and for a card that it does not have."""
+    from launch.errors import UserError
+    from launch.plan.hardware import card_named
+    from launch.training.device import card_name
+
+    try:
+        return card_named(card_name()) if card_name() else None
+    except UserError:
+        return None
+
+
+def seconds_of(call: Callable, calls: int = 10) -> float:
+    """Of one call, over several after one that warms up; the device is waited for once, at the end."""
+    float(call().flatten()[0].astype("float32"))
+    started = time.perf_counter()
+    for _ in range(calls):
+        result = call()
+    float(result.flatten()[0].astype("float32"))
+    return (time.perf_counter() - started) / calls
+
+
+def start_paddle(bench: Bench) -> None:
+    """Import Paddle as a run does, and take the first card."""
+    from launch.entry import start_paddle
+    from launch.training.device import set_device
+
+    start_paddle(on_cpu=bench.pretend)
+    set_device("cpu" if bench.pretend else "gpu")
+
+
+def _build(bench: Bench) -> str | None:
+    from launch.devices.cuda import paddle_build
+
+    return PRETENDED_BUILD if bench.pretend else paddle_build()
+
+
+def _computed(bench: Bench, dtype: str) -> str:
+    """A CPU has few operators in half precision: a pretended run computes in float32."""
+    return "float32" if bench.pretend else dtype
+
+
+def _tensor(array, dtype: str):
+    import paddle
+
+    return paddle.to_tensor(array.astype("float32")).astype(dtype)
+
+
+def _relative_error(found, expected) -> float:
+    import numpy as np
+
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))

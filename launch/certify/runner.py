@@ -1,0 +1,189 @@
+"""Runs the checks one after the other, each in a process of its own with a time limit, and keeps what they found.
+
+After every check the results are written to one JSON file and one Markdown page. Run again, it goes on: what passed or
+could not be shown is kept, what failed or was interrupted is checked again.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from data_tools.formats.atomic import written_aside
+from launch.certify.bench import Bench, CheckFailed, without_paths
+from launch.certify.checks import Check
+from launch.certify.report import page
+from launch.certify.results import FAIL, Result, mark_of, read_results, read_rows, write_results
+from launch.errors import UserError
+from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
+from launch.processes.logs import last_lines, log_path
+from launch.processes.signals import ASK_TO_END
+
+# For what a check has left, before the next one gets the cards: Paddle's launcher gives its ranks 30 s after SIGTERM.
+SECONDS_TO_END = 45.0
+SECONDS_AFTER_KILL = 5.0
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of the command.
+
+    directory: of the report and of a folder for each check; of: machine, versions and mode, which must be the same for
+    results to be kept; cards: how many, or how many processes stand for cards; materials: of the tiny model.
+    """
+
+    directory: Path
+    of: dict
+    cards: int
+    pretend: bool
+    materials: Path
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "certify.json"
+
+    @property
+    def page(self) -> Path:
+        return self.directory / "certify.md"
+
+
+def run_checks(session: Session, checks: Sequence[Check], chosen: Sequence[Check]) -> tuple[dict[str, Result], bool]:
+    """Run the chosen checks; (all results so far by name, whether it was interrupted).
+
+    Those of an earlier run on the same machine that did not fail are kept where `chosen` is all of `checks`.
+    """
+    results = _earlier_results(session)
+    waiting = [check for check in chosen if list(chosen) != list(checks) or _is_open(results.get(check.name))]
+    for check in waiting:
+        results.pop(check.name, None)
+    for number, check in enumerate(waiting):
+        left = sum(other.seconds_for(session.pretend, session.cards) for other in waiting[number:])
+        print(
+            f"[{checks.index(check) + 1}/{len(checks)}] {check.title}: {check.expected} "
+            f"(all that is left: {duration(left)})",
+            flush=True,
+        )
+        result, interrupted = run_check(session, check)
+        if interrupted:
+            return results, True
+        results[check.name] = result
+        _write(session, checks, results)
+        print(f"    {result.mark} {result.found} ({result.seconds:.0f} s)", flush=True)
+    _write(session, checks, results)
+    return results, False
+
+
+def run_check(session: Session, check: Check) -> tuple[Result, bool]:
+    """One check in its own process; (its result, whether Ctrl-C or SIGTERM ended it).
+
+    Returns once nothing that the check has started is left: a process that has called adopt_orphans sees all of it.
+    """
+    directory = _fresh(session.directory / check.name)
+    bench = Bench(directory, session.materials, session.cards, session.pretend)
+    before = dict(os.environ)
+
+    def be_check(rank: int) -> None:
+        # What run_ranks sets says that this is one rank of a training, which it is not.
+        os.environ.clear()
+        os.environ.update(before)
+        try:
+            check.function()(bench)
+        except (CheckFailed, UserError) as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+            sys.exit(3)
+
+    others = psutil.Process().children(recursive=True)
+    started = time.monotonic()
+    limit = check.limit_for(session.pretend)
+    outcome = run_ranks(1, be_check, directory / "log", time_limit=limit)
+    seconds = time.monotonic() - started
+    _end_the_rest(others)
+    failure = _failure(outcome, directory / "log", limit)
+    rows = read_rows(directory / "rows.json")
+    result = Result(check.name, mark_of(rows, failure, session.pretend), round(seconds, 1), rows, failure)
+    return result, _ended_from_outside(outcome)
+
+
+def _end_the_rest(others: Sequence[psutil.Process]) -> None:
+    """Wait for all descendants but these, and kill those that stay."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while (left := _descendants_but(others)) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=POLL_SECONDS)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=SECONDS_AFTER_KILL)  # no longer: a driver that hangs may hold one for ever
+
+
+def _descendants_but(others: Sequence[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if process not in others]
+
+
+def duration(seconds: float) -> str:
+    """about 12 min"""
+    return f"about {seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
+
+
+def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
+    """Why a check did not come to its end; "" where it did."""
+    if outcome.exit_code == 0:
+        return ""
+    if outcome.exit_code == TIMED_OUT:
+        return f"not finished within {limit:.0f} s"
+    text = without_paths(last_lines(log_path(log_dir, 0)), log_dir.parents[1])
+    lines = [line for line in text.splitlines() if line.strip()]
+    said = lines[-1].removeprefix("CheckFailed: ")[:300] if lines else "it said nothing"
+    if outcome.exit_code > 128:
+        return f"ended by {signal.Signals(outcome.exit_code - 128).name}: {said}"
+    return said
+
+
+def _ended_from_outside(outcome: Outcome) -> bool:
+    """Whether a signal to this process ended it, such as Ctrl-C."""
+    return outcome.failed_rank is None and outcome.exit_code in [128 + number for number in ASK_TO_END]
+
+
+def _is_open(result: Result | None) -> bool:
+    return result is None or result.mark == FAIL
+
+
+def _earlier_results(session: Session) -> dict[str, Result]:
+    """Those of the file, where it is of the same machine and versions; another file is kept under another name."""
+    of, results = read_results(session.file)
+    if of in ({}, session.of):
+        return results
+    for path in (session.file, session.page):
+        if path.exists():
+            path.rename(_free_name(path))
+    print("The results here are of another machine, version or mode: kept under another name.", flush=True)
+    return {}
+
+
+def _write(session: Session, checks: Sequence[Check], results: dict[str, Result]) -> None:
+    """Both files, each whole."""
+    ordered = [results[check.name] for check in checks if check.name in results]
+    write_results(session.file, session.of, ordered)
+    with written_aside(session.page) as file:
+        file.write(page(session.of, checks, {result.name: result for result in ordered}).encode())
+
+
+def _fresh(directory: Path) -> Path:
+    """An empty folder; what an earlier run left there gets another name."""
+    if directory.exists():
+        directory.rename(_free_name(directory))
+    directory.mkdir(parents=True)
+    return directory
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.stem}.{number}{path.suffix}").exists():
+        number += 1
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")

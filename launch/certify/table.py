@@ -1,0 +1,34 @@
+"""Write the table of checks into pages, between their marks.
+
+    python -m launch.certify.table docs/certify.md
+"""
+
+import sys
+
+from data_tools.cli import Parser
+from launch.certify.checks import Check, all_checks
+from launch.guard import guarded
+from launch.pages import markdown, write_table
+
+NAME = "checks"
+
+
+def table() -> str:
+    """A row a check; the recipes, which differ by their names alone, share one."""
+    checks = list(enumerate(all_checks(), start=1))
+    rows = [_row(str(number), check.name, check) for number, check in checks if not check.of]
+    number, recipe = next((number, check) for number, check in checks if check.of)
+    rows.append(_row(f"{number} to {len(checks)}", "recipe-X", recipe))
+    return markdown(["", "`--only`", "expected", "what a ✗ means"], rows)
+
+
+def _row(number: str, name: str, check: Check) -> list[str]:
+    return [number, f"`{name}`", check.expected, check.at_fault]
+
+
+def main(argv: list[str]) -> None:
+    write_table(Parser("python -m launch.certify.table", __doc__), argv, NAME, table)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

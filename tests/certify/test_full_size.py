@@ -1,0 +1,59 @@
+"""Recipes at full size: on pretended cards each passes its own checks with the made-up model and data."""
+
+import pytest
+
+from benchmarks import published
+from launch.certify.full_size import (
+    MEASURED,
+    _accumulation,
+    prepare,
+    published_line,
+    read_recipe,
+    recipes_for_cards,
+)
+from launch.models.named_configs import load_config
+from launch.plan.hardware import CARDS, card_of_memory
+from launch.plan.job import Job
+from tests.recipes.machine import Machine
+from tests.recipes.rehearsing import recipes_by_target
+
+KINDS = {24: "4090", 32: "V100", 40: "A100-40G", 80: "A100"}  # of tests/devices/fake_nvml.py, by memory
+
+
+def test_every_recipe_for_cards_is_a_check():
+    assert sorted(recipes_for_cards()) == sorted(set(recipes_by_target()) - {"pretrain-tiny", "lora-tiny"})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(target, marks=() if cards <= 2 else pytest.mark.long)
+        for target, cards in recipes_for_cards().items()
+    ],
+)
+def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):
+    """Its checks find no fault, and its launcher gets as many processes as the recipe has cards."""
+    stated = read_recipe(target)
+    card = card_of_memory(stated.memory_gb)
+    machine = Machine(tmp_path, cards=stated.cards, kind=KINDS[stated.memory_gb])
+    variables = prepare(tmp_path, stated, MEASURED | _accumulation(stated.flags), card, card.memory_bytes)
+    done = machine.run(str(stated.file.relative_to(stated.file.parents[1]).with_suffix("")), **variables)
+    said = done.stdout + done.stderr
+    faults = [line for line in said.splitlines() if "✗" in line]
+    assert all("✗ host memory" in line for line in faults), said  # of the machine that runs this test
+    assert faults or "AssertionError: Paddle was imported" in said, "its ranks were started"
+    config = load_config(str(tmp_path / "model"))
+    named = load_config(stated.config)
+    assert {name for name in config if config[name] != named.get(name)} <= {
+        name for name in config if name.endswith("_token_id")
+    }
+
+
+def test_the_printed_line_is_the_measured_job():
+    """What the page has for benchmarks/published.py plans as the run was planned."""
+    stated = read_recipe("qlora-llama7b")
+    flags = stated.flags | {name: [value] for name, value in MEASURED.items()}
+    line = published_line(stated, CARDS["4090"], 3214.04, flags)
+    row = eval(line.strip().rstrip(","), vars(published))
+    assert (row.source, row.name, row.card, row.tokens_per_second) == ("D", "qlora-llama7b", "4090", 3214.0)
+    assert row.job == Job.from_flags("launch/finetune_generation.py", flags, 1, CARDS["4090"])

@@ -1,0 +1,126 @@
+"""What every recipe computes with on which card: its own decisions, and Paddle's under a pretended card.
+
+Paddle's selector of attention kernels is Python; it runs here with the place, the capability and the dtypes of a card
+(pretended_card.py). Kernels do not: what they compute is stood in for.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from launch.devices import fused_ln, precision
+from launch.devices.flash_attention import case_of, mask_of, obstacle
+from launch.errors import UserError
+from launch.models.flag_values import FlagValues
+from launch.models.named_configs import load_config
+from launch.models.parameters import head_size
+from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
+from tests.devices.fake_nvml import KINDS
+from tests.recipes.test_rendered import RECIPES, script, stated_flags
+
+RANKS = "tests.devices.choice_ranks"
+CARDS = ("A100", "4090", "V100", "T4")
+BUILD = fused_ln.Build(Path(), fused_ln.paddle_version(), "12.6", ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9)))
+
+HALF, OLD_HALF = "bfloat16 O2", "float16 O2"
+FLASH, EFFICIENT, EXACT = "flash", "memory efficient", "exact"
+FUSED, OWN = "fused_ln", "the model's own"
+NEW = (OLD_HALF, FLASH, FUSED)  # as stated, float16; --bf16 1 changes the first alone
+OLD = (OLD_HALF, EFFICIENT, FUSED)
+TINY = ("float32", EXACT, FUSED)
+# recipe: (amp, attention, norm) on A100, 4090, V100 and T4; None: it does not start there
+EXPECTED = {
+    "baichuan-13b/lora-2gpu": [(HALF, EXACT, FUSED)] * 2 + [(OLD_HALF, EXACT, FUSED)] * 2,
+    "baichuan-13b/qlora-1gpu": [(HALF, EXACT, FUSED)] * 2 + [(OLD_HALF, EXACT, FUSED)] * 2,
+    "chatglm-6b/int8-lora-1gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
+    "chatglm2-6b/full-2gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
+    "llama-7b/finetune": [NEW, NEW, OLD, OLD],
+    "llama-7b/instruct": [NEW, NEW, OLD, OLD],
+    "llama-7b/lora": [NEW, NEW, OLD, OLD],
+    "llama-7b/pipeline": [(HALF, FLASH, FUSED)] * 2 + [None] * 2,
+    "llama-7b/prefix": [NEW, NEW, OLD, OLD],
+    "llama-7b/pretrain": [NEW, NEW, OLD, OLD],
+    "llama-7b/pretrain-4d": [NEW, NEW, OLD, OLD],
+    "llama-7b/qlora": [NEW, NEW, OLD, OLD],
+    "tiny/lora": [TINY] * 4,
+    "tiny/pretrain": [TINY] * 4,
+}
+
+
+def recipe_name(recipe: Path) -> str:
+    return f"{recipe.parent.name}/{recipe.stem}"
+
+
+@pytest.fixture(scope="module")
+def found(ranks) -> dict[str, list]:
+    """{recipe: (amp, attention, norm) or None, for each card}; that each kernel is right where it is used."""
+    choices = {recipe_name(recipe): [_decided(recipe, card) for card in CARDS] for recipe in RECIPES}
+    asked = {kernel for of_cards in choices.values() for _, kernel, _ in filter(None, of_cards) if kernel != EXACT}
+    asked = sorted(asked)
+    answers = dict(zip(asked, ranks(1, f"{RANKS}:kernels", asked)[0], strict=True))
+    for taken, error in answers.values():
+        assert error < 1e-4
+        assert len(taken) == 1
+    return {
+        name: [one and (one[0], EXACT if one[1] == EXACT else answers[one[1]][0][0], one[2]) for one in of_cards]
+        for name, of_cards in choices.items()
+    }
+
+
+def _config(recipe: Path) -> dict:
+    """Of the recipe's model; the demo's, which is there after the demo alone, has the configuration of its recipe."""
+    name = FlagValues(script(recipe), stated_flags(recipe)).model_name_or_path
+    return load_config(DEMO_CONFIG if name == OF_THE_DEMO["model_name_or_path"][0] else name)
+
+
+def _decided(recipe: Path, card: str) -> tuple | None:
+    """(amp, EXACT or the arguments of choice_ranks.kernels, norm)"""
+    flags, capability = FlagValues(script(recipe), stated_flags(recipe)), KINDS[card][2]
+    config = _config(recipe)
+    try:
+        stated = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
+        bf16, fp16 = precision.resolve(*stated, capability)
+    except UserError:
+        return None
+    dtype = precision.attention_dtype(bf16, fp16, flags.fp16_opt_level)
+    case = case_of(config, capability, dtype, mask_of(flags), "12.6", flags.fp16_opt_level)
+    attention = EXACT
+    if flags.use_flash_attention and not obstacle(case):
+        prefix = flags.num_prefix_tokens if flags.prefix_tuning else 0
+        attention = (case.model_type, capability, dtype, head_size(config), case.masked, prefix)
+    fused = flags.use_fused_rms_norm and not fused_ln.obstacle(BUILD, case.model_type, capability)
+    return (f"{dtype} {flags.fp16_opt_level}" if bf16 or fp16 else dtype, attention, FUSED if fused else OWN)
+
+
+def test_every_recipe_is_in_the_table():
+    assert sorted(EXPECTED) == sorted(map(recipe_name, RECIPES))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_it_computes_with(found, name):
+    assert dict(zip(CARDS, found[name])) == dict(zip(CARDS, EXPECTED[name]))
+
+
+def test_what_paddle_computes_in_half_precision(ranks):
+    """By its lists: under O2 all but the blacklisted, under O1 the whitelisted, and others where their inputs are."""
+    half = ["matmul", "linear_v2", "flash_attn"]
+    never = ["softmax", "layer_norm", "mean", "cross_entropy", "lookup_table_v2"]
+    [found] = ranks(1, f"{RANKS}:amp", ["bfloat16", "float16"], ["O1", "O2"], half + never)
+    for dtype in ("bfloat16", "float16"):
+        assert found[f"{dtype} O1"] == [half, never]
+        assert found[f"{dtype} O2"] == [half, ["lookup_table_v2"]]  # which the Trainer takes out again
+
+
+def test_in_what_paddlenlp_turns_queries_under_o1(ranks):
+    """Weights, and rotary embeddings with them, are float32; queries come half from a matrix product."""
+    [found] = ranks(1, f"{RANKS}:dtypes_of_queries")
+    assert found == {"chatglm": "float32", "chatglm_v2": "float32", "llama": "bfloat16", "qwen2": "bfloat16"}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=recipe_name)
+def test_where_fused_ln_is_not_built_paddles_own_norm_takes_its_place(recipe):
+    model_type = _config(recipe)["model_type"]
+    for card, expected in zip(CARDS, EXPECTED[recipe_name(recipe)], strict=True):
+        if expected:
+            assert fused_ln.obstacle(None, model_type, KINDS[card][2])
+            assert fused_ln.paddle_has_its_own(model_type, KINDS[card][2]) == (expected[2] == FUSED)
