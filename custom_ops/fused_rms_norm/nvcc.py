@@ -2,13 +2,16 @@
 
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 # Of compute capability: from Volta on. What newer compilers know beyond this list runs what the last one's PTX gives.
 WANTED = ("70", "75", "80", "86", "89", "90", "100", "120")
+
+# As Paddle's wheels are built; some systems' gcc has another default. (paddle/utils/cpp_extension does the same.)
+PADDLES_ABI = "-D_GLIBCXX_USE_CXX11_ABI=1"
+INSTALLED = Path("/usr/local")
 
 
 @dataclass(frozen=True)
@@ -19,42 +22,62 @@ class Nvcc:
     version: str
     architectures: list[str]
 
-    @property
-    def toolkit(self) -> Path:
-        """Where its headers and libraries lie. The program may be a script that calls it: it is asked."""
-        asked = subprocess.run(
-            [self.path, "--dryrun", "-x", "cu", "-E", os.devnull], check=True, capture_output=True, text=True
-        )
-        return Path(re.search(r"^#\$ TOP=(.*)$", asked.stderr, re.MULTILINE)[1]).resolve()
-
     def command(self, source: Path, target: Path) -> list[str]:
         """Compiles one file to an object with machine code for every architecture, and PTX of the newest."""
         newest = self.architectures[-1]
         targets = [f"arch=compute_{name},code=sm_{name}" for name in self.architectures]
         targets.append(f"arch=compute_{newest},code=compute_{newest}")
         codes = [word for target in targets for word in ("-gencode", target)]
-        flags = ["-O3", "-std=c++17", "-Xptxas", "-v", "-Xcompiler", "-fPIC", "--threads", "0"]
+        flags = ["-O3", "-std=c++17", PADDLES_ABI, "-Xptxas", "-v", "-Xcompiler", "-fPIC", "--threads", "0"]
         return [str(self.path), *flags, *codes, "-c", str(source), "-o", str(target)]
 
     def include_dirs(self) -> list[str]:
         """CUDA's headers, and thrust's, which CUDA 13 has in a folder of their own."""
-        include = self.toolkit / "include"
-        return [str(path) for path in (include, include / "cccl") if path.is_dir()]
+        return [folder for name in ("INCLUDES", "SYSTEM_INCLUDES") for folder in self._folders(name)]
 
     def link_flags(self) -> list[str]:
-        folders = [self.toolkit / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
-        return [*(f"-L{folder}" for folder in folders if folder.is_dir()), "-lcudart_static", "-ldl", "-lrt"]
+        return [*(f"-L{folder}" for folder in self._folders("LIBRARIES")), "-lcudart_static", "-ldl", "-lrt"]
+
+    def _folders(self, variable: str) -> list[str]:
+        """Of a list that it compiles with: they lie elsewhere in NVIDIA's packages, conda's and for other
+        processors."""
+        said = subprocess.run(
+            [self.path, "--dryrun", "-x", "cu", "-E", os.devnull], check=True, capture_output=True, text=True
+        ).stderr
+        line = re.search(rf"^#\$ {variable}=(.*)$", said, re.MULTILINE)
+        words = re.findall(r'"(?:-I|-L)?([^"]+)"', line[1]) if line else []
+        return [str(Path(word).resolve()) for word in words if Path(word).is_dir()]
 
 
 def find_nvcc() -> Nvcc | None:
-    """The compiler on PATH or below CUDA_HOME; None where there is none."""
-    path = shutil.which("nvcc", path=os.pathsep.join([f"{os.environ.get('CUDA_HOME', '')}/bin", os.environ["PATH"]]))
-    if path is None:
+    """The first of candidates() that works; None where there is none."""
+    return next(filter(None, map(_asked, candidates())), None)
+
+
+def candidates() -> list[Path]:
+    """Where an nvcc may lie: below CUDA_HOME or CUDA_PATH, on PATH, in the folders that NVIDIA's installers use."""
+    folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders += map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep)))
+    folders.append(INSTALLED / "cuda" / "bin")
+    folders += (path / "bin" for path in sorted(INSTALLED.glob("cuda-*"), key=_numbers, reverse=True))
+    return [folder / "nvcc" for folder in folders if os.access(folder / "nvcc", os.X_OK)]
+
+
+def _numbers(path: Path) -> list[int]:
+    """Of a folder's name: cuda-12.10 is newer than cuda-12.9."""
+    return [int(digits) for digits in re.findall(r"\d+", path.name)]
+
+
+def _asked(path: Path) -> Nvcc | None:
+    """What it answers; None where it does not, or knows no architecture that is wanted."""
+    program = path.resolve()
+    try:
+        version = re.search(r"release (\d+\.\d+)", _output(program, "--version"))
+        known = set(re.findall(r"sm_(\d+)\b", _output(program, "--list-gpu-code")))
+    except (OSError, subprocess.CalledProcessError):
         return None
-    program = Path(path).resolve()
-    version = re.search(r"release (\d+\.\d+)", _output(program, "--version"))[1]
-    known = set(re.findall(r"sm_(\d+)\b", _output(program, "--list-gpu-code")))
-    return Nvcc(program, version, [name for name in WANTED if name in known])
+    architectures = [name for name in WANTED if name in known]
+    return Nvcc(program, version[1], architectures) if version and architectures else None
 
 
 def _output(program: Path, argument: str) -> str:

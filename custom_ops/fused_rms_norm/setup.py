@@ -4,8 +4,8 @@
     pip install --no-build-isolation .                   here, with the Python that has Paddle
     python setup.py install                              the same
 
-gcc alone builds the CPU kernels. Where nvcc is found (on PATH, or below CUDA_HOME) and Paddle is a GPU build, the
-CUDA kernels are built, too, for every architecture that this nvcc knows; no card is needed, none is asked.
+gcc alone builds the CPU kernels. Where nvcc is found (below CUDA_HOME, on PATH, in /usr/local/cuda) and Paddle is a GPU
+build, the CUDA kernels are built, too, for every architecture that this nvcc knows; no card is needed, none is asked.
 FUSED_LN_CUDA=0 leaves them out, FUSED_LN_CUDA=1 insists on them. What is built lies in build/ of the repository.
 """
 
@@ -22,7 +22,7 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from nvcc import Nvcc, find_nvcc  # noqa: E402
+from nvcc import PADDLES_ABI, Nvcc, find_nvcc  # noqa: E402
 from sources import digest, headers  # noqa: E402
 
 VERSION = "0.1.0"
@@ -61,7 +61,7 @@ def wanted_nvcc() -> Nvcc | None:
     wish = os.environ.get("FUSED_LN_CUDA", "")
     nvcc = find_nvcc() if wish != "0" and (wish == "1" or paddle.is_compiled_with_cuda()) else None
     if wish == "1" and nvcc is None:
-        sys.exit("error: FUSED_LN_CUDA=1, and there is no nvcc on PATH or in CUDA_HOME/bin")
+        sys.exit("error: FUSED_LN_CUDA=1, and there is no nvcc below CUDA_HOME, on PATH or in /usr/local/cuda*/bin")
     return nvcc
 
 
@@ -73,7 +73,7 @@ def extension():
         depends=[str(path) for path in headers()],
         include_dirs=nvcc.include_dirs() if nvcc else [],
         define_macros=[("PADDLE_WITH_CUDA", None), ("FUSED_LN_WITH_CUDA", None)] if nvcc else [],
-        extra_compile_args=["-std=c++17", "-O3", "-g0", "-fopenmp"],
+        extra_compile_args=["-std=c++17", PADDLES_ABI, "-O3", "-g0", "-fopenmp"],
         # OpenMP's runtime is the one that Paddle ships and has loaded: beside a second one forked processes hang.
         extra_link_args=["-Wl,-s", "-l:libiomp5.so", *(nvcc.link_flags() if nvcc else [])],
     )

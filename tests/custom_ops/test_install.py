@@ -60,3 +60,10 @@ def test_cuda_kernels_compile_without_spilling_registers(tmp_path):
     spills = [line.strip() for line in report.splitlines() if "spill stores" in line]
     assert len(spills) > 50
     assert {line for line in spills if ", 0 bytes spill stores, 0 bytes spill loads" not in line} == set()
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+def test_the_program_that_checks_them_compiles(tmp_path):
+    nvcc = find_nvcc()
+    source = SOURCE / "harness" / "check.cu"
+    succeed([nvcc.path, "-std=c++17", f"-arch=sm_{nvcc.architectures[-1]}", "-c", source, "-o", tmp_path / "check.o"])

@@ -38,6 +38,7 @@ void of_dtypes(DataType x, DataType weight, Body body) {
 }
 
 std::vector<Tensor> Forward(const Tensor& x, const Tensor& weight, float epsilon) {
+  PD_CHECK(weight.place() == x.place(), "fused_rms_norm: x is on ", x.place(), ", the weight on ", weight.place());
   const auto [rows, hidden] = shape_of(x, weight);
   auto row_shape = x.shape();
   row_shape.pop_back();
