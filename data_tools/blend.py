@@ -8,6 +8,7 @@ epoch of a blend ends where the first corpus is used up; a longer run reads that
 with the rest of the others. After every sample of an epoch each corpus has given its share of it, rounded up or down.
 """
 
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,7 +100,7 @@ def main() -> None:
         f"{taken / epoch:.2f} epochs",
         highlight=False,
     )
-    console.print(f"--input_dir {' '.join(args.input_dir)}", highlight=False)
+    console.print(f"--input_dir {shlex.join(args.input_dir)}", highlight=False)
 
 
 if __name__ == "__main__":

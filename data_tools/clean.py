@@ -21,7 +21,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_tools.cleaning.filters import Rule, rules
-from data_tools.cli import Parser, not_negative, run, share
+from data_tools.cli import BEGINS_ANEW, Parser, not_negative, run, share
 from data_tools.formats.atomic import written_aside
 from data_tools.progress import progress
 from data_tools.text.blocks import LINES, STDIN, Block, read_blocks
@@ -217,4 +217,4 @@ def _opened_dropped(named: str | None) -> Iterator[Callable[[Dropped], None]]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, BEGINS_ANEW)

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from data_tools.formats.errors import DataError
+from data_tools.language import localized
 from data_tools.terminal import prepare_streams, width, wrapped
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+# What is said after Ctrl-C: of work that is recorded, and of results that are whole or absent.
+GOES_ON = "the same command goes on"
+BEGINS_ANEW = "nothing unfinished was left behind; the same command begins anew"
 EXIT_NOBODY_READS = 141
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of a path that the user has named: it is not there, is of another kind, may not be used.
@@ -117,15 +121,21 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def guarded(main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,)) -> int:
-    """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C."""
+def guarded(
+    main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,), interrupted: str = ""
+) -> int:
+    """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C.
+
+    interrupted: what is left after Ctrl-C and what to do then, for those who ask.
+    """
     prepare_streams()
     with _noted_interrupts() as interrupts:
         try:
             return _flushed(main)
         except (KeyboardInterrupt, Exception) as error:
             if interrupts or isinstance(error, KeyboardInterrupt):
-                return _told("\ninterrupted" if sys.stderr.isatty() else "interrupted", EXIT_INTERRUPTED)  # behind ^C
+                line = f"interrupted: {interrupted}" if interrupted else "interrupted"
+                return _told(f"\n{line}" if sys.stderr.isatty() else line, EXIT_INTERRUPTED)  # behind ^C
             return _explained(error, mistakes)
 
 
@@ -174,10 +184,10 @@ def _explained(error: Exception, mistakes: tuple[type[Exception], ...]) -> int:
 
 
 def _told(line: str, exit_code: int) -> int:
-    print(line, file=sys.stderr, flush=True)  # of a rank: into its log; rank 0's is on the terminal
+    print(localized(line), file=sys.stderr, flush=True)  # of a rank: into its log; rank 0's is on the terminal
     return exit_code
 
 
-def run(main: Callable[[], int | None]) -> None:
-    """Run a command of data_tools to the end of this process."""
-    sys.exit(guarded(main))
+def run(main: Callable[[], int | None], interrupted: str = "") -> None:
+    """Run a command of data_tools to the end of this process. interrupted: as guarded has it."""
+    sys.exit(guarded(main, interrupted=interrupted))

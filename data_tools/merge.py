@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.cli import Parser, run
+from data_tools.cli import BEGINS_ANEW, Parser, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
@@ -80,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, BEGINS_ANEW)

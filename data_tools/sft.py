@@ -23,12 +23,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data_tools.cli import Parser, above_zero, not_negative, percent, run
+from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from data_tools.formats.dialogues.chat_template import (
+    ChatTemplate,
+    directory_template,
+    load_template,
+    special_tokens,
+)
 from data_tools.formats.dialogues.dialogue import Dialogue
-from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
-from data_tools.formats.dialogues.rows import check_faults, read_rows
+from data_tools.formats.dialogues.encoding import Encoding, encode_dialogues
+from data_tools.formats.dialogues.rows import check_faults, read_rows, unused_line
 from data_tools.formats.dialogues.samples import DialogueDataset
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
@@ -41,12 +46,15 @@ UNLIMITED = 1 << 30
 
 @dataclass(frozen=True)
 class Sides:
-    """The dialogues that go to train.json and dev.json, each as the JSON row it becomes; repeated: dropped ones."""
+    """The dialogues that go to train.json and dev.json, each as the JSON row it becomes; repeated: dropped ones; chat:
+    whether they are chats, which training reads with a template; unused: a line about keys that nothing is made of."""
 
     train: dict[str, Dialogue]
     dev: dict[str, Dialogue]
     repeated: int
     broken: int
+    chat: bool
+    unused: str
 
 
 def read_dialogues(
@@ -54,7 +62,7 @@ def read_dialogues(
 ) -> Sides:
     """Read files of dialogues, each of its own form. Raises DataError when one cannot be read, or has too many broken
     rows."""
-    train, dev, faults, repeated, chat = {}, {}, [], 0, None
+    train, dev, faults, repeated, chat, every = {}, {}, [], 0, None, []
     for file in files:
         rows = read_rows(file, prompt_column, response_column)
         if chat not in (None, rows.schema.chat):
@@ -64,6 +72,7 @@ def read_dialogues(
             )
         chat = rows.schema.chat
         faults += rows.faults
+        every.append(rows)
         for dialogue in rows.dialogues:
             row = row_of(dialogue, rows.schema.chat)
             side = dev if in_dev(dialogue, dev_percent) else train
@@ -74,7 +83,7 @@ def read_dialogues(
         raise DataError(
             f"all questions of {', '.join(files)} go to dev.json. Give a smaller --dev_percent, or more data."
         )
-    return Sides(train, dev, repeated, len(faults))
+    return Sides(train, dev, repeated, len(faults), chat, unused_line(every))
 
 
 def in_dev(dialogue: Dialogue, percent: float) -> bool:
@@ -111,7 +120,7 @@ def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: i
         raise DataError(f"{encoder.path} names no end-of-sequence token: add eos_token to tokenizer_config.json.")
     return Encoding(
         template=template,
-        encode=lambda text: encoder.encode([text])[0].tolist(),
+        encode=encoder.encode_chat,
         begin=(),
         eos=encoder.eos_id,
         src_length=src_length,
@@ -123,12 +132,19 @@ def report_lengths(
     dialogues: Iterable[Dialogue], tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int,
     console: Console,
 ) -> None:  # fmt: skip
-    """Print a histogram of tokens, and what the lengths allowed will cut."""
+    """Print a histogram of tokens, and what the lengths allowed will cut. Raises DataError where the template renders
+    none of the dialogues."""
     dialogues = list(dialogues)
-    whole = encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)
-    sizes = np.array([len(encode_dialogue(dialogue, whole)[0].ids) for dialogue in dialogues])
+    found = list(encode_dialogues(dialogues, encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)))
+    refused = [one for one in found if isinstance(one, DataError)]
+    if len(refused) == len(found):
+        raise refused[0]
+    if refused:
+        console.print(f"{len(refused):,} that training will refuse, the first: {refused[0]}", highlight=False)
+    dialogues = [one for one, encoded in zip(dialogues, found, strict=True) if not isinstance(encoded, DataError)]
+    sizes = np.array([len(one[0].ids) for one in found if not isinstance(one, DataError)])
     allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
-    cut = DialogueDataset(encode_dialogue(dialogue, allowed)[0] for dialogue in dialogues)
+    cut = DialogueDataset(encoded for encoded, *_ in encode_dialogues(dialogues, allowed))
     table = Table("tokens", "dialogues", "", box=None)
     for low, high, count in length_histogram(sizes):
         beyond = " beyond --max_length" if low > max_length else ""
@@ -141,6 +157,14 @@ def report_lengths(
     )
 
 
+def _template(args, chat: bool) -> ChatTemplate | None:
+    """That of --chat_template; else, for chats, the one that the tokenizer brings."""
+    directory = Path(args.tokenizer) if args.tokenizer else None
+    if args.chat_template:
+        return load_template(args.chat_template, special_tokens(directory) if directory else None)
+    return directory_template(directory) if directory and chat else None
+
+
 def main() -> None:
     parser = Parser("python -m data_tools.sft", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, or one JSON list")
@@ -148,15 +172,16 @@ def main() -> None:
     parser.add_argument("--dev_percent", type=percent, default=2, help="of the questions (default: 2; 0: no dev.json)")
     parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")
     parser.add_argument("--response_column", metavar="KEY", help="key of the answer")
-    parser.add_argument("--max_broken_rows", type=not_negative, default=0, metavar="N", help="drop up to N broken rows")
+    allowed = ("--max_broken_rows", "--max_bad_lines")
+    parser.add_argument(*allowed, type=not_negative, default=0, metavar="N", help="drop up to N broken rows")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
-    parser.add_argument("--chat_template", metavar="FILE", help="count those of this chat_template.json, too")
+    parser.add_argument("--chat_template", metavar="FILE", help="count its tokens; default: chats, the tokenizer's")
     parser.add_argument("--src_length", type=above_zero, default=1024, help="as in training (default: 1024)")
     parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
     args = parser.parse_args()
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
-    template = load_template(args.chat_template) if args.chat_template else None
+    template = _template(args, sides.chat)
     for name, rows in (("train.json", sides.train), ("dev.json", sides.dev)):
         if rows:
             write_rows(Path(args.output, name), rows)
@@ -165,6 +190,8 @@ def main() -> None:
     for count, what in left_out:
         if count:
             print(f"{count:,} {what}")
+    if sides.unused:
+        print(sides.unused)
     if args.tokenizer:
         dialogues = [*sides.train.values(), *sides.dev.values()]
         console = Console(soft_wrap=True, markup=False)
@@ -172,4 +199,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, BEGINS_ANEW)

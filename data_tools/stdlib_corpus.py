@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_tools.cli import Parser, amount, run
+from data_tools.cli import BEGINS_ANEW, Parser, amount, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 
@@ -104,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, BEGINS_ANEW)

@@ -2,12 +2,15 @@
 
 import io
 import os
+import re
 import shutil
 import sys
 import textwrap
+import unicodedata
 from typing import TextIO
 
 WIDTH = 80
+CLOSING = "，。；：、？！）》”"
 
 
 def width() -> int:
@@ -17,6 +20,8 @@ def width() -> int:
 
 def wrapped(text: str, first: str = "", further: str = "") -> str:
     """As lines of that width, which begin with `first` and `further`. Words and paths, to be copied, stay whole."""
+    if columns(text) != len(text):
+        return _wrapped_by_columns(text, first, further)
     return textwrap.fill(
         text,
         width(),
@@ -25,6 +30,23 @@ def wrapped(text: str, first: str = "", further: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def columns(text: str) -> int:
+    """Columns that a terminal needs for a text: a Chinese character takes two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _wrapped_by_columns(text: str, first: str, further: str) -> str:
+    """The same for Chinese: a line may end behind each character, but not before a closing mark."""
+    lines, line = [], first
+    for piece in re.findall(r"[\u2e80-\u9fff\uff00-\uffef]|\s+|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
+        if columns(line + piece.rstrip()) > width() and line.strip() and piece not in CLOSING:
+            lines.append(line.rstrip())
+            line = further
+            piece = piece.lstrip()
+        line += piece
+    return "\n".join([*lines, line.rstrip()])
 
 
 def has_colours(stream: TextIO) -> bool:

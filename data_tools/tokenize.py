@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.cli import Parser, not_negative, run
+from data_tools.cli import GOES_ON, Parser, not_negative, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import token_dtype
@@ -31,6 +31,7 @@ from data_tools.text.encoders import CONFIG_NAME, fingerprint, load_encoder
 from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
 from data_tools.text.workers import Workers
 
+GOES_ON_WITHOUT_RESTART = "the same command without --restart goes on"
 SECONDS_BETWEEN_COMMITS = 5.0
 SMALL_BYTES = 8 << 20  # below, starting workers costs more than it brings
 
@@ -196,4 +197,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, GOES_ON if "--restart" not in sys.argv else GOES_ON_WITHOUT_RESTART)

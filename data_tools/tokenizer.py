@@ -27,9 +27,10 @@ from pathlib import Path
 
 import sentencepiece
 
-from data_tools.cli import Parser, above_zero, run
+from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object
 from data_tools.formats.plural import plural
 from data_tools.progress import progress
 from data_tools.text.encoders import CONFIG_NAME, JSON_NAME, SENTENCEPIECE_NAMES, SentencePieceEncoder, load_encoder
@@ -183,12 +184,15 @@ def main() -> None:
     parser.add_argument("--extend", metavar="DIR", help="a tokenizer directory to add pieces to")
     parser.add_argument("--max_lines", type=above_zero, metavar="N", help="train on N lines, drawn from all")
     parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
+    parser.add_argument(
+        "--max_bad_lines", type=not_negative, default=0, metavar="N", help="drop up to N lines that are no documents"
+    )
     args = parser.parse_args()
     if args.extend and args.model_type:
         parser.error("--model_type is that of the tokenizer to extend: leave it out")
     files = find_files(args.input)
     with progress("reading", total_bytes(files)) as advance:
-        texts = _texts(files, args.text_key, advance)
+        texts = _texts(files, args.text_key, args.max_bad_lines, advance)
         if args.extend:
             model, before, after = extend_tokenizer(args.extend, texts, args.vocab_size, args.max_lines)
             refuse_another(args.output, model)
@@ -205,9 +209,11 @@ def main() -> None:
     print(f"{args.output}: {kind} tokenizer, {args.vocab_size} ids")
 
 
-def _texts(files: list[str], text_key: str, advance: Callable[[int, int], None]) -> Iterator[str]:
+def _texts(
+    files: list[str], text_key: str, max_bad_lines: int, advance: Callable[[int, int], None]
+) -> Iterator[str]:
     count = 0
-    for document in read_documents(files, text_key):
+    for document in read_documents(files, text_key, max_bad_lines):
         yield document.text
         count += 1
         advance(document.size, 1)
@@ -218,8 +224,8 @@ def _texts(files: list[str], text_key: str, advance: Callable[[int, int], None])
 
 def _config_of(directory: str) -> dict:
     path = Path(directory, CONFIG_NAME)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else CONFIG
+    return read_object(path) or CONFIG
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, BEGINS_ANEW)

@@ -11,7 +11,7 @@ decodes every document and compares it with its source, as far as the tokenizer 
 import sys
 from pathlib import Path
 
-from data_tools.cli import Parser, above_zero, run
+from data_tools.cli import Parser, above_zero, not_negative, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset
@@ -39,13 +39,16 @@ def check_hash(corpus: IndexedDataset) -> tuple[str, bool]:
 
 
 def compare_with_source(
-    corpus: IndexedDataset, tokenizer_dir: str | Path, inputs: list[str], text_key: str = "text"
+    corpus: IndexedDataset, tokenizer_dir: str | Path, inputs: list[str], text_key: str = "text", max_bad_lines: int = 0
 ) -> None:
-    """Raise DataError at the first document that does not decode to the text of its source."""
+    """Raise DataError at the first document that does not decode to the text of its source.
+
+    max_bad_lines: lines that are no documents, and were left out of the corpus, too.
+    """
     encoder, files = load_encoder(tokenizer_dir), find_files(inputs)
     number = 0
     with progress("comparing", total_bytes(files)) as advance:
-        for batch in batches(read_documents(files, text_key)):
+        for batch in batches(read_documents(files, text_key, max_bad_lines)):
             with_text = [document for document in batch if document.text]
             if number + len(with_text) > len(corpus):
                 raise DataError(
@@ -94,6 +97,9 @@ def main() -> None:
     parser.add_argument(
         "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
     )
+    parser.add_argument(
+        "--max_bad_lines", type=not_negative, default=0, metavar="N", help="pass over up to N that are no documents"
+    )
     args = parser.parse_args()
     if args.against and not args.tokenizer:
         parser.error("--against needs --tokenizer to decode with")
@@ -109,7 +115,7 @@ def main() -> None:
         corpus.check_vocabulary(vocab_size)
         print(f"{good} every id is below {vocab_size}; the largest is {corpus.largest_id()}")
     if args.against:
-        compare_with_source(corpus, args.tokenizer, args.against, args.text_key)
+        compare_with_source(corpus, args.tokenizer, args.against, args.text_key, args.max_bad_lines)
         print(f"{good} every document decodes to its source, {len(find_files(args.against))} file(s)")
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,8 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     """A binary file for writing that takes the name `path` only when the block ends without an exception.
 
     Several processes may write the same `path` at once: each writes its own `path.partial-*`, the last rename
-    stays, and a reader sees one whole version or another. Missing folders are made.
+    stays, and a reader sees one whole version or another. Missing folders are made. What a kill has left of an
+    earlier write of the same path is removed.
 
     Raises DataError where nothing can be written.
     """
@@ -26,7 +28,8 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     aside = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:12]}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(aside, "wb")
+        _remove_abandoned(path)
+        file = _open_locked(aside)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}. Name a folder you may write to.") from None
     try:
@@ -38,6 +41,26 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def _open_locked(aside: Path) -> BinaryIO:
+    """A new file under a lock, which ends with its writer: by that others know that somebody is at work on it."""
+    while True:
+        file = open(aside, "wb")
+        with suppress(OSError):  # a file system without locks: then nobody removes anything either
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if aside.exists():
+            return file
+        file.close()  # removed between the two calls, as abandoned
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what writers that were killed have left of `path`: nobody holds the lock of it."""
+    pattern = re.compile(rf"{re.escape(path.name)}\.partial-[0-9a-f]{{12}}")
+    for aside in [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]:
+        with suppress(OSError), open(aside, "rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside.unlink()
 
 
 @contextmanager

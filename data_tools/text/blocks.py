@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import BOM, shown
 
 STDIN = "-"
 LINES, TEXT, PARQUET = "lines", "text", "parquet"
@@ -38,13 +39,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """content: bytes of whole lines; of a .txt all its bytes; of Parquet a list of texts, None where there is none.
-    size: bytes of the stored file (packed, if it is) that reading this block took. next: the place behind it."""
+    """content: bytes of whole lines; of a .txt all its bytes; of Parquet a list of texts, None where there is none,
+    bytes where some are not UTF-8. size: bytes of the stored file (packed, if it is) that reading this block took.
+    next: the place behind it."""
 
     file: str
     kind: str
     line: int
-    content: bytes | list[str | None]
+    content: bytes | list[str | bytes | None]
     size: int
     next: Place
 
@@ -83,6 +85,8 @@ def _lines(file: str, _, place: Place) -> Iterator[Block]:
             offset += len(content)
             checksum = zlib.crc32(content, checksum) if file == STDIN else 0
             size = stream.stored() - stored if stream.packed else len(content)
+            if offset == len(content):  # the first of the file
+                content = content.removeprefix(BOM)
             yield Block(file, LINES, line, content, size, Place(place.file, offset, next_line, checksum))
             line, stored = next_line, stream.stored()
 
@@ -114,7 +118,8 @@ def _text(file: str, _, place: Place) -> Iterator[Block]:
             pieces.append(piece)
             _check_length(pieces, file, 1)
         content = b"".join(pieces)
-        yield Block(file, TEXT, 1, content, stream.stored(), Place(place.file, max(1, len(content)), 2))
+        next_place = Place(place.file, max(1, len(content)), 2)
+        yield Block(file, TEXT, 1, content.removeprefix(BOM), stream.stored(), next_place)
 
 
 def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
@@ -135,17 +140,33 @@ def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
                 begin, first = first + done, first + len(batch)
                 if begin < first:
                     size = stored * first // rows - stored * begin // rows
-                    texts = batch.column(0).slice(done).to_pylist()
+                    texts = _texts_of(batch.column(0).slice(done))
                     yield Block(file, PARQUET, begin + 1, texts, size, Place(place.file, first, first + 1))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
 
 
 def _check_column(parquet, file: str, text_key: str) -> None:
-    columns = {field.name: str(field.type) for field in parquet.schema_arrow}
-    if "string" not in columns.get(text_key, ""):
-        found = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+    columns = {field.name: field.type for field in parquet.schema_arrow}
+    if text_key not in columns or not _is_text(columns[text_key]):
+        found = ", ".join(f"{shown(name)} ({kind})" for name, kind in columns.items()) or "none"
         raise DataError(f"{file}: no column of texts {text_key!r}; there are {found}. Name one by --text_key.")
+
+
+def _texts_of(column) -> list[str | bytes | None]:
+    """The texts of a column; as bytes where some are not UTF-8, so that each is told with its row."""
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        entries = (getattr(one, "value", one) for one in column)  # of a dictionary: what it stands for
+        return [one.as_buffer().to_pybytes() if one is not None and one.is_valid else None for one in entries]
+
+
+def _is_text(kind) -> bool:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def _groups_from(metadata, row: int) -> tuple[list[int], int]:

@@ -6,15 +6,18 @@ sentencepiece, and the special token for tokenizer.json.
 """
 
 import hashlib
-import json
+import itertools
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import sentencepiece
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object
 
 SENTENCEPIECE_NAMES = (
     "sentencepiece.bpe.model",  # paddlenlp's name for LLaMA's, whatever the kind of model
@@ -23,6 +26,7 @@ SENTENCEPIECE_NAMES = (
 )
 JSON_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
+ADDED_NAME = "added_tokens.json"
 SPACE = "\u2581"  # what sentencepiece, and some tokenizer.json, write for a space
 
 
@@ -34,6 +38,8 @@ class SentencePieceEncoder:
         self._model = load_sentencepiece(path)
         self.vocab_size = self._model.get_piece_size()
         self.eos_id = self._model.eos_id() if self._model.eos_id() >= 0 else None
+        pieces = (number for number in range(self.vocab_size) if self._model.is_control(number))
+        self._special = {self._model.id_to_piece(number): number for number in pieces} | _added_tokens(path.parent)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """int32 ids of each text."""
@@ -42,6 +48,21 @@ class SentencePieceEncoder:
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each list of ids."""
         return self._model.decode(ids)
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The ids of a text in which special tokens are spelt, as paddlenlp's tokenizers make them."""
+        ids = []
+        for part in re.split(f"({'|'.join(map(re.escape, self._special))})", text) if self._special else [text]:
+            ids += [self._special[part]] if part in self._special else self._model.encode(part)
+        return ids
+
+    def decode_chat(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included."""
+        spelt = {number: token for token, number in self._special.items()}
+        parts = []
+        for special, run in itertools.groupby(ids, key=spelt.__contains__):
+            parts += [spelt[one] for one in run] if special else [self._model.decode(list(run))]
+        return "".join(parts)
 
     def as_decoded(self, text: str) -> str:
         """What decoding the ids of a text gives."""
@@ -76,6 +97,14 @@ class JsonEncoder:
         """The text of each list of ids."""
         return self._tokenizer.decode_batch(ids, skip_special_tokens=False)
 
+    def encode_chat(self, text: str) -> list[int]:
+        """The ids of a text in which special tokens are spelt."""
+        return self.encode([text])[0].tolist()
+
+    def decode_chat(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included."""
+        return self.decode([ids])[0]
+
     def as_decoded(self, text: str) -> str:
         """What decoding the ids of a text gives."""
         normalizer = self._tokenizer.normalizer
@@ -95,7 +124,8 @@ def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
         return JsonEncoder(Path(directory, JSON_NAME))
     raise DataError(
         f"{directory} has no tokenizer: looked for {', '.join(SENTENCEPIECE_NAMES)} and {JSON_NAME}. Train one with "
-        f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {directory} --vocab_size 32000`."
+        f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {quote(str(directory))} "
+        "--vocab_size 32000`."
     )
 
 
@@ -118,9 +148,15 @@ def _without_prefix(normalize: Callable[[str], str], text: str) -> str:
     return normalize(text)[put_in_front:]
 
 
+def _added_tokens(directory: Path) -> dict[str, int]:
+    """Tokens beyond the pieces, and their ids."""
+    added = read_object(directory / ADDED_NAME)
+    if not all(isinstance(number, int) for number in added.values()):
+        raise DataError(f"{directory / ADDED_NAME}: expected tokens and their ids. Copy the file again.")
+    return added
+
+
 def _eos_token(directory: Path) -> str | None:
-    config = directory / CONFIG_NAME
-    if not config.is_file():
-        return None
-    token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-    return token.get("content") if isinstance(token, dict) else token
+    token = read_object(directory / CONFIG_NAME).get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None

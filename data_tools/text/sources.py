@@ -6,7 +6,6 @@ blocks of whole lines or rows, `documents` makes the texts of one block.
 
 import glob
 import io
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.lines import not_json, not_utf8
+from data_tools.formats.json_files import NotJson, parse_json, shown
+from data_tools.formats.lines import not_utf8
 from data_tools.text.blocks import LINES, PARQUET, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 
@@ -90,16 +90,18 @@ def total_bytes(files: Iterable[str]) -> int:
     return sum(os.path.getsize(file) for file in files if file != STDIN)
 
 
-def read_documents(files: Iterable[str], text_key: str = "text") -> Iterator[Document]:
+def read_documents(files: Iterable[str], text_key: str = "text", max_bad_lines: int = 0) -> Iterator[Document]:
     """All documents, file by file, in order; blank lines between JSON objects are passed over.
 
-    Raises DataError, naming file and line, at the first line that is not a JSON object with a text at `text_key`.
+    Raises DataError, naming file and line, where more lines than allowed are no JSON object with a text at `text_key`.
     """
+    bad_lines = BadLines(max_bad_lines)
     for block in read_blocks(files, text_key):
         for document in documents(block, text_key):
             if isinstance(document, BadLine):
-                raise DataError(document.reason)
-            yield document
+                bad_lines.add([document.reason])
+            else:
+                yield document
 
 
 def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLine]:
@@ -140,20 +142,22 @@ def _lines_of(block: Block) -> Iterator[tuple[int, bytes | str | None]]:
 
 
 def _text_of_line(line: bytes, text_key: str, where: str) -> str:
-    content = _decoded(line.rstrip(), where)
     try:
-        record = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: {not_json(error)}. Mend or remove the line.") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets within brackets
-        raise DataError(f"{where}: JSON that Python refuses, {error}. Mend or remove the line.") from None
+        record = parse_json(line.rstrip(), where.rpartition(":")[0])
+    except NotJson as error:
+        mend = "" if "Convert" in str(error) else " Mend or remove the line."
+        raise DataError(f"{where}: {error}.{mend}") from None
     if not isinstance(record, dict):
         raise DataError(
             f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.'
         )
     if not isinstance(record.get(text_key), str):
+        if text_key in record:
+            found = "null" if record[text_key] is None else shown(record[text_key])
+            raise DataError(f"{where}: {text_key!r} is {found}, expected a text. Mend or remove the line.")
         raise DataError(
-            f"{where}: no text at key {text_key!r}; the keys are {', '.join(record)}. Name one by --text_key."
+            f"{where}: no text at key {text_key!r}; the keys are {', '.join(map(shown, record)) or 'none'}. Name one "
+            "by --text_key."
         )
     if b"\\u" in line:  # UTF-8 itself has none
         _check_surrogates(record[text_key], where)

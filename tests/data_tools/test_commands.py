@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -191,6 +192,31 @@ def test_mistakes_are_one_line_and_exit_code_2(command, name, arguments, message
     failed = command(name, *arguments)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith(f"error: {message}") and failed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tokenize --workers 0 --tokenizer TOKENIZER --output", "the same command goes on"),
+        ("tokenize --workers 0 --restart --tokenizer TOKENIZER --output", "the same command without --restart goes on"),
+        ("clean --exact --output", "nothing unfinished was left behind; the same command begins anew"),
+    ],
+)
+def test_after_ctrl_c_it_is_said_what_is_left(tokenizer_dir, tmp_path, words, said):
+    output = tmp_path / "out" / "corpus"
+    words = words.replace("TOKENIZER", str(tokenizer_dir)).split()
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"data_tools.{words[0]}", *words[1:], str(output), "--input", "-"],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdin.write(b'{"text": "a text"}\n' * 200_000)  # returns when most of it has been read
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130 and stderr.splitlines()[-1] == f"interrupted: {said}"
+    left = {path.name for path in output.parent.iterdir()}
+    unfinished = {"corpus.bin.partial", "corpus.sizes.partial", "corpus.progress.json"}
+    assert left <= (unfinished if "tokenize" in words else set())
 
 
 def test_a_bar_on_a_terminal(text, tokenizer_dir, tmp_path):

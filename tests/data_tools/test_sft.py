@@ -2,14 +2,19 @@
 
 import io
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from data_tools.formats.dialogues.chat_template import ChatTemplate
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
 from data_tools.sft import read_dialogues, report_lengths
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "pairs": {"src": "q", "tgt": "a"},
     "advertise": {"content": "q", "summary": "a"},
@@ -102,6 +107,18 @@ def test_lengths_against_limits(write, tokenizer_dir):
     assert "nothing is cut from --max_length" in told
 
 
+def test_a_dialogue_that_the_template_changes_is_told_and_not_counted(tokenizer_dir):
+    console = Console(file=io.StringIO(), width=200)
+    template = ChatTemplate("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}", "mine")
+    dialogues = [Dialogue((Turn("q", answer),)) for answer in ("a", "<think>x</think>b", "c")]
+    report_lengths(dialogues, str(tokenizer_dir), template, src_length=40, max_length=80, console=console)
+    told = console.file.getvalue()
+    assert told.startswith("1 that training will refuse, the first: mine: it leaves out or changes the assistant text")
+    assert "100.0%" in told and "nothing cut" in told
+    with pytest.raises(DataError, match="mine: it leaves out"):
+        report_lengths(dialogues[1:2], str(tokenizer_dir), template, 40, 80, console)
+
+
 def test_the_command(command, write, tokenizer_dir, tmp_path):
     rows = [{"content": f"question {i}", "summary": f"answer {i}"} for i in range(300)]
     file = write("a.json", rows)
@@ -111,3 +128,15 @@ def test_the_command(command, write, tokenizer_dir, tmp_path):
     assert train + dev == 300 and 0 < dev < 30
     assert done.stdout.startswith(f"{tmp_path}/out/train.json: {train} dialogues\n{tmp_path}/out/dev.json: {dev} dial")
     assert "nothing cut" in done.stdout
+
+
+def test_the_make_target(write, tmp_path):
+    rows = [{"content": f"q{number}", "summary": f"a{number}"} for number in range(200)]
+    arguments = f"--input {write('rows.json', rows)} --output {tmp_path / 'data'}"
+    done = subprocess.run(
+        ["make", "data-sft", f"ARGS={arguments}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [len((tmp_path / "data" / name).read_text().splitlines()) for name in ("train.json", "dev.json")]
+    assert sum(lines) == 200
+    assert 0 < lines[1] < 20

@@ -39,6 +39,7 @@ PAGES_PRINTED = {
 # A program, a form of recipes -> a test that runs it.
 RUN_BY = {
     "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
+    "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
     "make demo": "tests/demo/test_demo.py::test_the_whole_demo",
     "make doctor": "tests/environment/test_doctor.py::test_lines_and_json_tell_the_same_from_any_folder",
     "make export": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
@@ -52,11 +53,10 @@ RUN_BY = {
     "make rehearse-X": "tests/golden/test_golden.py::test_rehearsal_gives_the_stored_curve",
     "make serve": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
     "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
-    "make verify-gpu": "tests/verify/test_verify_gpu.py::test_it_is_rehearsed_on_a_cpu",
+    "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
     "launch/doctor.py": "tests/deepspeed/test_translate.py::test_the_command",
     "launch/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
     "launch/run_pretrain.py": "tests/recipes/test_documents.py::test_launcher_command_is_right",
-    "launch/verify_gpu.py": "tests/verify/test_verify_gpu.py::test_it_is_rehearsed_on_a_cpu",
     "launch/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
     "benchmarks/cpu_step.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
     "benchmarks/cpu_training.py": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",
@@ -68,6 +68,10 @@ RUN_BY = {
     "benchmarks/serving.py": "tests/test_benchmarks.py::test_runs",
     "benchmarks/tokenizing.py": "tests/data_tools/test_walk_through.py::test_rows_of_the_benchmark_have_the_same_ids",
     "benchmarks/tokenizing_memory.py": "tests/test_benchmarks.py::test_runs",
+    "build/check": "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance",
+    "custom_ops/fused_rms_norm/harness/cuda_on_cpu.py": (
+        "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance"
+    ),
     "python -m data_tools.tokenize": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.tokenizer": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.verify": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
@@ -83,6 +87,7 @@ RUN_BY = {
 }
 # What the page says is not run: its page and beginning -> the page's words.
 NOT_RUN = {
+    ("ai-studio", "git clone"): "Nothing here has been run",
     ("custom-ops", "nvcc"): "run on no card yet",
     ("custom-ops", "./check"): "run on no card yet",
     ("custom-ops", "python benchmarks/rms_norm_gpu.py"): "run on no card yet",
@@ -94,7 +99,7 @@ NOT_RUN = {
     ("finetune", ".venv/bin/python -m paddle.distributed.launch --gpus"): "those marked `bash` need cards",
     ("serve", "make serve MODEL=models/base ARGS=--host"): "but for the command that listens on a network",
 }
-THE_SHELLS = {"%cd", "cd", "mkdir", "set"}
+THE_SHELLS = {"%cd", "%env", "cd", "mkdir", "set"}
 OF_OTHERS = ("fastdeploy", "paddle", "pip", "pytest")  # modules
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from shlex import quote
 
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.errors import DataError
@@ -56,16 +57,37 @@ def open_splits(
     weighted = weights[0] is not None
 
     def open_split(number: int):
-        parts = [
-            Split(corpus, SPLITS[number], *limits[number : number + 2])
-            for corpus, limits in zip(corpora, boundaries, strict=True)
-        ]
-        if not weighted:  # "all there is" may be nothing in some corpora; in all of them it is an error
-            parts = [part for part in parts if part.count_samples(sequence_length)] or parts
+        parts = _parts(corpora, number, boundaries, weighted, sequence_length)
         datasets = [SampleDataset(part, sequence_length, seed, cache_dir) for part in parts]
         return datasets[0] if len(datasets) == 1 else BlendedDataset(datasets, weights if weighted else None)
 
     return tuple(open_split(number) if name in wanted else None for number, name in enumerate(SPLITS))
+
+
+def training_identities(input_dir: str | Path, split: str, sequence_length: int, seed: int) -> list[dict]:
+    """What the samples of the train split depend on, corpus by corpus (Split.identity). No sample index is built.
+
+    Raises DataError when data are missing or damaged.
+    """
+    weights, prefixes = zip(*find_corpora(input_dir), strict=True)
+    corpora = [IndexedDataset(prefix) for prefix in prefixes]
+    boundaries = [split_boundaries(split, len(corpus)) for corpus in corpora]
+    parts = _parts(corpora, SPLITS.index("train"), boundaries, weights[0] is not None, sequence_length)
+    return [part.identity(sequence_length, seed) for part in parts]
+
+
+def _parts(
+    corpora: list[IndexedDataset], number: int, boundaries: list[list[int]], weighted: bool, sequence_length: int
+) -> list[Split]:
+    """Split number `number` of each corpus."""
+    parts = [
+        Split(corpus, SPLITS[number], *limits[number : number + 2])
+        for corpus, limits in zip(corpora, boundaries, strict=True)
+    ]
+    if weighted:
+        return parts
+    # "all there is" may be nothing in some corpora; in all of them it is an error
+    return [part for part in parts if part.count_samples(sequence_length)] or parts
 
 
 def _prefixes(path: str) -> list[str]:
@@ -97,5 +119,6 @@ def _one_prefix(path: str) -> str:
 
 
 def _how_to_make(folder: str) -> str:
-    command = f".venv/bin/python -m data_tools.tokenize --input FILES --tokenizer DIR --output {folder}/corpus"
-    return f"Make them from text: {command}"
+    prefix = quote(f"{folder}/corpus")
+    command = ".venv/bin/python -m data_tools.tokenize --input FILES --tokenizer DIR --output"
+    return f"Make them from text: {command} {prefix}"

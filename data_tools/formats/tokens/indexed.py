@@ -150,6 +150,12 @@ class IndexedDataset:
                 f"{self.index_path} is damaged: expected the start of each of its {sequences} documents "
                 f"where the one before ends. {HOW_TO_MAKE}"
             )
+        offsets = self.document_offsets
+        if not offsets.size or offsets[0] != 0 or offsets[-1] != sequences or np.any(np.diff(offsets) < 0):
+            raise DataError(
+                f"{self.index_path} is damaged: expected document boundaries from 0 to {sequences} in order. "
+                f"{HOW_TO_MAKE}"
+            )
         self._starts = pointers
         tokens = int(self.sizes.sum(dtype=np.int64))
         self._check_size(

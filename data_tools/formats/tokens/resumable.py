@@ -10,7 +10,6 @@ made again. PREFIX.bin and .idx appear at the end alone, and an earlier pair sta
 
 import errno
 import fcntl
-import glob
 import hashlib
 import json
 import os
@@ -22,9 +21,13 @@ import numpy as np
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object
 from data_tools.formats.tokens.indexed import write_index
 from data_tools.formats.tokens.summary import READ_BYTES, file_sha256, write_summary
 
+CHECK = "record_sha256"  # key of the record: the checksum of all others
+# Of a record, all that there was before it had a checksum: the tokens have their own, so such a record is taken, too.
+KEYS = {"identity": dict, "state": dict, "tokens": int, "documents": int, "largest_id": int, "sha256": str}
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -91,6 +94,7 @@ class ResumableWriter:
             "identity": self._identity, "state": state, "tokens": self.tokens, "documents": self.documents,
             "largest_id": self.largest_id, "sha256": self._digest.hexdigest(),
         }  # fmt: skip
+        record |= {CHECK: _checksum(record)}
         with self._room():
             os.fsync(self._bin.fileno())
             os.fsync(self._sizes.fileno())
@@ -113,7 +117,13 @@ class ResumableWriter:
         """The record to go on from. Raises DataError when it is of other work."""
         if self._restart or not self._record_path.is_file():
             return None
-        record = json.loads(self._record_path.read_bytes())
+        try:
+            record = read_object(self._record_path)
+        except DataError:
+            record = {}
+        earlier = {key: type(value) for key, value in record.items()} == KEYS
+        if not earlier and record.pop(CHECK, None) != _checksum(record):
+            raise DataError(f"{self._record_path} is damaged: not what was recorded. Begin anew: --restart.")
         theirs = record["identity"]
         differing = [key for key in {**theirs, **self._identity} if theirs.get(key) != self._identity.get(key)]
         if differing:
@@ -124,8 +134,6 @@ class ResumableWriter:
         return record
 
     def _go_back_to(self, record: dict | None) -> None:
-        for litter in Path(self.prefix).parent.glob(f"{glob.escape(Path(self.prefix).name)}.*.partial-*"):
-            litter.unlink()  # of a run that was killed
         if record is None:
             self._record_path.unlink(missing_ok=True)
         else:
@@ -168,6 +176,10 @@ class ResumableWriter:
     def _kept(self) -> str:
         record = json.loads(self._record_path.read_bytes())
         return f"{record['documents']:,} documents, {record['tokens']:,} tokens"
+
+
+def _checksum(record: dict) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _locked(path: Path):

@@ -59,6 +59,15 @@ class Split:
         """Neighbours share a token, the last label of the one: only the first sample takes one more."""
         return max(0, int(self.sizes.sum(dtype=np.int64)) - 1) // sequence_length
 
+    def identity(self, sequence_length: int, seed: int) -> dict:
+        """What the samples of one pass and their numbers depend on."""
+        return {
+            "corpus": self.corpus.content_key(),
+            "documents": [self.first, self.last],
+            "sequence_length": sequence_length,
+            "shuffle_seed": seed,
+        }
+
 
 class SampleIndex:
     """Where each sample of a split begins, for one pass over its documents, shuffled once by `seed`.
@@ -161,12 +170,7 @@ class SampleDataset:
                 "shorter max_seq_length."
             )
         self.corpus = split.corpus
-        self._identity = {
-            "corpus": split.corpus.content_key(),
-            "documents": [split.first, split.last],
-            "sequence_length": sequence_length,
-            "shuffle_seed": seed,
-        }
+        self._identity = split.identity(sequence_length, seed)
         self.index = SampleIndex(split, sequence_length, seed, cache_dir)
 
     def __len__(self) -> int:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
+from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object
 from data_tools.formats.tokens.indexed import IndexedDataset
 
 READ_BYTES = 1 << 20
@@ -49,8 +51,11 @@ def read_summary(corpus: IndexedDataset) -> Summary | None:
     Reads the .idx and up to 64 MiB of the .bin (IndexedDataset.content_key), not every token.
     """
     try:
-        summary = Summary(**json.loads(summary_path(corpus.prefix).read_bytes()))
-    except (OSError, ValueError, TypeError):
+        summary = Summary(**read_object(summary_path(corpus.prefix)))
+    except (DataError, TypeError):  # damaged, or with other keys
+        return None
+    kinds = {"documents": int, "tokens": int, "largest_id": int, "sha256": str, "content_key": str, "made": dict}
+    if not all(isinstance(getattr(summary, name), kind) for name, kind in kinds.items()):
         return None
     return summary if summary.content_key == corpus.content_key() else None
 

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import random
+import re
+import subprocess
 import sys
 
 import pyarrow
@@ -15,6 +17,7 @@ from data_tools.formats.errors import DataError
 from data_tools.text import blocks
 from data_tools.text.blocks import kind_of, read_blocks
 from data_tools.text.sources import BadLine, documents, find_files, read_documents
+from tests.data_tools.conftest import ROOT
 
 TEXTS = [f"text {i} " + "中文 é\n" * (i * 13 % 50) for i in range(80)] + ["", "x" * 5000]
 
@@ -135,6 +138,37 @@ def test_an_endless_line_is_refused(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_bytes(b"{}\n" + b"x" * (5 << 20))
     with pytest.raises(DataError, match="a.jsonl:2: more than 3 MiB without an end"):
         list(read_blocks([str(tmp_path / "a.jsonl")]))
+
+
+def repeated(name: str, content: bytes, times: int) -> bytes:
+    """A packed file of content again and again: a member of gzip, or a frame of zstd, for each."""
+    codec = "gzip" if name.endswith(".gz") else "zstd"
+    return pyarrow.compress(content, codec, asbytes=True) * times
+
+
+@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.zst"])
+def test_a_bomb_is_read_in_bounded_memory(tokenizer_dir, tmp_path, name):
+    """2 GiB of one line are refused at 256 MiB; 256 MiB of short lines are read in a few."""
+    bomb = tmp_path / name
+    bomb.write_bytes(repeated(name, b"a" * (64 << 20), 32))
+    assert bomb.stat().st_size < 16e6
+    words = ["--workers", "0", "--tokenizer", tokenizer_dir, "--output", tmp_path / "out", "--input", bomb]
+    words = [str(word) for word in words]
+    said, peak = outcome(f"sys.argv[1:] = {words}; guarded(tokenize.main)")
+    assert f"error: {bomb}:1: more than 256 MiB without an end, too long for one document" in said
+    assert peak < 480 << 20
+    bomb.write_bytes(repeated(name, b"a\n" * (4 << 20), 32))
+    said, peak = outcome(f"print(sum(len(one.content) for one in blocks.read_blocks(['{bomb}'])), file=sys.stderr)")
+    assert said == f"{256 << 20}\n" and peak < 120 << 20
+
+
+def outcome(statement: str) -> tuple[str, int]:
+    """What a process says on stderr that runs this, and its largest memory as Linux counts it."""
+    imports = "import sys\nfrom data_tools import tokenize\nfrom data_tools.cli import guarded\n"
+    imports += "from data_tools.text import blocks"
+    code = f"{imports}\n{statement}\nprint(open('/proc/self/status').read())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stderr, int(re.search(r"VmHWM:\s+(\d+) kB", done.stdout)[1]) * 1024
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.zst", "a.parquet"])

@@ -128,6 +128,11 @@ def test_no_eos_known(json_dir, tmp_path):
     assert tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a", eos=False).documents == 1
 
 
+def test_the_command_that_trains_a_tokenizer_can_be_pasted(tmp_path):
+    with pytest.raises(DataError, match=rf"--output '{tmp_path}/my tokenizer' --vocab_size 32000`\.$"):
+        load_encoder(tmp_path / "my tokenizer")
+
+
 def test_damaged(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="tokenizer.json is no tokenizer: "):

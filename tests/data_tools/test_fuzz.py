@@ -1,0 +1,263 @@
+"""Every reader of the data tools, with made-up and damaged files: it reads, or refuses and names the file."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template
+from data_tools.formats.dialogues.datasets import Columns, survey
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
+from data_tools.formats.dialogues.questions import read_questions
+from data_tools.formats.errors import DataError
+from data_tools.formats.tokens.indexed import HEADER, MAGIC, IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.resumable import ResumableWriter
+from data_tools.formats.tokens.summary import read_summary, write_summary
+from data_tools.text.sources import read_documents
+from data_tools.verify import check_hash
+from tests.fuzzing import cases, damaged, texts, values
+
+FRAGMENTS = (
+    *("{% for m in messages %}", "{% endfor %}", "{{ m.content }}", "{{ m['role'] }}"),
+    *("{% if loop.last %}", "{% endif %}", "{{ m.content | upper }}"),
+    *("{{ messages|tojson }}", "{% generation %}", "{% endgeneration %}", "{% set x = 'a' * 99999 %}", "{{ x }}"),
+    *("{{ raise_exception(m) }}", "{{ ''.join.__globals__ }}", "{% include 'x' %}", "{% extends 'y' %}", "{{ 1 / 0 }}"),
+    *("{{ range(9 ** 9) }}", "{{ self }}", "{{ m.content | trim | xmlattr }}", "{{ '%9999999999d' % 1 }}"),
+    *("{{ lipsum(9) }}", "text", "\0", "\ud800", "{{", "%}", "{#"),
+)
+FEW_AND_MANY = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.long)])
+KEYS = (
+    *("src", "tgt", "content", "summary", "instruction", "input", "output", "history", "system", "messages"),
+    *("conversations", "role", "from", "value", "text"),
+)
+
+
+def rows() -> st.SearchStrategy:
+    """Objects with the keys of dialogues, and values that fit or do not."""
+    said = st.sampled_from(["user", "assistant", "gpt"]) | values()
+    message = st.dictionaries(st.sampled_from(KEYS), said, max_size=4)
+    pair = st.fixed_dictionaries({"src": texts(), "tgt": texts()})
+    chat = st.fixed_dictionaries({"messages": st.lists(message, max_size=4)})
+    return st.dictionaries(st.sampled_from(KEYS), values() | st.lists(message, max_size=3), max_size=5) | pair | chat
+
+
+def lines() -> st.SearchStrategy[bytes]:
+    """A file of JSON lines, some of which are none."""
+    line = rows().map(dumped) | st.binary(max_size=30) | values().map(dumped)
+    whole = st.lists(line, max_size=6)
+    return st.tuples(st.sampled_from([b"", b"\xef\xbb\xbf"]), whole).map(lambda both: both[0] + b"\n".join(both[1]))
+
+
+def dumped(value) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except RecursionError:
+        return b"[" * 10_000
+
+
+@FEW_AND_MANY
+def test_dialogues(tmp_path, count):
+    file = tmp_path / "train.json"
+
+    @cases(count)
+    @given(lines() | st.lists(rows(), max_size=4).map(dumped))
+    def read(content: bytes):
+        file.write_bytes(content)
+        try:
+            found = survey(str(file), ("train",), Columns(), max_broken_rows=100)
+        except DataError as error:
+            assert str(file) in str(error)
+        else:
+            for dialogue in (one for source in found.train for rows in source for one in rows.dialogues):
+                assert dialogue.turns and all(turn.answer for turn in dialogue.turns)
+                (dialogue.system + "".join(turn.prompt + turn.answer for turn in dialogue.turns)).encode()
+        try:
+            read_questions(file)
+        except DataError as error:
+            assert str(error).encode()
+
+    read()
+
+
+@FEW_AND_MANY
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.jsonl.gz"])
+def test_texts(tmp_path, count, name):
+    file = tmp_path / name
+
+    @cases(count)
+    @given(lines())
+    def read(content: bytes):
+        file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        _read_or_refuse(file)
+
+    read()
+
+
+@FEW_AND_MANY
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_damaged_packed_files(tmp_path, count, name):
+    file = tmp_path / name
+    plain = b"".join(json.dumps({"text": f"line {number} " * 30}).encode() + b"\n" for number in range(100))
+    if name.endswith("parquet"):
+        column = [f"line {number} " * 30 for number in range(100)]
+        parquet.write_table(pyarrow.table({"text": column}), file, row_group_size=30)
+    elif name.endswith("gz"):
+        file.write_bytes(gzip.compress(plain))
+    else:
+        file.write_bytes(pyarrow.Codec("zstd").compress(plain).to_pybytes())
+
+    @cases(count)
+    @given(damaged(file.read_bytes()))
+    def read(content: bytes):
+        file.write_bytes(content)
+        _read_or_refuse(file)
+
+    read()
+
+
+@FEW_AND_MANY
+def test_parquet_of_other_types(tmp_path, count):
+    file = tmp_path / "a.parquet"
+    kinds = st.sampled_from(
+        [pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.int32(), pyarrow.bool_()]
+    )
+    structs = lambda one: one.map(lambda kind: pyarrow.struct([("a", kind)]))  # noqa: E731
+    kinds = st.recursive(kinds, lambda one: one.map(pyarrow.list_) | structs(one))
+
+    @cases(count)
+    @given(kinds, st.integers(0, 3))
+    def read(kind, size: int):
+        parquet.write_table(pyarrow.table({"text": pyarrow.nulls(size, kind)}), file)
+        _read_or_refuse(file)
+
+    read()
+
+
+def _read_or_refuse(file) -> None:
+    try:
+        for document in read_documents([str(file)], max_bad_lines=3):
+            document.text.encode()
+    except DataError as error:
+        assert str(file) in str(error)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """100 documents of 0 to 9 tokens, with a summary."""
+    draw = np.random.default_rng(1)
+    with IndexedWriter(tmp_path / "corpus", vocab_size=1000) as writer:
+        for size in draw.integers(0, 10, 100):
+            writer.add_document(draw.integers(0, 1000, size))
+    write_summary(tmp_path / "corpus", {})
+    return tmp_path / "corpus"
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_any_damage_to_a_corpus_is_found(corpus, count):
+    files = [corpus.with_suffix(suffix) for suffix in (".idx", ".bin")]
+    whole = [file.read_bytes() for file in files]
+
+    @cases(count)
+    @given(st.integers(0, sum(map(len, whole)) - 1), st.integers(1, 255))
+    def verify(place: int, change: int):
+        contents = [bytearray(content) for content in whole]
+        number = int(place >= len(whole[0]))
+        contents[number][place - number * len(whole[0])] ^= change
+        for file, content in zip(files, contents, strict=True):
+            file.write_bytes(content)
+        with pytest.raises(DataError):
+            check_hash(IndexedDataset(corpus))
+
+    verify()
+
+
+@FEW_AND_MANY
+def test_indexes(corpus, count):
+    index = corpus.with_suffix(".idx")
+    numbers = st.integers(-(2**63), 2**64 - 1).map(lambda number: (number % 2**64).to_bytes(8, "little"))
+    headers = st.tuples(st.binary(min_size=9, max_size=9), numbers, numbers).map(b"".join)
+
+    @cases(count)
+    @given(damaged(index.read_bytes()) | headers.map(lambda rest: (MAGIC + rest)[: HEADER.size] + b"\0" * 64))
+    def read(content: bytes):
+        index.write_bytes(content)
+        try:
+            found = IndexedDataset(corpus)
+        except DataError as error:
+            assert str(corpus) in str(error)
+        else:
+            assert sum(document.size for document in found) == found.tokens.size
+
+    read()
+
+
+def parsed(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+@FEW_AND_MANY
+def test_summaries_and_records(corpus, tmp_path, count):
+    summary = tmp_path / "corpus.summary.json"
+    whole = json.loads(summary.read_text())
+    record, found = tmp_path / "b.progress.json", IndexedDataset(corpus)
+    with ResumableWriter(tmp_path / "b", np.uint16, {"input": 1}) as writer:
+        writer.append(np.arange(5, dtype=np.uint16), np.array([2, 3]))
+        writer.commit({"place": 1})
+    committed = record.read_bytes()
+
+    @cases(count)
+    @given(st.dictionaries(st.sampled_from([*whole, "x"]), values(), max_size=3).map(dumped), damaged(committed))
+    def read(change: bytes, broken: bytes):
+        summary.write_bytes(change if len(change) > 200 else json.dumps(whole | json.loads(change)).encode())
+        told = read_summary(found)
+        assert told is None or told.content_key == found.content_key() and isinstance(told.largest_id, int)
+        record.write_bytes(broken)
+        if parsed(broken) != json.loads(committed):
+            with pytest.raises(DataError, match=r"b\.progress\.json is damaged: .* Begin anew: --restart"):
+                ResumableWriter(tmp_path / "b", np.uint16, {"input": 1}).__enter__()
+        assert (tmp_path / "b.bin.partial").stat().st_size == 10
+
+    read()
+
+
+@FEW_AND_MANY
+def test_configurations_of_tokenizers(tmp_path, count):
+    keys = st.sampled_from(["chat_template", "eos_token", "bos_token", "trained_with_chat_template", "name"])
+
+    @cases(count)
+    @given(st.dictionaries(keys, values(), max_size=4).map(dumped) | st.binary(max_size=40))
+    def read(content: bytes):
+        (tmp_path / "tokenizer_config.json").write_bytes(content)
+        try:
+            template = directory_template(tmp_path)
+        except DataError as error:
+            assert str(tmp_path) in str(error)
+        else:
+            assert template is None or isinstance(template.source, str)
+
+    read()
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.long)])
+def test_chat_templates(count):
+    dialogue = Dialogue((Turn("why?", "so."), Turn("and?", "no.")), "scene")
+
+    @cases(count)
+    @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
+    def render(source: str):
+        try:
+            turns = ChatTemplate(source, "mine").render(dialogue)
+        except DataError as error:
+            assert str(error).startswith("mine: ")
+        else:
+            assert len(turns) in (1, 2) and "no." in "".join(turns[-1])
+
+    render()

@@ -1,0 +1,151 @@
+"""Bring data_tools/locale/zh.po up to date with the messages in the code.
+
+    python -m tests.docs.messages
+
+Messages are the texts of errors, findings and rules anywhere, and all sentences of the rooms that talk to the user
+before a run. New ones are added without a translation, which a test then misses; those that are gone are left out.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_tools.cli import BEGINS_ANEW, GOES_ON
+from data_tools.language import CATALOG, read_po
+from data_tools.tokenize import GOES_ON_WITHOUT_RESTART
+from launch import demo, demo_finetune
+from launch.plan import memory_plan
+from launch.plan.time import plan as time_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("launch", "data_tools")
+# Calls whose texts are messages, wherever they stand.
+CALLS = {"UserError", "DataError", "Finding", "Rule", "Misfits"}
+# Files and folders all of whose sentences are messages.
+ROOMS = (
+    "launch/recipe.py",
+    "launch/plan_run.py",
+    "launch/fit.py",
+    "launch/doctor.py",
+    "launch/environment/machine.py",
+    "launch/environment/packages.py",
+    "launch/models/aliases.py",
+    "launch/models/flag_values.py",
+    "launch/models/global_batch.py",
+    "launch/models/layout.py",
+    "launch/models/named_configs.py",
+    "launch/nodes",
+    "launch/plan/advice",
+    "launch/plan/memory/show.py",
+    "launch/plan/memory/rules.py",
+    "launch/plan/memory_plan.py",
+    "launch/plan/out_of_memory.py",
+    "launch/plan/time/show.py",
+    "launch/plan/time/work.py",
+    "launch/preflight",
+    "launch/processes/ends.py",
+    "launch/processes/supervise.py",
+)
+# Words that stand alone in the tables and lines of a plan, and in front of messages.
+TIME_PARTS = [value for name, value in vars(time_plan).items() if name.isupper() and isinstance(value, str)]
+TERMS = (
+    *("fix", "interrupted", "interrupted: {0}", "error: {0}", "warning: {0}", "layers", "together"),
+    *("{0} needed", "{0} of {1} GB needed", "here: {0}", "chosen: {0}", "none"),
+    *("loading", "forward", "backward", "optimizer step", "optimizer", "checkpoint"),
+    *("allowed: {0}", "{0}, stage {1}", "found {0}", "above {0}", "at least {0}", "above {0} and at most {1}"),
+    *("at least {0} and at most {1}", "at least {0} and below {1}"),
+    *(GOES_ON, GOES_ON_WITHOUT_RESTART, BEGINS_ANEW, demo.INTERRUPTED, demo_finetune.INTERRUPTED),
+    *("Free the disk", "Make the output directory writable", "Leave more host memory to the ranks"),
+    *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
+    *("stage {0}", "fits: {0}, {1}{2}", "other {0}"),
+    *memory_plan.PARTS,
+    *(f"{part} {{0}}" for part in TIME_PARTS),
+    *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),
+)
+GENERATORS = ("flag_docs.py", "help.py")  # their texts are pages and the list of flags
+NOT_FOR_USERS = {"source", "help", "metavar", "prog", "metadata", "doc"}  # names of arguments
+OTHER_CALLS = {"add_argument", "compile", "Parser", "markdown"}
+FILLED_IN = "\0"  # stands for a value of an f-string
+PLACES = re.compile(r"\{run[^}]*\}|\0")  # in rules, which str.format fills, and in f-strings
+NO_MESSAGE = re.compile(r"\^|\w+(/\w+)+\.py")  # patterns, places in upstream's sources
+SENTENCE = re.compile(r"[A-Za-z]{2,}[,;:.]? +\(?[A-Za-z]{2,}")
+
+
+def messages() -> list[str]:
+    """All templates in the order of files and lines, each once."""
+    found = (text for path in source_files() for text in messages_of(path))
+    return list(dict.fromkeys([*TERMS, *found]))
+
+
+def source_files() -> list[Path]:
+    files = (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in files if "_pb2" not in path.name and path.name not in GENERATORS)
+
+
+def messages_of(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    name = path.relative_to(ROOT).as_posix()
+    in_room = any(name == room or name.startswith(f"{room}/") for room in ROOMS)
+    yield from _texts(tree, in_room)
+
+
+def _texts(node: ast.AST, wanted: bool) -> Iterator[str]:
+    """Templates below a node. wanted: whether every sentence here is a message."""
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if name in OTHER_CALLS:
+            return
+        wanted = wanted or name in CALLS
+        if name == "Finding" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            if not str(node.args[1].value).startswith("--"):
+                yield str(node.args[1].value)
+    if isinstance(node, ast.keyword) and node.arg in NOT_FOR_USERS:
+        return
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+        children: list[ast.AST] = [*node.body[1:], *getattr(node, "decorator_list", [])]
+    else:
+        children = list(ast.iter_child_nodes(node))
+    text = _template(node)
+    if text is not None:
+        if wanted and SENTENCE.search(text) and not NO_MESSAGE.match(text):
+            yield text
+        children = [part.value for part in getattr(node, "values", []) if isinstance(part, ast.FormattedValue)]
+    for child in children:
+        yield from _texts(child, wanted)
+
+
+def _template(node: ast.AST) -> str | None:
+    """The text of a literal with {0}, {1} ... for what is filled in; None for any other node."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        text = node.value
+    elif isinstance(node, ast.JoinedStr):
+        text = "".join(part.value if isinstance(part, ast.Constant) else FILLED_IN for part in node.values)
+    else:
+        return None
+    parts = PLACES.split(text)
+    return (parts[0] + "".join(f"{{{number}}}{part}" for number, part in enumerate(parts[1:]))).strip()
+
+
+def render(translations: dict[str, str]) -> str:
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: zh\\n"\n'
+    entries = (f"\nmsgid {_quoted(one)}\nmsgstr {_quoted(translations.get(one, ''))}\n" for one in messages())
+    return head + "".join(entries)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def main() -> None:
+    known = read_po(CATALOG) if CATALOG.exists() else {}
+    CATALOG.parent.mkdir(exist_ok=True)
+    CATALOG.write_text(render(known), encoding="utf-8")
+    missing = sum(not known.get(one) for one in messages())
+    print(f"{CATALOG.relative_to(ROOT)}: {len(messages())} messages, {missing} without a translation")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
