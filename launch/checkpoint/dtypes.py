@@ -6,6 +6,7 @@ from launch.checkpoint.stored_tensor import numpy_dtype
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 PIECE_ELEMENTS = 1 << 20
+EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # all of it ones: NaN or infinite
 
 
 def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
@@ -45,3 +46,14 @@ def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
     bits = array.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
+
+
+def all_finite(array: np.ndarray, dtype: str) -> bool:
+    """Whether no value is NaN or infinite; dtype: one of FLOATS. Memory: some megabytes."""
+    rows = np.atleast_1d(array)
+    step = max(1, PIECE_ELEMENTS // max(1, rows[:1].size))
+    pieces = (rows[start : start + step] for start in range(0, len(rows), step))
+    if dtype in EXPONENTS:  # by the bits: NumPy looks at float16 ten times slower
+        bits = EXPONENTS[dtype]
+        return all(bool(((piece.view(np.uint16) & bits) != bits).all()) for piece in pieces)
+    return all(bool(np.isfinite(piece).all()) for piece in pieces)

@@ -8,7 +8,7 @@ For one forward pass on one process, in float32, as a check wants it. Memory: em
 
 import paddle
 
-from launch.checkpoint.read import plan_fills, without_values
+from launch.checkpoint.read import plan_fills, run_fills, without_values
 from launch.models.parameters import layers
 
 
@@ -19,10 +19,9 @@ def open_layerwise(model_class, config, directory):
     fills = {id(fill.parameter): fill for fill in plan_fills(model, directory)}
     for layer in _transformer_layers(model):
         own = [fills.pop(id(parameter)) for parameter in layer.parameters()]
-        layer.register_forward_pre_hook(lambda *_, own=own: [fill.run() for fill in own] and None)
+        layer.register_forward_pre_hook(lambda *_, own=own: run_fills(directory, own))
         layer.register_forward_post_hook(lambda *_, own=own: [fill.release() for fill in own] and None)
-    for fill in fills.values():
-        fill.run()
+    run_fills(directory, list(fills.values()))
     model.eval()
     return model
 

@@ -49,6 +49,9 @@ def read_pdparams(path: str | Path) -> dict[str, StoredTensor]:
     if not isinstance(state, dict):
         raise UserError(f"{path}: refused: it holds no dictionary of arrays. {HOW_TO_HAVE_ARRAYS}")
     size = path.stat().st_size
+    unnamed = [name for name in state if not isinstance(name, str)]
+    if unnamed:
+        raise UserError(f"{path}: refused: {str(unnamed[0])[:80]!r} is no name of an array. {HOW_TO_HAVE_ARRAYS}")
     return {name: _stored(path, name, value, size) for name, value in state.items() if name != STRUCTURED_NAMES}
 
 
@@ -95,9 +98,11 @@ class _Array:
         return (
             isinstance(self.bytes, _Bytes)
             and isinstance(self.dtype, _Dtype)
+            and isinstance(self.dtype.code, str)
             and self.dtype.code in DTYPES
             and self.dtype.order != ">"
-            and all(isinstance(length, int) and length >= 0 for length in self.shape)
+            and isinstance(self.shape, tuple)
+            and all(type(length) is int and length >= 0 for length in self.shape)
             and not (self.column_major and len(self.shape) > 1)
         )
 

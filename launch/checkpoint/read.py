@@ -20,8 +20,9 @@ from paddle.distributed.fleet.meta_parallel import PipelineLayer
 from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
-from launch.checkpoint.dtypes import FLOATS, convert
+from launch.checkpoint.dtypes import FLOATS, all_finite, convert
 from launch.checkpoint.fit import Misfits, difference, is_computed
+from launch.checkpoint.ranks import gather
 from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
 from launch.checkpoint.weight_files import find_weights, listed
 from launch.errors import UserError
@@ -48,24 +49,34 @@ def load_model(
 
 def load_weights(model, directory: str | Path, filled: "Callable[[Fill], None] | None" = None) -> None:
     """Fill all parameters of a model from a directory; see load_model."""
-    too_large = []
-    for fill in plan_fills(model, directory):
+    run_fills(directory, plan_fills(model, directory), filled)
+    if isinstance(model, PipelineLayer):
+        model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding
+
+
+def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fill], None] | None" = None) -> None:
+    """Read and set the values of all `fills`. Raises UserError on every rank where one has values beyond float16, or
+    values that are no numbers."""
+    too_large, no_numbers = [], []
+    for fill in fills:
         try:
             fill.run()
         except OverflowError as error:
             too_large.append(f"{fill.name} (up to {error.args[0]:.3g})")
             continue
+        except FloatingPointError:
+            no_numbers.append(fill.name)
+            continue
         if filled:
             filled(fill)
-    _agree_on_range(directory, too_large)
-    if isinstance(model, PipelineLayer):
-        model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding
+    _agree_on_range(directory, too_large, no_numbers)
 
 
 def plan_fills(model, directory: str | Path) -> "list[Fill]":
     """Where each parameter of this rank has its values; nothing is read yet. Raises UserError as load_model."""
     plan = _plan(model, directory)
-    _agree(directory, plan)
+    fix = "Take both from one model."
+    agree(plan, lambda misfits: f"{directory}: the weights do not fit its config.json; {misfits}. {fix}")
     return plan.fills
 
 
@@ -130,7 +141,11 @@ class Fill:
         return None
 
     def run(self) -> None:
+        """Read the values and set them. Raises OverflowError for values beyond float16, FloatingPointError for values
+        that are NaN or infinite."""
         values = convert(self.part(self.stored.open()), self.stored.dtype, self.dtype)
+        if self.dtype in FLOATS and not all_finite(values, self.dtype):
+            raise FloatingPointError(self.name)
         place = paddle.framework._current_expected_place()
         self.parameter.get_tensor().set(np.asarray(values, order="C"), place)
         self.parameter._init_func = None  # LazyGuard's, which would draw random values
@@ -141,7 +156,7 @@ class Fill:
 
 
 @dataclass
-class _Plan:
+class Plan:
     """What one rank will read, and what keeps it from it."""
 
     refusal: str | None = None
@@ -151,12 +166,12 @@ class _Plan:
     missing: set[str] = field(default_factory=set)
 
 
-def _plan(model, directory: str | Path) -> _Plan:
+def _plan(model, directory: str | Path) -> Plan:
     try:
         weights = find_weights(directory)
     except (UserError, OSError) as error:
-        return _Plan(refusal=str(error))
-    plan = _Plan(stored=set(weights))
+        return Plan(refusal=str(error))
+    plan = Plan(stored=set(weights))
     parts = _tensor_parallel_parts(model, list(weights))
     for names, parameter in _named_parameters(model):
         plan.known.update(names)
@@ -200,8 +215,8 @@ def _comes_from_another_stage(model, name: str) -> bool:
 # ---- one verdict for all ranks
 
 
-def _agree(directory: str | Path, plan: _Plan) -> None:
-    """Raises UserError on every rank where any rank's plan cannot be carried out."""
+def agree(plan: Plan, explain: Callable[[Misfits], str]) -> None:
+    """Raises UserError on every rank where any rank's plan cannot be carried out; explain: the message of misfits."""
     mine = {
         "refusal": plan.refusal,
         "stored": plan.stored,
@@ -209,7 +224,7 @@ def _agree(directory: str | Path, plan: _Plan) -> None:
         "missing": plan.missing,
         "different": {line for fill in plan.fills if (line := fill.difference())},
     }
-    reports = _gather(mine)
+    reports = gather(mine)
     refusal = next((report["refusal"] for report in reports if report["refusal"]), None)
     if refusal:
         raise UserError(refusal)
@@ -217,22 +232,19 @@ def _agree(directory: str | Path, plan: _Plan) -> None:
     extra = {name for name in all_of["stored"] - all_of["known"] if not is_computed(name)}
     misfits = Misfits(all_of["missing"], extra, all_of["different"])
     if misfits:
-        raise UserError(f"{directory}: the weights do not fit its config.json; {misfits}. Take both from one model.")
+        raise UserError(explain(misfits))
 
 
-def _agree_on_range(directory: str | Path, too_large: list[str]) -> None:
-    """Raises UserError on every rank where any rank met values beyond float16."""
-    names = sorted(set().union(*_gather(set(too_large))))
+def _agree_on_range(directory: str | Path, too_large: list[str], no_numbers: list[str]) -> None:
+    """Raises UserError on every rank where any rank met values beyond float16, or no numbers."""
+    found = gather((too_large, no_numbers))
+    names, broken = (sorted({name for of_rank in found for name in of_rank[i]}) for i in (0, 1))
+    if broken:
+        raise UserError(
+            f"{directory}: NaN or infinite values in {listed(broken)}. The training that wrote them had diverged, or "
+            "the file is damaged: take an earlier checkpoint, or copy it again."
+        )
     if names:
         raise UserError(
             f"{directory}: values beyond float16's 65,504 in {listed(names)}. Train in bfloat16 (--bf16 1 --fp16 0)."
         )
-
-
-def _gather(value) -> list:
-    """The values of all ranks."""
-    if paddle.distributed.get_world_size() == 1:
-        return [value]
-    values: list = []
-    paddle.distributed.all_gather_object(values, value)
-    return values

@@ -40,21 +40,28 @@ def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, st
     path = Path(path)
     header, data_start = _read_json(path)
     metadata = header.pop(METADATA, {})
-    tensors, ends = {}, [data_start]
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise UserError(f"{path}: the header's {METADATA} makes no sense. {AGAIN}")
+    tensors, places = {}, [(data_start, data_start)]
     for name, entry in header.items():
         try:
             first, last = entry["data_offsets"]
-            tensor = StoredTensor(path, DTYPES[entry["dtype"]], tuple(entry["shape"]), data_start + first)
-            agrees = 0 <= first <= last == first + tensor.nbytes
+            shape = tuple(entry["shape"])
+            agrees = all(type(number) is int and number >= 0 for number in (first, last, *shape))
+            tensor = StoredTensor(path, DTYPES[entry["dtype"]], shape, data_start + first if agrees else 0)
+            agrees = agrees and last == first + tensor.nbytes
         except (KeyError, TypeError, ValueError):
             agrees = False
         if not agrees:
-            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {entry}. {AGAIN}")
+            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {str(entry)[:200]}. {AGAIN}")
         tensors[name] = tensor
-        ends.append(data_start + last)
-    found = path.stat().st_size
-    if found != max(ends):
-        raise UserError(f"{path}: {found:,} bytes, its header says {max(ends):,}. {AGAIN}")
+        places.append((tensor.offset, tensor.offset + tensor.nbytes))
+    places.sort()
+    found, expected = path.stat().st_size, places[-1][1]
+    if found != expected:
+        raise UserError(f"{path}: {found:,} bytes, its header says {expected:,}. {AGAIN}")
+    if any(end != start for (_, end), (start, _) in zip(places, places[1:], strict=False)):
+        raise UserError(f"{path}: the header's tensors overlap, or leave bytes between them. {AGAIN}")
     return tensors, metadata
 
 
@@ -65,9 +72,17 @@ def _read_json(path: Path) -> tuple[dict, int]:
         size = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         text = file.read(size) if size <= LARGEST_HEADER else b""
     try:
-        header = json.loads(text) if len(text) == size else None
-    except ValueError:
+        header = json.loads(text, object_pairs_hook=_once) if len(text) == size else None
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise UserError(f"{path}: not a safetensors file, or cut off in its header. {AGAIN}")
     return header, 8 + size
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    """The object of a header. Raises ValueError where a name is there twice: which of the two counts?"""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values

@@ -1,5 +1,6 @@
 """A tensor in a file, known by its place, opened only when it is needed."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return numpy_dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def open(self) -> np.ndarray:
         """A read-only view of the tensor in its file: nothing is read before an element is asked for.
@@ -32,6 +33,10 @@ class StoredTensor:
         if not self.nbytes:
             return np.empty(self.shape, dtype)
         return np.memmap(self.path, dtype, mode="r", offset=self.offset, shape=self.shape).view(np.ndarray)
+
+    def first(self, count: int) -> np.ndarray:
+        """The first elements in row-major order, as a view like `open`'s."""
+        return self.open().reshape(-1)[:count]
 
 
 def numpy_dtype(name: str) -> np.dtype:

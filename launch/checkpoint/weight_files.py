@@ -9,11 +9,13 @@ whose tensors are divided among ranks.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.state.divided import DividedTensor, divided_weights
-from launch.checkpoint.state.manifest import MANIFEST, read_manifest
+from launch.checkpoint.state.manifest import MANIFEST, PARTIAL_MODEL, read_manifest
+from launch.checkpoint.state.verify import first_fault, stray_weights
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 
@@ -33,6 +35,8 @@ def find_weights(directory: str | Path) -> dict[str, StoredTensor] | dict[str, D
     in Hugging Face's layout.
     """
     directory = Path(directory)
+    if (directory / MANIFEST).is_file():
+        _require_whole(directory)
     for index, single in zip(INDEX_FILES, WEIGHT_FILES, strict=True):
         if (directory / index).is_file():
             return read_indexed(directory / index, _read_file)
@@ -43,13 +47,27 @@ def find_weights(directory: str | Path) -> dict[str, StoredTensor] | dict[str, D
     raise UserError(_why_none(directory))
 
 
+def _require_whole(checkpoint: Path) -> None:
+    """Raises UserError where a checkpoint of ours has other files than its manifest says (their contents are read by a
+    run that continues it)."""
+    if fault := first_fault(checkpoint, hashes=False):
+        raise UserError(f"{fault}.")
+    if stray := stray_weights(checkpoint):
+        raise UserError(f"{stray}: move it elsewhere.")
+
+
 def read_indexed(index: Path, read_file: Callable[[Path], dict[str, StoredTensor]]) -> dict[str, StoredTensor]:
     """The tensors of all files that an index lists, each from the file that it says. Raises UserError."""
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        elsewhere = [name for name in files if name != Path(name).name or name in ("", "..") or "\0" in name]
+    except FileNotFoundError:
+        raise UserError(f"{index}: no such file. Copy all files of one model again.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{index}: not an index of weights files: no 'weight_map'. Copy it again.") from None
+    if elsewhere:
+        raise UserError(f"{index}: found {elsewhere[0]!r}, allowed: names of files beside it. Copy it again.")
     missing = [name for name in files if not (index.parent / name).is_file()]
     if missing:
         raise UserError(f"{index.parent}: {listed(missing)} missing, of {len(files)} files in {index.name}. Copy them.")
@@ -79,13 +97,18 @@ def _why_none(directory: Path) -> str:
             f"{directory}: {parts[0].name} is one rank's part of a model ({len(parts)} such files). Give a directory "
             "with whole weights: train with --unified_checkpoint 1, which saves them."
         )
+    if (directory / PARTIAL_MODEL).is_dir():
+        return (
+            f"{directory}: no weights: the run was ended while it wrote its model. Start it again, which trains "
+            "nothing more and writes it, or give its newest checkpoint."
+        )
     return f"{directory}: no weights: looked for {', '.join(WEIGHT_FILES)} and their index files."
 
 
 def _torch_layout(path: Path) -> str:
     return (
         f"{path}: the weights are in Hugging Face's layout (torch's names, matrices transposed). "
-        f"Convert them first: make import MODEL={path.parent}"
+        f"Convert them first: make import MODEL={quote(str(path.parent))}"
     )
 
 

@@ -13,14 +13,11 @@ from tests.distributed.training_ranks import pretrain as pretrain_in_float32
 
 
 def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
-    """tests.distributed.training_ranks' run, as if the CPU had half precision.
+    """A run in half precision.
 
     Returns {"restored": digests of what this rank held when it had read a checkpoint, "saved STEP": and when it had
     written one}.
     """
-    preflight.run = lambda situation: []  # which refuse half precision on a CPU, as the parser does
-    arguments.compute_capability = lambda device: (8, 0)
-    half_arithmetic.install()
     seen = {}
     restore, save = Continuation.restore, Saver.save
 
@@ -33,8 +30,16 @@ def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
         seen[f"saved {saver.trainer.state.global_step}"] = digests(saver.trainer)
 
     Continuation.restore, Saver.save = restored, saved
-    pretrain_in_float32(directory, output, argv)
+    in_half_precision(directory, output, argv)
     return seen
+
+
+def in_half_precision(directory: str, output: str, argv: list[str]) -> dict:
+    """tests.distributed.training_ranks' run, as if the CPU had half precision."""
+    preflight.run = lambda situation: []  # which refuse half precision on a CPU, as the parser does
+    arguments.compute_capability = lambda device: (8, 0)
+    half_arithmetic.install()
+    return pretrain_in_float32(directory, output, argv)
 
 
 def digests(trainer) -> dict[str, str]:

@@ -15,6 +15,8 @@ STEPS, SAVED = 8, 4
 BF16 = ("--bf16", "1", "--fp16_opt_level", "O2")
 # A scale that overflows at first: skipped steps until it has halved often enough, then it doubles every three steps.
 FP16 = ("--fp16", "1", "--fp16_opt_level", "O2", "--scale_loss", "33554432", "--loss_scale_window", "3")
+# Gradients that are summed in float32.
+MASTER = ("--amp_master_grad", "1", *FP16)
 # Rounded after each operator: two layouts differ by half a unit in the last place of bfloat16 (2^-9) in what they add.
 LOSS_TOLERANCE = 2e-3
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "loss_scale", "skipped_steps")
@@ -66,6 +68,7 @@ def hashes(output: Path) -> dict[str, str]:
     [
         pytest.param(SINGLE, FP16, id="single, fp16"),
         *(pytest.param(one, BF16, id=f"{one.name}, bf16", marks=long) for one in (TP2, STAGE2, STAGE3)),
+        *(pytest.param(one, MASTER, id=f"{one.name}, float32 gradients", marks=long) for one in (SINGLE, STAGE3)),
     ],
 )
 def test_resumed_in_the_same_layout_is_the_uninterrupted_run(runs, layout, precision):

@@ -106,8 +106,10 @@ def test_what_a_file_asks_for_is_named(path):
         {"x": np.asfortranarray(np.ones((2, 3)))},
         {"x": np.ones(2, ">f4")},
         {"x": np.ones(2, np.complex64)},
+        {3: np.ones(2)},
+        {"x": Runs(np.dtype, ["f4"])},
     ],
-    ids=["list", "nested", "text", "texts", "column-major", "big-endian", "complex"],
+    ids=["list", "nested", "text", "texts", "column-major", "big-endian", "complex", "number as name", "dtype"],
 )
 def test_what_is_no_named_array_of_numbers_is_refused(path, value):
     save(path, value)

@@ -94,3 +94,29 @@ def test_a_file_of_another_kind_is_named(tmp_path, content):
 def test_an_entry_that_makes_no_sense_is_named(tmp_path, entry):
     write(tmp_path / "model.safetensors", f'{{"x": {entry}}}'.encode(), bytes(4))
     assert "the header's entry for 'x' makes no sense" in refusal(tmp_path / "model.safetensors")
+
+
+HOSTILE = {
+    "overlap": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
+                '"b": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}', "tensors overlap"),
+    "hole": ('{"a": {"dtype": "U8", "shape": [1], "data_offsets": [3, 4]}}', "leave bytes between them"),
+    "twice": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
+              '"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}', "not a safetensors file"),
+    "overflow": ('{"a": {"dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}', "no sense"),
+    "numbers": ('{"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}', "no sense"),
+    "metadata": ('{"__metadata__": [], "a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}', "__metadata__"),
+    "nested": ("[" * 100_000, "not a safetensors file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_header_that_is_made_to_deceive_is_refused(tmp_path, name):
+    header, reason = HOSTILE[name]
+    write(tmp_path / "model.safetensors", header.encode(), bytes(4))
+    assert reason in refusal(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64 - 1, 100_000_001, 10**8])
+def test_a_header_longer_than_its_file_is_refused_unread(tmp_path, size):
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
+    assert "cut off in its header" in refusal(tmp_path / "model.safetensors")

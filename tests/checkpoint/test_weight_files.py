@@ -92,6 +92,12 @@ make import MODEL={tmp_path}"
     assert refusal(tmp_path) == f"{tmp_path}/pytorch_model.bin: {said}"
 
 
+def test_the_command_of_an_import_can_be_pasted(tmp_path):
+    (theirs := tmp_path / "their model").mkdir()
+    (theirs / "pytorch_model.bin").write_bytes(b"PK")
+    assert refusal(theirs).endswith(f"make import MODEL='{theirs}'")
+
+
 def test_parts_of_a_model_are_told_apart_from_a_model(tmp_path):
     (tmp_path / "model_state.tp00.pdparams").write_bytes(b"")
     (tmp_path / "model_state.tp01.pdparams").write_bytes(b"")
@@ -101,3 +107,20 @@ def test_parts_of_a_model_are_told_apart_from_a_model(tmp_path):
 
 def test_no_weights_at_all(tmp_path):
     assert refusal(tmp_path).startswith(f"{tmp_path}: no weights: looked for model.safetensors, model_state.pdparams")
+
+
+@pytest.mark.parametrize("name", ["../model-1.safetensors", "/etc/passwd", "..", "", "a/model-1.safetensors", "a\0b"])
+def test_an_index_that_names_files_elsewhere_is_refused(sharded, name):
+    (sharded / "inner").mkdir()
+    index(sharded / "inner", {"a.one": name})
+    found = refusal(sharded / "inner")
+    assert found.endswith(f"index.json: found {name!r}, allowed: names of files beside it. Copy it again.")
+
+
+def test_a_downloaded_model_may_lie_behind_links(sharded):
+    """As Hugging Face's cache has it: snapshots of links into blobs."""
+    snapshot = sharded / "snapshot"
+    snapshot.mkdir()
+    for path in sharded.glob("model*"):
+        (snapshot / path.name).symlink_to(path)
+    assert values(snapshot) == values(sharded)

@@ -4,12 +4,14 @@
 """
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.safetensors_reader import AGAIN, read_header
+from launch.checkpoint.state.manifest import read_manifest
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.reshard import Piece, assemble
 from launch.checkpoint.stored_tensor import numpy_dtype
@@ -34,21 +36,52 @@ class DividedTensor:
 
     def open(self) -> np.ndarray:
         """Raises UserError where not all of its parts are there."""
-        whole = assemble(Part(self.shape), self.pieces)
-        if whole is None:
+        return self._assembled(Part(self.shape), self.pieces)
+
+    def first(self, count: int) -> np.ndarray:
+        """The first elements in row-major order. Their rows alone are read. Raises UserError as
+        `open` does."""
+        count = min(count, math.prod(self.shape))
+        axis = self.pieces[0].part.axis
+        if axis is None:
+            return self._assembled(Part(self.shape, flat=(0, count)), self.pieces)
+        rows = -(-count // max(1, math.prod(self.shape[1:])))
+        if axis == 0:
+            here = self._assembled(Part(self.shape, 0, ((0, rows),)), self.pieces)
+        else:
+            shape = (rows, *self.shape[1:])
+            pieces = [Piece(replace(one.part, shape=shape), lambda one=one: one.open()[:rows]) for one in self.pieces]
+            here = self._assembled(Part(shape), pieces)
+        return here.reshape(-1)[:count]
+
+    def _assembled(self, wanted: Part, pieces: list[Piece]) -> np.ndarray:
+        found = assemble(wanted, pieces)
+        if found is None:
             raise UserError(f"{self.key}: parts of it are missing in the checkpoint. Copy all files of one checkpoint.")
-        return whole
+        return found
 
 
 def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
-    """Everything that the files hold: (kind, key, dtype) -> its parts, from the headers alone."""
+    """Everything that the files of the manifest hold: (kind, key, dtype) -> its parts, from the headers alone.
+
+    Raises UserError where a header does not say what parts its tensors are.
+    """
     found: dict[tuple[str, str, str], list[Piece]] = {}
-    for path in sorted(checkpoint.glob("*-of-*.safetensors")):
-        tensors, metadata = read_header(path)
-        parts = json.loads(metadata.get(PARTS, "{}"))
+    for name in sorted(read_manifest(checkpoint).files):
+        kind = name.split("-")[0]
+        if kind not in (MODEL, OPTIMIZER) or not name.endswith(".safetensors"):
+            continue
+        tensors, metadata = read_header(checkpoint / name)
+        try:
+            divided = {key: Part.from_json(part) for key, part in json.loads(metadata.get(PARTS, "{}")).items()}
+            parts = {key: divided.get(key) or Part(tensor.shape) for key, tensor in tensors.items()}
+            agree = all(parts[key].shape_here == tensor.shape for key, tensor in tensors.items())
+        except (ValueError, TypeError, AttributeError, IndexError, RecursionError):
+            agree = False
+        if not agree:
+            raise UserError(f"{checkpoint / name}: the parts in its header make no sense. {AGAIN}")
         for key, tensor in tensors.items():
-            part = Part.from_json(parts[key]) if key in parts else Part(tensor.shape)
-            found.setdefault((path.name.split("-")[0], key, tensor.dtype), []).append(Piece(part, tensor.open))
+            found.setdefault((kind, key, tensor.dtype), []).append(Piece(parts[key], tensor.open))
     return found
 
 

@@ -100,14 +100,18 @@ def batch_changed(before: int, now: int, data_ranks: int) -> str:
 
 
 def _data_changed(before: dict, now: dict) -> str:
+    flags = "--seed"
+    if "dialogues" in before or any("dialogues" in part for part in before.get("parts", [])):
+        flags = "--seed, --chat_template, --src_length and --max_length"
     return (
-        f"the data are not those of the run so far: {', '.join(_differences(before, now))}. They would be read from "
-        "their beginning, samples that were seen before among them. Give the former data and --seed; to go on with "
+        f"the data are not those of the run so far: {', '.join(differences(before, now))}. They would be read from "
+        f"their beginning, samples that were seen before among them. Give the former data and {flags}; to go on with "
         "these: --resume_changed data."
     )
 
 
-def _differences(before: dict, now: dict) -> Iterator[str]:
+def differences(before: dict, now: dict) -> Iterator[str]:
+    """Of two datasets' identities, each key that differs as "seed 2, was 1"."""
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             was, found = (str(one.get(key, "nothing"))[:60] for one in (before, now))

@@ -1,32 +1,41 @@
 """Where checkpoints lie in an output directory, and the manifest that makes one of them whole. No Paddle.
 
     OUTPUT/checkpoint-20/                   whole: its manifest.json was written last, before it got this name
-        manifest.json                       sizes and SHA-256 of all other files; what made them
+        manifest.json                       sizes and SHA-256 of all other files; what made them; its own SHA-256
         run.json                            step, schedule, loss scale: the same on all ranks
         rank-00000.json                     random numbers of each rank
         model-00001-of-00002.safetensors    parameters, each written by one of the ranks that hold it
         optimizer-00001-of-00002.safetensors
     OUTPUT/partial-checkpoint-20/           being written or removed, or left so by a kill
+    OUTPUT/partial-model/                   the model of the run, being written or left so by a kill
     OUTPUT/damaged-checkpoint-20/           did not agree with its manifest
 """
 
+import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from launch.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_DIGEST = 1  # the format of checkpoints whose manifest has neither a SHA-256 of its own nor `model`
 MANIFEST, RUN = "manifest.json", "run.json"
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
 PARTIAL, DAMAGED = "partial-", "damaged-"
+PARTIAL_MODEL = PARTIAL + "model"
+# Without any of these files a directory holds no model, or no adapter.
+MODEL_FOUND_BY = ("model.safetensors.index.json", "model.safetensors")
+ADAPTER_FOUND_BY = ("peft_model.safetensors.index.json",)
 
 
 @dataclass(frozen=True)
 class Manifest:
     """files: name -> {"bytes", "sha256"} of every other file. topology: degrees of each kind of parallelism and the
-    sharding stage. trained_only: whether weights that are not trained are left out. data: what identifies the data."""
+    sharding stage. trained_only: whether weights that are not trained are left out. data: what identifies the data,
+    model: the model (launch/checkpoint/state/identity.py)."""
 
     files: dict[str, dict]
     global_step: int
@@ -35,13 +44,15 @@ class Manifest:
     topology: dict
     trained_only: bool = False
     data: dict = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
     arguments: dict = field(default_factory=dict)
     versions: dict = field(default_factory=dict)
     git_revision: str | None = None
     format: int = FORMAT
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
+        values = asdict(self)
+        return json.dumps(values | {DIGEST: _digest(values)}, indent=1) + "\n"
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -49,14 +60,70 @@ def read_manifest(checkpoint: Path) -> Manifest:
     path = Path(checkpoint) / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        found = values["format"]
-        if found != FORMAT:
-            raise UserError(f"{path}: found format {found}, this version reads {FORMAT}.")
-        return Manifest(**values)
     except FileNotFoundError:
         raise UserError(f"{checkpoint} is not whole: it has no {MANIFEST}, which is written last.") from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: not a manifest: {error}.") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: not a manifest: no JSON object.")
+    found = values.get("format")
+    if found not in (FORMAT, WITHOUT_DIGEST):
+        raise UserError(f"{path}: found format {found!r}, this version reads {WITHOUT_DIGEST} and {FORMAT}.")
+    digest = values.pop(DIGEST, None) if found == FORMAT else _digest(values)
+    wrong = sorted(values.keys() ^ _KEYS) if found == FORMAT else sorted(values.keys() - _KEYS)
+    wrong = wrong or [key for key, is_allowed in _ALLOWED.items() if key in values and not is_allowed(values[key])]
+    if wrong or not _REQUIRED <= values.keys():
+        raise UserError(f"{path}: not a manifest: {', '.join(wrong) or 'a key'} is missing, unknown or makes no sense.")
+    if digest != _digest(values):
+        raise UserError(f"{path} is not what was written: its SHA-256 differs from the one in it.")
+    return Manifest(**values)
+
+
+def _digest(values: dict) -> str:
+    """SHA-256 of all other values, whatever their order in the file."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _is_plain_name(name: str) -> bool:
+    """Of a file in the directory itself."""
+    return name == Path(name).name and name not in ("", "..", MANIFEST) and "\0" not in name
+
+
+def is_count(value: object) -> bool:
+    """Of something: a whole number, not a truth value."""
+    return type(value) is int and value >= 0
+
+
+def _are_files(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _is_plain_name(name)
+        and isinstance(facts, dict)
+        and facts.keys() == {"bytes", "sha256"}
+        and is_count(facts["bytes"])
+        and isinstance(facts["sha256"], str)
+        for name, facts in value.items()
+    )
+
+
+def _is_topology(value: object) -> bool:
+    return isinstance(value, dict) and is_count(value.get("processes"))
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+DIGEST = "sha256"
+_KEYS = {one.name for one in fields(Manifest)}
+_ALLOWED: dict[str, Callable[[object], bool]] = {
+    "files": _are_files,
+    **dict.fromkeys(("global_step", "consumed_samples", "consumed_tokens"), is_count),
+    "topology": _is_topology,
+    "trained_only": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("data", "model", "arguments", "versions"), _is_object),
+    "git_revision": lambda value: value is None or isinstance(value, str),
+}
+_REQUIRED = {"files", "global_step", "consumed_samples", "consumed_tokens", "topology"}
 
 
 def checkpoints(output: Path | str) -> list[Path]:

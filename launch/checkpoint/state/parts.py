@@ -1,8 +1,11 @@
 """What one rank holds of a tensor, in the terms of the whole tensor of a single process. No Paddle."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+
+from launch.checkpoint.state.manifest import is_count
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,22 @@ class Part:
 
     @classmethod
     def from_json(cls, value: list) -> "Part":
+        """Raises ValueError or TypeError where it is no part of a tensor."""
         shape, axis, ranges, flat = value
-        return cls(tuple(shape), axis, tuple(map(tuple, ranges)), None if flat is None else tuple(flat))
+        part = cls(tuple(shape), axis, tuple(map(tuple, ranges)), None if flat is None else tuple(flat))
+        if not all(is_count(length) for length in part.shape) or not (axis is None or axis in range(len(shape))):
+            raise ValueError(f"no shape and axis: {shape}, {axis}")
+        length = part.shape[axis] if axis is not None else 0
+        if not all(_is_range(one, length) for one in part.ranges):
+            raise ValueError(f"no ranges of {length} elements: {ranges}")
+        if part.flat is not None and not _is_range(part.flat, math.prod(part.undivided_shape)):
+            raise ValueError(f"no elements of {part.undivided_shape}: {flat}")
+        return part
+
+
+def _is_range(value: tuple, length: int) -> bool:
+    start, stop = value
+    return is_count(start) and is_count(stop) and start <= stop <= length
 
 
 def ranges_of(indices: np.ndarray) -> tuple[tuple[int, int], ...]:

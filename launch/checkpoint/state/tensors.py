@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import paddle
+from paddle.base import core
 from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
 from launch.checkpoint.state.divided import MODEL, OPTIMIZER
@@ -42,14 +43,18 @@ class Held:
         return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
 
     def values(self) -> np.ndarray:
-        """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes."""
+        """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.
+
+        numpy() of a tensor that lies in a larger buffer, as sharding and fusion make them, copies the whole buffer
+        (tensor_method_numpy in paddle/fluid/pybind/eager_method.cc), and on a card with the thread's current device,
+        which is card 0 in a new thread. _copy_to takes the tensor's own elements, from the tensor's own card.
+        """
         tensor = self.tensor.detach()
         if not tensor.place.is_cpu_place():
-            values = tensor.numpy()
-        elif self.dtype == "bfloat16":  # NumPy cannot view it; numpy() copies the buffer around it, under stage 2
-            values = tensor.clone().numpy()
-        else:
-            values = np.from_dlpack(tensor)
+            tensor = tensor._copy_to(core.CPUPlace(), True)
+        elif self.dtype == "bfloat16":
+            tensor = tensor.clone()
+        values = tensor.numpy() if self.dtype == "bfloat16" else np.from_dlpack(tensor)  # which knows no bfloat16
         if self.part.flat is not None:
             values = values.reshape(-1)[: self.part.shape_here[0]]
         return values.reshape(self.part.shape_here)
@@ -61,9 +66,14 @@ class Held:
         if padding:
             values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
         values = np.asarray(values.reshape(self.tensor.shape), order="C")
-        in_host = self.tensor.place.is_cuda_pinned_place()
-        place = paddle.CUDAPinnedPlace() if in_host else paddle.framework._current_expected_place()
-        self.tensor.get_tensor().set(values, place)
+        self.tensor.get_tensor().set(values, self._place())
+
+    def _place(self):
+        """Where it lies: AdamW's powers of beta lie in host memory on cards, too."""
+        place = self.tensor.place
+        if place.is_cuda_pinned_place():
+            return paddle.CUDAPinnedPlace()
+        return core.CPUPlace() if place.is_cpu_place() else paddle.framework._current_expected_place()
 
 
 def trains_all(model) -> bool:
@@ -74,8 +84,12 @@ def trains_all(model) -> bool:
 def held_tensors(model, optimizer, training_args) -> list[Held]:
     """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
 
-    model: as the Trainer was given it, not its wrapper. States that the first step would make are made.
+    model: as the Trainer was given it, not its wrapper. States that the first step would make are made. A card has done
+    all that it was given when this returns: with enable_stage2_overlap the weights of other ranks arrive on a stream of
+    their own, for which only the next forward pass waits.
     """
+    if paddle.get_device().startswith("gpu"):
+        paddle.device.synchronize()
     held = []
     updated = _Updated(optimizer) if optimizer is not None else None
     named = named_parameters(model)

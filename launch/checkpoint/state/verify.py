@@ -1,14 +1,30 @@
 """Does a checkpoint agree with its manifest? What does not is moved aside. No Paddle."""
 
 import hashlib
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
-from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, read_manifest
+from launch.checkpoint.state.manifest import (
+    ADAPTER_FOUND_BY,
+    CHECKPOINT,
+    MANIFEST,
+    MODEL_FOUND_BY,
+    PARTIAL,
+    PARTIAL_MODEL,
+    RUN,
+    Manifest,
+    checkpoint_step,
+    read_manifest,
+)
 from launch.errors import UserError
 
 PIECE = 1 << 24
+LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
+FILES = (*MODEL_FOUND_BY, *ADAPTER_FOUND_BY, "config.json", "lora_config.json", "train_log.jsonl", "run_summary.json")
+WEIGHTS = (".safetensors", ".pdparams", ".bin", ".index.json")  # ends of names that readers of models look for
 
 
 def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = (0, 1)) -> str | None:
@@ -17,11 +33,11 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
     hashes: read every byte, not only the sizes. share: (rank, ranks), which look at different files.
     """
     try:
-        files = read_manifest(checkpoint).files
+        manifest = read_manifest(checkpoint)
     except UserError as error:
-        return str(error)
+        return str(error).rstrip(".")
     rank, ranks = share
-    largest_first = sorted(files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
+    largest_first = sorted(manifest.files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
     for name, expected in largest_first[rank::ranks]:
         path = checkpoint / name
         if not path.is_file():
@@ -31,6 +47,29 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
             return f"{path} has {found:,} bytes, the manifest says {expected['bytes']:,}"
         if hashes and sha256(path) != expected["sha256"]:
             return f"{path} is not what was written: its SHA-256 differs from the manifest's"
+    return _wrong_step(checkpoint, manifest)
+
+
+def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
+    """By the directory's name and by the state of the run, which a manifest without a SHA-256 of its own needs."""
+    step = manifest.global_step
+    if CHECKPOINT.fullmatch(checkpoint.name) and checkpoint_step(checkpoint) != step:
+        return f"{checkpoint} is the checkpoint of step {step:,} by its manifest, not of the step in its name"
+    try:
+        run = json.loads((checkpoint / RUN).read_text(encoding="utf-8")) if RUN in manifest.files else {}
+        written = run.get("global_step", step)
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        return f"{checkpoint / RUN}: not the state of a run: {error}"
+    return None if written == step else f"{checkpoint / RUN} is of step {written}, the manifest says {step:,}"
+
+
+def stray_weights(checkpoint: Path) -> str | None:
+    """A file that a reader of models would take for one of a whole checkpoint, though the run did not write it: the
+    checkpoint is as it was. Not those that macOS adds to every file on some disks: nothing reads them."""
+    written = read_manifest(checkpoint).files
+    for path in sorted(checkpoint.iterdir()):
+        if path.name.endswith(WEIGHTS) and path.name not in written and not path.name.startswith("._"):
+            return f"{path} is not among the files of the checkpoint's manifest"
     return None
 
 
@@ -58,6 +97,27 @@ def move_aside(checkpoint: Path, prefix: str) -> Path:
 
 
 def remove_partial(output: Path) -> None:
-    """Remove what a kill left of saves: it was never a checkpoint."""
-    for directory in Path(output).glob(f"{PARTIAL}checkpoint-*"):
-        shutil.rmtree(directory, ignore_errors=True)
+    """Remove what a kill left of saves and of files written aside: it was never whole. For who holds the output."""
+    for path in left_by_a_kill(output):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def left_by_a_kill(output: Path) -> list[Path]:
+    """What is removed when a run starts. Files by the names of our directories are no saves of ours."""
+    found = [path for path in Path(output).glob("*") if LEFT_BY_A_KILL.fullmatch(path.name)]
+    return [path for path in found if path not in in_the_way(output)]
+
+
+def in_the_way(output: Path) -> list[Path]:
+    """Files where the run makes directories, and directories where it writes files."""
+    found = []
+    for path in sorted(Path(output).glob("*")):
+        is_checkpoint = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL))
+        if path.is_file() and not path.is_symlink() and (is_checkpoint or path.name == PARTIAL_MODEL):
+            found.append(path)
+        elif path.is_dir() and path.name in FILES:
+            found.append(path)
+    return found

@@ -6,6 +6,7 @@ from paddle.distributed import fleet
 
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.tensors import Held
+from launch.checkpoint.stored_tensor import numpy_dtype
 
 Parts = list[dict[str, Part]]  # what each rank holds, by key
 
@@ -29,16 +30,12 @@ def whole_values(held: Held, parts: Parts) -> np.ndarray:
     if part.is_whole:
         return held.values()
     hcg = fleet.get_hybrid_communicate_group()
-    if part.flat is None:
-        values = held.values()
-    else:
+    if part.flat is not None:
         slices = gathered(held.tensor, hcg.get_sharding_parallel_group())
         size = int(np.prod(part.undivided_shape, dtype=np.int64))
-        values = np.concatenate(slices)[:size].reshape(part.undivided_shape)
-    if part.axis is None:
-        return values
+        return np.concatenate(slices)[:size].reshape(part.undivided_shape)
     group = hcg.get_model_parallel_group()
-    whole = np.empty(part.shape, values.dtype)
+    whole = np.empty(part.shape, numpy_dtype(held.dtype))
     along = np.moveaxis(whole, part.axis, 0)
     for number, piece in zip(group.ranks, gathered(held.tensor, group), strict=True):
         piece, start = np.moveaxis(piece, part.axis, 0), 0
@@ -48,11 +45,27 @@ def whole_values(held: Held, parts: Parts) -> np.ndarray:
     return whole
 
 
+def give_to_others(held: Held) -> None:
+    """For a rank that writes nothing, while others of its groups call whole_values: nothing comes to host memory."""
+    if held.part.is_whole:
+        return
+    hcg = fleet.get_hybrid_communicate_group()
+    if held.part.flat is not None:
+        _of_group(held.tensor, hcg.get_sharding_parallel_group())
+    else:
+        _of_group(held.tensor, hcg.get_model_parallel_group())
+
+
 def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
+    """The tensor of each rank of a group, in host memory."""
+    return [one.numpy() for one in _of_group(tensor, group)]
+
+
+def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:
     """The tensor of each rank of a group; of one that is offloaded a copy on the device is sent."""
     tensors: list[paddle.Tensor] = []
     mine = tensor.detach()
     if mine.place.is_cuda_pinned_place():
         mine = mine._copy_to(paddle.framework._current_expected_place(), True)
     paddle.distributed.all_gather(tensors, mine, group=group)
-    return [one.numpy() for one in tensors]
+    return tensors

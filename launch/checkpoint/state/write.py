@@ -23,7 +23,16 @@ import numpy as np
 from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
 from launch.checkpoint.state.divided import PARTS
 from launch.checkpoint.state.faults import fault_point
-from launch.checkpoint.state.manifest import MANIFEST, PARTIAL, Manifest, checkpoint_name
+from launch.checkpoint.state.manifest import (
+    ADAPTER_FOUND_BY,
+    MANIFEST,
+    MODEL_FOUND_BY,
+    PARTIAL,
+    Manifest,
+    checkpoint_name,
+    checkpoints,
+    is_ours,
+)
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.stored_tensor import numpy_dtype
 from launch.errors import UserError
@@ -188,10 +197,39 @@ def _sync(file: BinaryIO) -> None:
 
 def remove_checkpoint(checkpoint: Path) -> None:
     """By another name first: a kill in between leaves a partial checkpoint, not a damaged one."""
+    if checkpoint.is_symlink():  # what it names is another's
+        checkpoint.unlink()
+        return
     partial = checkpoint.with_name(PARTIAL + checkpoint.name)
     shutil.rmtree(partial, ignore_errors=True)
     os.rename(checkpoint, partial)
     shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_old(newest: Path, limit: int, best: str | None) -> None:
+    """Keep the newest `limit` checkpoints, and the one of the name `best`. What another program wrote is left alone."""
+    others = [path for path in checkpoints(newest.parent) if path != newest and path.name != best]
+    for checkpoint in [path for path in others if is_ours(path)][max(limit - 1, 0) :]:
+        remove_checkpoint(checkpoint)
+
+
+def put_in_place(partial: Path, directory: Path) -> None:
+    """Move the files of a model or an adapter, which are whole in `partial`, into a directory that may hold older ones.
+
+    Those by which readers find a model go first and come last: a kill in between leaves no model, never parts of two.
+    """
+    for path in partial.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    new = {path.name for path in partial.iterdir()}
+    found_by = next(names for names in (MODEL_FOUND_BY, ADAPTER_FOUND_BY) if new.intersection(names))
+    for name in found_by:  # of the same kind alone: an adapter may lie beside its base
+        (directory / name).unlink(missing_ok=True)
+    sync_directory(directory)
+    for path in sorted(partial.iterdir(), key=lambda path: path.name in found_by):
+        os.replace(path, directory / path.name)
+    partial.rmdir()
+    sync_directory(directory)
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,7 +16,16 @@ from launch.checkpoint.state.faults import POINTS
 from launch.checkpoint.state.manifest import MANIFEST, Manifest, checkpoints, read_manifest
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.verify import first_fault, move_aside, remove_partial
-from launch.checkpoint.state.write import NewFile, NewTensor, PartialCheckpoint, json_file, safetensors_file
+from launch.checkpoint.state.write import (
+    NewFile,
+    NewTensor,
+    PartialCheckpoint,
+    json_file,
+    put_in_place,
+    remove_old,
+    safetensors_file,
+)
+from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -160,3 +169,107 @@ def test_newest_first_by_number(tmp_path):
         write(tmp_path, step)
     (tmp_path / "checkpoint-x").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-5"]
+
+
+def model(directory: Path, value: float, files: int) -> Path:
+    """A model directory of several files, as a pipeline writes it."""
+    directory.mkdir(exist_ok=True)
+    names = [f"model-{number:05d}-of-{files:05d}.safetensors" for number in range(1, files + 1)]
+    for number, name in enumerate(names):
+        tensor = NewTensor(f"t{number}", "float32", Part((2,)), lambda: np.full(2, value, np.float32))
+        (directory / name).write_bytes(b"".join(safetensors_file(name, [tensor]).pieces()))
+    places = {f"t{number}": name for number, name in enumerate(names)}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (directory / "config.json").write_text("{}")
+    return directory
+
+
+@pytest.mark.parametrize("done", range(5))
+def test_a_kill_while_a_model_is_put_in_place_leaves_no_parts_of_two(tmp_path, monkeypatch, done):
+    output, stock, renamed = model(tmp_path / "out", 1.0, 2), os.replace, []
+    partial = model(output / "partial-model", 2.0, 2)
+
+    def replace(source, target):
+        if len(renamed) == done:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        stock(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    if done < 4:
+        with pytest.raises(KeyboardInterrupt):
+            put_in_place(partial, output)
+        with pytest.raises(UserError, match="no weights: the run was ended while it wrote its model"):
+            find_weights(output)
+        remove_partial(output)
+        assert not partial.exists()
+    else:
+        put_in_place(partial, output)
+        assert {name: one.open().tolist() for name, one in find_weights(output).items()} == {"t0": [2, 2], "t1": [2, 2]}
+        assert "partial-model" not in names(output)
+
+
+def test_what_a_kill_left_is_removed_and_nothing_else(tmp_path):
+    write(tmp_path, 5)
+    kept = ["checkpoint-5", "my.partial-notes", "partial-checkpoint-x", "partial-results"]
+    for name in ("partial-checkpoint-6", "partial-model", "partial-checkpoint-x", "partial-results"):
+        (tmp_path / name).mkdir()
+    for name in ("train_log.jsonl.partial-0123456789ab", "my.partial-notes"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "partial-checkpoint-7").symlink_to(tmp_path / "checkpoint-5")
+    remove_partial(tmp_path)
+    assert names(tmp_path) == kept and first_fault(tmp_path / "checkpoint-5") is None
+
+
+@pytest.mark.parametrize("failing", range(1, 8))
+def test_a_disk_that_is_full_at_any_file_leaves_the_checkpoint_before(tmp_path, monkeypatch, failing):
+    """Three files, the manifest, their directory, and the output's when the checkpoint has its name."""
+    write(tmp_path, 5)
+    stock, synced = os.fsync, []
+
+    def fsync(descriptor):
+        synced.append(descriptor)
+        if len(synced) == failing:
+            raise OSError(28, "No space left on device")
+        stock(descriptor)
+
+    monkeypatch.setattr("launch.checkpoint.state.write.os.fsync", fsync)
+    if failing <= 6:
+        with pytest.raises(UserError, match="checkpoint-6 could not be written: .*No space left on device"):
+            write(tmp_path, 6)
+    else:
+        write(tmp_path, 6)
+        assert len(synced) == 6
+    monkeypatch.undo()
+    assert names(tmp_path) == (["checkpoint-5"] if failing <= 5 else ["checkpoint-5", "checkpoint-6"])
+    assert all(first_fault(checkpoint) is None for checkpoint in checkpoints(tmp_path))
+
+
+def test_a_thousand_checkpoints_and_a_limit(tmp_path):
+    """What is linked to, and what another program wrote, stays."""
+    for step in range(1, 1001):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / MANIFEST).write_text("{}")
+    elsewhere = write(tmp_path / "elsewhere", 7)
+    (tmp_path / "checkpoint-7" / MANIFEST).unlink()
+    (tmp_path / "checkpoint-8" / MANIFEST).unlink()
+    (tmp_path / "checkpoint-8").rmdir()
+    (tmp_path / "checkpoint-8").symlink_to(elsewhere)
+    newest = write(tmp_path, 2000)
+    remove_old(newest, limit=3, best="checkpoint-500")
+    kept = [path.name for path in checkpoints(tmp_path)]
+    assert kept == [f"checkpoint-{step}" for step in (2000, 1000, 999, 500, 7)]
+    assert first_fault(elsewhere) is None
+    remove_old(newest, limit=1, best=None)
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2000", "checkpoint-7"]
+
+
+def test_an_adapter_that_is_put_beside_its_base_leaves_the_base(tmp_path):
+    base = model(tmp_path / "base", 1.0, 2)
+    partial = base / "partial-model"
+    partial.mkdir()
+    for name in ("lora_config.json", "peft_model.safetensors.index.json"):
+        (partial / name).write_text("{}")
+    put_in_place(partial, base)
+    assert find_weights(base)["t0"].open().tolist() == [1, 1]
+    assert (base / "peft_model.safetensors.index.json").exists() and not partial.exists()
