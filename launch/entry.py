@@ -9,7 +9,7 @@ from launch.devices.deterministic import set_switches
 from launch.errors import UserError
 from launch.models.aliases import todays_flags
 from launch.models.flag_values import FlagValues
-from launch.nodes.meeting import meet_ranks
+from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
 from launch.preflight.situation import Situation
@@ -35,7 +35,9 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     lines += meet_ranks(flags, on_cpu)
     if not on_cpu and FlagValues(script, flags).deterministic:
         lines.append(set_switches())
-    return lines + start_paddle(on_cpu, flags.get("cpu_fast", ["auto"])[0])
+    lines += start_paddle(on_cpu, flags.get("cpu_fast", ["auto"])[0])
+    compare_flags(flags)
+    return lines
 
 
 def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
@@ -64,13 +66,18 @@ def check(script: str, flags: Flags) -> None:
 
     Faults are shown by the first rank of every node: each has its own cards, data and disk.
     """
-    findings = preflight.run(Situation(script, flags, processes=_variable("PADDLE_TRAINERS_NUM", 1)))
+    is_first, shown = _variable("PADDLE_TRAINER_ID", 0) == 0, bool(os.environ.get(preflight.SHOWN))
+    processes = _variable("PADDLE_TRAINERS_NUM", 1)
+    # Several ranks look when they have met (launch/training/output.py): one of them holds the directory by then.
+    shows = is_first and not shown
+    starts = processes == 1 and not shown
+    findings = preflight.run(Situation(script, flags, processes=processes, starts=starts, shows=shows))
     faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(findings, sys.stderr)
     if faults:
         raise UserError(f"{script} cannot start: see the faults above")
-    if _variable("PADDLE_TRAINER_ID", 0) == 0 and not os.environ.get(preflight.SHOWN):
+    if shows:
         print_findings(findings, sys.stdout)
 
 

@@ -57,6 +57,11 @@ def test_ctrl_c_of_which_code_in_c_makes_another_exception(capsys, ctrl_c, other
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_is_left_after_ctrl_c_is_said_where_it_is_known(capsys):
+    assert guarded(ending_with(KeyboardInterrupt()), [], "the same command goes on") == 130
+    assert capsys.readouterr().err == "interrupted: the same command goes on\n"
+
+
 def test_ctrl_c_that_is_ignored_stays_so():
     """As the shell has it for what runs in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -39,7 +39,7 @@ class Connection:
         line, _, self._received = self._received.partition(b"\n")
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter for a hundred thousand brackets
             message = None
         if not isinstance(message, dict):
             raise ConnectionError("not one of this run's nodes: no JSON object")

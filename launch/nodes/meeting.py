@@ -1,21 +1,24 @@
 """The two roll calls of a run on several nodes: of the nodes, before their launchers start, and of the ranks.
 
 The first exists only where a recipe starts the run. The second is made by every rank, also under a
-`paddle.distributed.launch --nnodes 2` typed by hand.
+`paddle.distributed.launch --nnodes 2` typed by hand. The ranks of one node open no port of ours: they compare their
+flags in the store by which Paddle connects them.
 """
 
+import json
 import os
 from collections.abc import Mapping
 
 from launch.errors import UserError
 from launch.nodes.address import address_towards, interface_of, is_loopback, resolve, split_address
-from launch.nodes.alike import facts
+from launch.nodes.alike import differences, facts, flag_facts
 from launch.nodes.link import Link
 from launch.nodes.place import Nodes
-from launch.nodes.roll_call import Assembly, Meeting, Member, roll_call
+from launch.nodes.roll_call import Assembly, Meeting, Member, refuse, roll_call
 
 WAIT_VARIABLE = "RENDEZVOUS_MINUTES"
 WAIT_MINUTES = 10.0  # nodes are started by hand one after the other, or by a scheduler at once
+PLACE = (("PADDLE_TRAINER_ID", "0"), ("PADDLE_TRAINERS_NUM", "1"))
 SHOWN = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "git revision")
 
 
@@ -25,35 +28,66 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
     Raises UserError, on all nodes the same, when one is missing or not alike.
     """
     host, _ = split_address(nodes.master)
-    me = _member(nodes.rank, nodes.count, resolve(host), facts(flags, ranks))
+    me = _member(nodes.rank, nodes.count, resolve(host), facts(ranks), flags)
     meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds())
     assembly = roll_call(meeting, me)
     return Link({meeting.nodes[index]: connection for index, connection in assembly.connections.items()})
 
 
 def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
-    """Wait for all ranks of all nodes; the lines to tell. Does nothing, [], where there is one node.
+    """Wait for all ranks of all nodes; the lines to tell. Does nothing on one node: see compare_flags.
 
     on_cpu: gloo will connect the ranks. By itself it takes the interface of this machine's name, which /etc/hosts
     often gives to loopback; so it gets the one that leads to node 0, unless GLOO_SOCKET_IFNAME is set.
 
     Reads the place of this rank from what paddle.distributed.launch has set. They meet at rank 0's own endpoint,
-    which nothing else uses. Raises UserError, on all ranks the same, when one is missing or not alike.
+    which nothing else uses yet. Raises UserError, on all ranks the same, when one is missing or not alike.
     """
-    count, per_node = (int(os.environ.get(name, "1")) for name in ("PADDLE_TRAINERS_NUM", "PADDLE_LOCAL_SIZE"))
-    if int(os.environ.get("PADDLE_NNODES", "1")) == 1:
+    if not _several_nodes():
         return []
-    rank = int(os.environ["PADDLE_TRAINER_ID"])
+    rank, count = _place()
+    per_node = int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
     endpoints = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")
     nodes = tuple(f"node {index // per_node} ({split_address(one)[0]})" for index, one in enumerate(endpoints))
-    is_first_of_node = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"
-    me = _member(rank, count, split_address(endpoints[0])[0], facts(flags, per_node) if is_first_of_node else {})
+    tells = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
+    me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if tells else {}, flags)
     assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds()), me)
     for connection in assembly.connections.values():
         connection.close()
     if on_cpu:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", me.interface)
     return _describe(assembly, per_node)
+
+
+def compare_flags(flags: Mapping[str, list[str]]) -> None:
+    """Compare the flags of the ranks of one node: ranks started by hand with different flags would train all the same.
+
+    Needs Paddle: the flags pass through its store, which rank 0 opens here rather than with the first group. Raises
+    UserError, on all ranks the same. Does nothing on several nodes (meet_ranks) and where there is one rank.
+    """
+    rank, count = _place()
+    if count == 1 or _several_nodes():
+        return
+    from paddle.base import core
+
+    store = core.create_or_get_global_tcp_store()
+    store.set(f"flags/{rank}", json.dumps(flag_facts(flags)).encode())
+    told = [(index, json.loads(bytes(store.get(f"flags/{index}")))) for index in range(count)]
+    if store.add("flags/read", 1) == count:
+        store.set("flags/all_read", b"1")
+    store.wait("flags/all_read")  # rank 0 would take the store with it
+    meeting = Meeting("rank", "", ("this node",) * count, 0)
+    refuse(meeting, differences(told, meeting.describe))
+
+
+def _several_nodes() -> bool:
+    return int(os.environ.get("PADDLE_NNODES", "1")) > 1
+
+
+def _place() -> tuple[int, int]:
+    """(this rank, number of ranks)"""
+    rank, count = (int(os.environ.get(name, default)) for name, default in PLACE)
+    return rank, count
 
 
 def wait_seconds() -> float:
@@ -68,9 +102,11 @@ def wait_seconds() -> float:
     return 60 * minutes
 
 
-def _member(index: int, count: int, leader: str, known: Mapping[str, str]) -> Member:
+def _member(
+    index: int, count: int, leader: str, known: Mapping[str, str], flags: Mapping[str, list[str]]
+) -> Member:
     address = leader if index == 0 else address_towards(leader)
-    return Member(index, count, known, address, interface_of(address))
+    return Member(index, count, known, address, interface_of(address), flag_facts(flags))
 
 
 def _describe(assembly: Assembly, per_node: int) -> list[str]:

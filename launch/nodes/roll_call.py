@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from launch.errors import UserError
 from launch.nodes.address import is_loopback, resolve, split_address
@@ -57,6 +57,7 @@ class Member:
     index: its number; count: how many members it believes there are
     facts: what must be the same on all nodes; empty where another member tells it for its node
     address, interface: of its node, to be shown
+    flags: what must be the same for all members
     """
 
     index: int
@@ -64,6 +65,7 @@ class Member:
     facts: Mapping[str, str]
     address: str
     interface: str
+    flags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,23 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             if visitor is None:
                 continue
             connection, member = visitor
-            fault = _refuse(meeting, me, member, connections)
+            fault = _fault_of(meeting, me, member, connections)
             if fault:
                 faults.append(fault)
                 refused.append(connection)
             else:
                 members[member.index], connections[member.index] = member, connection
     order = sorted(members)
-    faults += differences((meeting.nodes[index], members[index].facts) for index in order if members[index].facts)
+    told = ((index, members[index].facts) for index in order if members[index].facts)
+    faults += differences(told, lambda numbers: ", ".join(meeting.nodes[number] for number in numbers))
+    faults += differences(((index, members[index].flags) for index in order), meeting.describe)
     verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
     for connection in [*connections.values(), *refused]:
         try:
             connection.send(verdict)
         except OSError:
             pass  # its end is noticed by whoever talks to it next
-    _raise(meeting, faults)
+    refuse(meeting, faults)
     return Assembly(tuple(members[index] for index in order), connections)
 
 
@@ -120,7 +124,7 @@ def _silent(count: int, members: dict[int, Member], connections: dict[int, Conne
     return [index for index in range(count) if index not in members]
 
 
-def _refuse(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
+def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
     """Why a newcomer cannot be one of us, None where it can."""
     number = {"node": "RANK", "rank": "PADDLE_TRAINER_ID"}[meeting.what]
     if member.count != me.count:
@@ -159,11 +163,22 @@ def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
     try:
         greeting = connection.receive(GREETING_SECONDS)
         if greeting.pop("protocol", None) == PROTOCOL:
-            return connection, Member(**greeting)
+            return connection, _read_member(greeting)
     except (OSError, TypeError):
         pass
     connection.close()
     return None
+
+
+def _read_member(told: object) -> Member:
+    """Who somebody says it is. Raises TypeError where that is no member."""
+    member = Member(**told)
+    texts = [member.address, member.interface]
+    for known in (member.facts, member.flags):
+        texts += [*known, *known.values()] if isinstance(known, dict) else [known]
+    if {type(member.index), type(member.count)} != {int} or {*map(type, texts)} != {str}:
+        raise TypeError
+    return member
 
 
 def _join(meeting: Meeting, me: Member) -> Assembly:
@@ -176,9 +191,9 @@ def _join(meeting: Meeting, me: Member) -> Assembly:
             connection = Connection(socket.create_connection((resolve(host), port), timeout=GREETING_SECONDS))
             connection.send({"protocol": PROTOCOL, **asdict(me)})
             verdict = connection.receive(meeting.seconds + VERDICT_SECONDS)
-            _raise(meeting, verdict["faults"])
-            return Assembly(tuple(Member(**member) for member in verdict["members"]), {0: connection})
-        except (OSError, KeyError) as error:
+            refuse(meeting, [str(fault) for fault in verdict["faults"]])
+            return Assembly(tuple(map(_read_member, verdict["members"])), {0: connection})
+        except (OSError, KeyError, TypeError) as error:  # also from a stranger at that port
             waiting.tell(meeting.describe([0]))
             if time.monotonic() >= deadline:
                 raise UserError(_name_leader(meeting, host, error)) from None
@@ -195,7 +210,8 @@ def _name_leader(meeting: Meeting, host: str, error: Exception) -> str:
     return text
 
 
-def _raise(meeting: Meeting, faults: list[str]) -> None:
+def refuse(meeting: Meeting, faults: list[str]) -> None:
+    """Raises UserError with these faults, if there are any."""
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise UserError(f"the {meeting.what}s cannot train together:\n{listed}")

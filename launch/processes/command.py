@@ -1,5 +1,6 @@
 """The command that starts all ranks of a node: `python -m paddle.distributed.launch ... SCRIPT.py FLAGS`."""
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from launch.processes.flags import Flags, flag_lines, flag_words
 LAUNCHER = "paddle.distributed.launch"
 # Set by a recipe for its ranks: the command that started them, to be told where they can be continued.
 COMMAND = "LAUNCH_COMMAND"
+DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")  # no part of a command that continues
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LaunchCommand:
 
     def words(self) -> list[str]:
         """The command to execute on this node."""
-        return [*self._head(self.nodes.rank), str(self.script), *flag_words(self.flags)]
+        return [*self._head(self.nodes.rank, _without_current_folder()), str(self.script), *flag_words(self.flags)]
 
     def text(self) -> str:
         """The command to read and to paste into a shell, one flag a line; of several nodes, the command of each."""
@@ -59,17 +61,17 @@ class LaunchCommand:
         return "\n\n".join(f"# {title}\n{self._text(rank)}" for rank, title in enumerate(titles))
 
     def _text(self, rank: int) -> str:
-        lines = [self._head(rank), [_short(self.script)], *flag_lines(self.flags)]
+        lines = [self._head(rank, ["-m", LAUNCHER]), [_short(self.script)], *flag_lines(self.flags)]
         return " \\\n    ".join(shlex.join(line) for line in lines)
 
-    def _head(self, rank: int) -> list[str]:
+    def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Up to the script, for the node with this number."""
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
         return [
-            *environment_words(os.environ, self._meeting_point()[0]),
-            *[_python(), "-m", LAUNCHER, *where],
+            *environment_words(os.environ, self._meeting_point()[0], self.devices),
+            *[_python(), *launcher, *where],
             *self._node_words(rank),
             *["--log_dir", self._log_dir(rank)],
         ]
@@ -96,8 +98,21 @@ class LaunchCommand:
         return self.log_dir if self.nodes.count == 1 else os.path.join(self.log_dir, f"node-{rank}")
 
 
+def _without_current_folder() -> list[str]:
+    """`-m LAUNCHER` that does not look for modules in the current folder, where a user's dl.py or signal.py may lie.
+
+    Python 3.11 has a flag for that; before, the same is done by hand.
+    """
+    if sys.version_info >= (3, 11):
+        return ["-P", "-m", LAUNCHER]
+    run = f"runpy.run_module({LAUNCHER!r}, run_name='__main__', alter_sys=True)"
+    return ["-c", f"import sys; sys.path.remove(''); import runpy; {run}"]
+
+
 def _python() -> str:
-    """This interpreter: by name where that finds it, else by path."""
+    """This interpreter: by name where that finds it, else by path. Without Paddle, that of `make setup`."""
+    if importlib.util.find_spec("paddle") is None:
+        return ".venv/bin/python"
     return "python" if shutil.which("python") == sys.executable else _short(sys.executable)
 
 

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from launch.errors import UserError
 from launch.processes.logs import Follower, first_to_fail, log_path
-from launch.processes.orphans import die_with_parent
+from launch.processes.orphans import signal_at_parents_end
 from launch.processes.ports import reserved_ports
-from launch.processes.signals import recorded_signals
+from launch.processes.signals import hangup_is_ignored, recorded_signals
 from launch.processes.threads import threads_per_rank
 
 POLL_SECONDS = 0.02
@@ -64,8 +64,8 @@ def run_ranks(
     """Call function(rank) in n forked processes and wait for them; call from the main thread.
 
     Rank r writes to log_dir/workerlog.r; with `tee`, rank 0's output appears on stdout, too. `environment` is
-    set in each rank on top of its place among the ranks. At SIGINT or SIGTERM to this process, when one rank
-    fails, or after `time_limit` seconds, all that run get SIGTERM. Who is still there `grace` seconds later (at
+    set in each rank on top of its place among the ranks. At SIGINT, SIGTERM or SIGHUP to this process, when one
+    rank fails, or after `time_limit` seconds, all that run get SIGTERM. Who is still there `grace` seconds later (at
     once, at a second signal) gets SIGKILL, as do processes that a rank left behind.
     """
     log_dir = Path(log_dir)
@@ -157,8 +157,15 @@ class _Ranks:
     def fork(self, environment: Mapping[str, str], life: Callable[[], int]) -> None:
         """Start the next rank, which exits with what life() returns."""
         parent = os.getpid()
-        pid = os.fork()
+        # Held back until the rank has put off this process's handler, which would take the signal for nothing.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            pid = os.fork()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
         if pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self.pids.append(pid)
             self.codes.append(None)
             return
@@ -167,8 +174,11 @@ class _Ranks:
             os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent alone, which forwards it
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if not hangup_is_ignored():
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.environ.update(environment)
-            die_with_parent()
+            signal_at_parents_end(signal.SIGKILL)
             if os.getppid() == parent:  # else it was gone before we could ask to die with it
                 exit_code = life()
         except BaseException:

@@ -48,6 +48,7 @@ class Follower:
         self.stream = stream
         self.offset = 0
         self.held, self.held_since = "", 0.0
+        self.is_unread = False  # whether the stream's reader, or the terminal, is gone
 
     def copy(self) -> None:
         new = self._new()
@@ -75,6 +76,10 @@ class Follower:
         return new.decode("utf-8", errors="replace")
 
     def _show(self, text: str) -> None:
-        if text:
+        if not text or self.is_unread:
+            return
+        try:
             self.stream.write(text)
             self.stream.flush()
+        except OSError:  # EPIPE of a pipe, EIO of a terminal
+            self.is_unread = True

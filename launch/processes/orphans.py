@@ -1,39 +1,127 @@
 """No process outlives the one that started it, however that one ended.
 
-`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed. Two
-calls of the kernel mend that: a process asks to be ended with its parent, and whoever supervises a launcher
-becomes the new parent of every orphan below it, so that it can find and end them. Elsewhere than on Linux
-neither exists, and the functions do nothing.
+`paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed; GNU make leaves
+its command running when it is killed, and waits for it, silently, after SIGHUP and SIGINT. Three things mend that:
+a process asks the kernel for a signal when its parent ends, whoever supervises a launcher becomes the new parent of
+every orphan below it, and it looks at what make was told. Elsewhere than on Linux none of them exists, and the
+functions do nothing.
 """
 
 import ctypes
 import os
+import re
 import signal
+import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from launch.processes.signals import recorded_signals
 
 # From <sys/prctl.h>.
 PR_SET_PDEATHSIG = 1
+PR_GET_PDEATHSIG = 2
 PR_SET_CHILD_SUBREAPER = 36
+
+MAKE = "LAUNCH_MAKE"  # set by the Makefile: make's process id
+POLL_SECONDS = 0.1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this rank when the process that started it ends.
+    """Have the kernel send this rank SIGTERM when the process that started it ends: while it trains, it saves first.
 
-    Does nothing in a process that is no rank, that is where no launcher has set PADDLE_TRAINER_ID: a training
-    started by hand must survive the end of its shell.
+    A rank that hangs then is ended by launch/watch/hang.py. Does nothing in a forked rank, which ends at once
+    (fork.py), and in a process that is no rank, that is where no launcher has set PADDLE_TRAINER_ID: a training started
+    by hand must survive the end of its shell.
     """
-    if "PADDLE_TRAINER_ID" in os.environ:
-        signal_at_parents_end(signal.SIGKILL)
+    if "PADDLE_TRAINER_ID" in os.environ and not _has_asked():
+        signal_at_parents_end(signal.SIGTERM)
+
+
+def end_with_make() -> None:
+    """Have the kernel send this process SIGTERM when the make that started it ends, also by SIGKILL.
+
+    Does nothing where another process is the parent: a command started in a shell survives the shell's end, as under
+    nohup.
+    """
+    make = make_above()
+    if make is None:
+        return
+    signal_at_parents_end(signal.SIGTERM)
+    if os.getppid() != make:  # it ended before the kernel was asked
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def make_above() -> int | None:
+    """The process id of the make that started this process; None where it was not started by make."""
+    return os.getppid() if os.environ.get(MAKE) == str(os.getppid()) else None
+
+
+def blocked_signals(pid: int) -> set[int]:
+    """The signals that a process holds back; none where that is not known.
+
+    GNU make handles SIGHUP and SIGINT by waiting for its commands, which it does not tell. While it waits, the signal
+    is held back, as any signal is whose handler runs: that is how its commands can know.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return set()
+    mask = int(re.search(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return {number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) if mask >> (number - 1) & 1}
 
 
 def signal_at_parents_end(number: int) -> None:
-    """Have the kernel send this process a signal when the process that started it ends."""
+    """Have the kernel send this process a signal when the thread that started it ends. Survives exec."""
     _prctl(PR_SET_PDEATHSIG, number)
+
+
+def be_data_worker(worker_id: int) -> None:
+    """For the processes of a DataLoader: end with the rank, whose lock on the output directory they share.
+
+    In a process group of their own: a signal to the rank's group is for the rank to answer. A worker that it ended
+    would fail the rank before that has saved.
+    """
+    os.setpgid(0, 0)
+    signal_at_parents_end(signal.SIGKILL)
+
+
+def run_child(command: list[str], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> int:
+    """Run a command to its end with its output on the terminal; the exit code, as Popen has it.
+
+    It gets SIGTERM when this process is told to end, or is killed; this process waits for it, so that a training can
+    save. Ctrl-C reaches both by the terminal. Raises KeyboardInterrupt, or SystemExit after SIGTERM or SIGHUP, once
+    the command has ended. For the main thread.
+    """
+    with recorded_signals() as signals:
+        child = subprocess.Popen(
+            command, env=environment, cwd=folder, preexec_fn=lambda: signal_at_parents_end(signal.SIGTERM)
+        )
+        received = None
+        while child.poll() is None:
+            time.sleep(POLL_SECONDS)
+            while signals:
+                received = signals.pop(0)
+                if received != signal.SIGINT:
+                    child.terminate()
+    if received == signal.SIGINT:
+        raise KeyboardInterrupt
+    if received is not None:
+        sys.exit(128 + received)
+    return child.returncode
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _has_asked() -> bool:
+    """Whether the kernel sends this process a signal already."""
+    number = ctypes.c_int()
+    _prctl(PR_GET_PDEATHSIG, ctypes.addressof(number))
+    return number.value != 0
 
 
 def _prctl(option: int, value: int) -> None:

@@ -16,18 +16,24 @@ from pathlib import Path
 
 import psutil
 
+from data_tools.cli import EXIT_USER_ERROR
 from launch.nodes.link import Ended, Link
 from launch.processes.ends import print_failure
 from launch.processes.logs import PYTHON_ERROR, Follower, first_to_fail, last_lines, log_path
-from launch.processes.orphans import adopt_orphans, signal_at_parents_end
+from launch.processes.orphans import adopt_orphans, blocked_signals, make_above, signal_at_parents_end
 from launch.processes.signals import recorded_signals
 
 POLL_SECONDS = 0.1
+SECONDS_APART = 1.0  # signals within this time are one: make and a scheduler send it both, a terminal's end twice
 SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
 SECONDS_TO_SAVE = 1800.0  # for ranks between a signal and their end: a checkpoint of a large model takes minutes
 SECONDS_AFTER_PEER = 15.0  # for the launcher and its ranks once another node has ended badly
-SECONDS_TO_HEAR = 3.0  # of another node's end, which may be the cause of a lost connection here
+SECONDS_TO_HEAR = 10.0  # of another node's end, which is the cause of a lost connection here: its launcher looks slowly
 
+# What gloo, NCCL and Paddle's store say when a peer is gone or does not come.
+LOST_CONNECTION = re.compile(
+    r"gloo|nccl|connection|connect to|broken pipe|socket|timed? ?out|tcp_?store|peer", re.IGNORECASE
+)
 # What the launcher logs about the failed rank with the lowest number (Container.__str__ in job/container.py).
 FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log ")
 
@@ -38,8 +44,10 @@ def supervise(
     """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
     of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
-    Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT and SIGTERM go to
-    the ranks, which save what they have done; what is left after `grace` seconds, or at a second signal, is killed.
+    Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT, SIGTERM and
+    SIGHUP go to the ranks, which save what they have done; so they do when the make above us is told to end, when the
+    launcher is killed, and when nobody reads our output any more. What is left after `grace` seconds, or at a second
+    SIGINT or SIGTERM, is killed.
     Logs of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after
     a signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with the
     end of the log of the rank that failed first on stderr.
@@ -75,18 +83,25 @@ def _run(
             received, peer = _wait(launcher, follower, signals, link, grace)
         finally:
             _end_descendants()
+    if received is None and peer is None:
+        received = _told_to_launcher(launcher.returncode, launcher_log)
     failed_here = launcher.returncode != 0 and received is None and peer is None
     if not failed_here:
         follower.release()
     if peer is None and launcher.returncode == 0:
         return 0, None
     if received is not None:
-        print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # whoever has read us may be gone
+            print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
         return 128 + received, None
     if failed_here:
+        is_lost = _is_lost_connection(log_dir, ranks)
+        peer = link.lost(SECONDS_TO_HEAR if is_lost else 0) if link else None
+        if peer and is_lost:
+            print(f"\n{peer.why}: the ranks here have lost it; their traces are in {log_dir}", file=sys.stderr)
+            return peer.exit_code, peer
         where = " of this node" if link else ""
         exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, follower, where)
-        peer = link.lost(SECONDS_TO_HEAR) if link else None
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
         return exit_code, peer
@@ -97,19 +112,28 @@ def _run(
 def _wait(
     launcher: subprocess.Popen, follower: Follower, signals: list[int], link: Link | None, grace: float
 ) -> tuple[int | None, Ended | None]:
-    """Until the launcher has ended; the first signal received meanwhile, the first bad end of another node."""
+    """Until the launcher has ended, and its ranks where it was killed; the first signal received meanwhile, the first
+    bad end of another node."""
     received = peer = kill_at = None
-    while launcher.poll() is None:
+    make, received_at = _Make(), 0.0
+    while launcher.poll() is None or (launcher.returncode < 0 and _are_left()):
         time.sleep(POLL_SECONDS)
         follower.copy()
         if link and peer is None and received is None and (peer := link.lost()):
             kill_at = time.monotonic() + SECONDS_AFTER_PEER
             launcher.send_signal(signal.SIGTERM)
-        if signals:
-            number = signals.pop(0)
-            kill_at = time.monotonic() + (grace if received is None else 0)
-            received = received or number
-            _signal_ranks(launcher, number)
+        if launcher.returncode is not None and kill_at is None:
+            kill_at = time.monotonic() + grace  # the kernel has told the ranks
+        if received is None:
+            signals += make.told()
+            signals += [signal.SIGPIPE] if follower.is_unread else []
+        while signals:
+            number, now = signals.pop(0), time.monotonic()
+            if received is None:
+                received, received_at, kill_at = number, now, now + grace
+                _signal_ranks(launcher, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            elif number != signal.SIGHUP and now - received_at > SECONDS_APART:
+                kill_at = now
         if kill_at is not None and time.monotonic() >= kill_at:
             for process in psutil.Process().children(recursive=True):
                 process.kill()
@@ -117,10 +141,32 @@ def _wait(
     return received, peer
 
 
+class _Make:
+    """The make that started this process, which tells its commands of SIGTERM alone."""
+
+    def __init__(self):
+        self.process = make_above()
+        self.blocked = blocked_signals(self.process) if self.process else set()
+        self.seen: set[int] = set()
+
+    def told(self) -> list[int]:
+        """The signal that make has received, once it was seen twice: a terminal's Ctrl-C comes to us, too."""
+        if self.process is None:
+            return []
+        before, self.seen = self.seen, blocked_signals(self.process) - self.blocked
+        return sorted(before & self.seen)[:1]
+
+
+def _are_left() -> bool:
+    """Whether any process below us lives; those that have ended are cleared away."""
+    return bool(psutil.wait_procs(psutil.Process().children(), timeout=0)[1])
+
+
 def _signal_ranks(launcher: subprocess.Popen, number: int) -> None:
-    """Not the launcher, while it has ranks: it gives them 30 seconds."""
+    """Not the launcher, while it has ranks: it gives them 30 seconds. Where it is gone they are ours."""
     with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended just now
-        for process in psutil.Process(launcher.pid).children() or [launcher]:
+        above = psutil.Process(launcher.pid if launcher.poll() is None else None)
+        for process in above.children() or [psutil.Process(launcher.pid)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
@@ -134,6 +180,21 @@ def _end_descendants() -> None:
         process.kill()
 
 
+def _is_lost_connection(log_dir: Path, ranks: int) -> bool:
+    """Whether all tracebacks of ranks here end on a lost connection: then another node's end is the reason."""
+    ends = [last_lines(log_path(log_dir, rank)) for rank in range(ranks)]
+    errors = [end.rpartition(PYTHON_ERROR)[2].splitlines()[-1] for end in ends if PYTHON_ERROR in end]
+    return bool(errors) and all(LOST_CONNECTION.search(error) for error in errors)
+
+
+def _told_to_launcher(returncode: int, launcher_log: Path) -> int | None:
+    """The signal after which the launcher, not we, ended its ranks; it then exits with that number."""
+    if returncode not in (signal.SIGINT, signal.SIGTERM):
+        return None
+    told = f"Terminating with signal {returncode}" in launcher_log.read_text(errors="replace")
+    return returncode if told else None
+
+
 def _explain_failure(
     returncode: int, launcher_log: Path, log_dir: Path, ranks: int, follower: Follower, where: str
 ) -> int:
@@ -143,7 +204,8 @@ def _explain_failure(
     codes = {_as_shell_code(returncode)}
     if told is None:
         follower.release()
-        print(f"\nthe launcher failed; the end of {launcher_log}:", file=sys.stderr)
+        how = f" ({signal.Signals(-returncode).name}; its ranks were told to save and end)" if returncode < 0 else ""
+        print(f"\nthe launcher failed{how}; the end of {launcher_log}:", file=sys.stderr)
         print(last_lines(launcher_log), file=sys.stderr)
         return codes.pop()
     codes.add(_as_shell_code(int(told[2])))
@@ -153,8 +215,14 @@ def _explain_failure(
     first = first_to_fail(log_dir, [int(told[1]), *failed])
     if first == 0:
         follower.release()
-    print_failure(first, exit_code, log_dir, shown=first == 0, where=where)
+    # A mistake of the user is told by all ranks, and was shown when rank 0 told it.
+    is_told_by_all = exit_code == EXIT_USER_ERROR and _last_line(log_dir, first) == _last_line(log_dir, 0)
+    print_failure(first, exit_code, log_dir, shown=first == 0 or is_told_by_all, where=where)
     return exit_code
+
+
+def _last_line(log_dir: Path, rank: int) -> str:
+    return last_lines(log_path(log_dir, rank), 1)
 
 
 def _as_shell_code(code: int) -> int:

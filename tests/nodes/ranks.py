@@ -25,3 +25,24 @@ def meet_and_measure(flag_of_each: bool = False, environment: dict | None = None
         return {"error": str(error)}
     paddle.distributed.init_parallel_env()
     return {"lines": lines + measure_network()}
+
+
+def compare_without_a_port() -> str:
+    """The error of ranks of one node with different flags; rank 0 can listen nowhere by Python."""
+    import os
+    import socket
+
+    from launch.errors import UserError
+    from launch.nodes.meeting import compare_flags, meet_ranks
+
+    def listen(self, *backlog) -> None:
+        raise AssertionError("a port was opened")
+
+    socket.socket.listen = listen
+    flags = {"seed": [os.environ["PADDLE_TRAINER_ID"]]}
+    try:
+        meet_ranks(flags, on_cpu=True)
+        compare_flags(flags)
+    except UserError as error:
+        return str(error)
+    return ""

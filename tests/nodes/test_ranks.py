@@ -33,8 +33,15 @@ def test_on_one_node_nothing_is_said(ranks):
 
 def test_different_flags_are_refused_by_every_rank(ranks):
     told = ranks(2, MEET, True, environment=TWO_NODES)
-    error = "the ranks cannot train together:\n  --seed: 0 on node 0 (127.0.0.1); 1 on node 1 (127.0.0.1)"
+    where = "0 on rank 0 of node 0 (127.0.0.1); 1 on rank 1 of node 1 (127.0.0.1)"
+    error = f"the ranks cannot train together:\n  --seed: {where}"
     assert told == [{"error": error}] * 2
+
+
+def test_different_flags_are_refused_on_one_node_too(ranks):
+    """As ranks started by hand may have them: each would train, with its own seed. No port is opened for it."""
+    error = "the ranks cannot train together:\n  --seed: 0 on rank 0 of this node; 1 on rank 1 of this node"
+    assert ranks(2, "tests.nodes.ranks:compare_without_a_port") == [error] * 2
 
 
 def test_a_silent_rank_is_named_with_its_node(ranks):

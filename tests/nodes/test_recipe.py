@@ -92,6 +92,28 @@ def test_a_failing_node_stops_the_other(tmp_path):
     assert second[1].endswith("CUDA out of memory\n") and "rank 0 of this node failed with exit code 7" in second[2]
 
 
+def test_a_node_that_goes_while_ranks_start_is_the_reason_and_the_trace_stays_in_the_log(tmp_path):
+    """Node 0's rank fails on the lost connection, with a trace of gloo's, before it hears of node 1's end."""
+    nodes = TwoNodes(
+        tmp_path,
+        """
+        launcher = __file__ + ".launcher"
+        if node == "1":  # ends when node 0's launcher has
+            while not os.path.islink(launcher) or os.path.exists("/proc/" + os.readlink(launcher)):
+                time.sleep(0.02)
+            sys.exit(7)
+        os.symlink(str(os.getppid()), launcher)
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4567")
+        """,
+    )
+    first, _ = end(nodes.start(0), nodes.start(1))
+    assert first[0] == 7
+    assert first[2] == (
+        "\nnode 1 ended with exit code 7: the ranks here have lost it; their traces are in out/log/node-0\n"
+    )
+    assert "gloo" not in first[1] and "Connection closed by peer" in nodes.log(0)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_on_one_node_ends_both(sleeping, rank):
     _, processes, ranks = sleeping

@@ -1,5 +1,6 @@
 """The roll call, with members that are threads of this process."""
 
+import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from launch.errors import UserError
-from launch.nodes.roll_call import Meeting, Member, roll_call
+from launch.nodes.roll_call import Meeting, Member, _accept, roll_call
 from tests.processes.waiting import wait_for
 
 FACTS = {"python": "3.11.7"}
@@ -111,6 +112,46 @@ def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
         assert [call.result() for call in (first, anew, last)] == [[[0, 1, 2]]] * 3
         connected[0].close()
         other.close()
+
+
+GREETING = {"protocol": "paddle-llm-recipes roll call 1", "index": 1, "count": 3, "facts": FACTS, "flags": {}}
+GREETING |= {"address": "", "interface": ""}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        json.dumps(GREETING | {"index": "1"}),
+        json.dumps(GREETING | {"index": True}),
+        json.dumps(GREETING | {"count": [3]}),
+        json.dumps(GREETING | {"facts": [1]}),
+        json.dumps(GREETING | {"flags": {"--seed": {}}}),
+        json.dumps(GREETING | {"flags": None}),
+        json.dumps(GREETING | {"address": 7}),
+        json.dumps(GREETING | {"more": 7}),
+        "[" * 100_000,
+    ],
+    ids=lambda sent: sent[:20] + sent[-60:],
+)
+def test_a_greeting_of_wrong_types_is_a_strangers(sent):
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+        one.sendall(sent.encode() + b"\n")
+        assert _accept(listener) is None
+        assert one.recv(1) == b""
+
+
+def test_a_stranger_at_the_place_of_the_first_is_not_listened_to(meeting):
+    """Its verdict is none: who comes goes on to look for the first."""
+    host, port = meeting.address.split(":")
+    with ThreadPoolExecutor(1) as threads, socket.create_server((host, int(port))) as listener:
+        joining = threads.submit(hold, replace(meeting, seconds=0.1), member(1))
+        one, _ = listener.accept()
+        one.recv(100)
+        time.sleep(0.1)
+        one.sendall(b'{"faults": [], "members": [7]}\n')
+        one.close()
+        listener.close()
+        assert "did not answer at" in joining.result()[0]
 
 
 def test_a_port_in_use_is_told(meeting):

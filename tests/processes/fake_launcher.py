@@ -35,6 +35,7 @@ def main() -> None:
             )
 
     def stop(number, frame):
+        print(f"LAUNCH INFO Terminating with signal {number:d}", file=sys.stderr)
         end(ranks)
         sys.exit(number)
 

@@ -38,3 +38,31 @@ def sleep_forever() -> None:
     import time
 
     time.sleep(3600)
+
+
+def data_workers() -> list[list[int]]:
+    """What the two workers of a training's loader say of themselves: [leads its process group, signal at the rank's
+    end]."""
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from launch.reporting.throughput import TrainingClock
+    from launch.training.trainer import RunTrainer
+
+    def describe(rows):
+        import ctypes
+
+        number = ctypes.c_int()
+        ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0)  # PR_GET_PDEATHSIG
+        return np.array([os.getpgrp() == os.getpid(), number.value])
+
+    trainer = SimpleNamespace(
+        train_dataset=[0, 1],
+        padding={},
+        stream=[[0], [1]],
+        data_collator=describe,
+        args=SimpleNamespace(dataloader_num_workers=2),
+        clock=TrainingClock(),
+    )
+    return [np.asarray(batch).tolist() for batch in RunTrainer.get_train_dataloader(trainer)]

@@ -7,26 +7,26 @@ import pytest
 
 from launch.nodes.place import Nodes
 from launch.processes import command
-from launch.processes.command import LaunchCommand
-from launch.processes.environment import OVERRIDING, PROXIES, WITHOUT_PROXY
+from launch.processes.command import LaunchCommand, _without_current_folder
+from launch.processes.environment import CARDS, OVERRIDING, PROXIES, WITHOUT_PROXY
 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
-    for name in (*OVERRIDING, *PROXIES, *WITHOUT_PROXY):
+    for name in (*OVERRIDING, *PROXIES, *WITHOUT_PROXY, CARDS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(command, "_python", lambda: "python")
     monkeypatch.setattr(command, "address_towards", lambda host: "10.0.0.2")
 
 
-def words(nodes: Nodes) -> list[str]:
+def words(nodes: Nodes, devices: tuple[str, ...] = ("0", "1")) -> list[str]:
     """Up to the script."""
-    launch = LaunchCommand(Path("/r/train.py"), {"bf16": ["1"]}, "out/log", ("0", "1"), 2, nodes)
+    launch = LaunchCommand(Path("/r/train.py"), {"bf16": ["1"]}, "out/log", devices, 2, nodes)
     found = launch.words()
     return found[: found.index("/r/train.py")]
 
 
-LAUNCH = ["python", "-m", "paddle.distributed.launch", "--gpus", "0,1"]
+LAUNCH = ["python", *_without_current_folder(), "--gpus", "0,1"]
 TWO = ["--nnodes", "2", "--rank"]
 AT = ["--master", "10.0.0.1:8090", "--host"]
 
@@ -50,6 +50,30 @@ def test_variables_that_win_over_the_flags_are_kept_from_the_launcher(monkeypatc
     monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
     monkeypatch.setenv("POD_IP", "10.0.0.7")
     assert words(Nodes())[:6] == ["env", "-u", "PADDLE_TRAINER_ID", "-u", "POD_IP", "python"]
+
+
+@pytest.mark.parametrize("visible", ["0", "", "0,1"])
+def test_ranks_on_the_cpu_hear_of_no_cards(monkeypatch, visible):
+    """The launcher would give each of them a card, and fail where it counts fewer than ranks."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert words(Nodes(), devices=())[:4] == ["env", "-u", "CUDA_VISIBLE_DEVICES", "python"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "found"),
+    [
+        (None, ("2", "3"), None),
+        ("2,3", ("2", "3"), None),
+        ("GPU-a,GPU-b", ("GPU-b",), None),
+        ("0, 1", ("0", "1"), "CUDA_VISIBLE_DEVICES=0,1"),  # a blank is part of the launcher's word
+        (None, ("GPU-a", "GPU-b"), "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"),  # which it knows by numbers alone
+    ],
+)
+def test_the_launcher_finds_the_cards(monkeypatch, visible, devices, found):
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    expected = ["env", found, "python"] if found else ["python", *_without_current_folder()][:3]
+    assert words(Nodes(), devices)[:3] == expected
 
 
 def test_the_master_is_reached_without_a_proxy(monkeypatch):

@@ -85,6 +85,17 @@ def test_users_mistake_is_one_line(tmp_path):
     assert last_lines(log_path(tmp_path, 0)) == "error: --input_dir: not there"
 
 
+def test_a_rank_that_is_told_to_end_while_it_starts_ends(tmp_path, monkeypatch):
+    setpgid = os.setpgid
+
+    def slow(*group):
+        setpgid(*group)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(os, "setpgid", slow)
+    assert run_ranks(2, sleep, tmp_path, time_limit=0.1).exit_codes == (143, 143)
+
+
 def test_time_limit(tmp_path):
     outcome = run_ranks(2, sleep, tmp_path, time_limit=0.1)
     assert (outcome.exit_codes, outcome.exit_code, outcome.failed_rank) == ((143, 143), TIMED_OUT, None)

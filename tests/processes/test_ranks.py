@@ -1,5 +1,7 @@
 """The ranks fixture: places, collectives, exact results, failures and time limits."""
 
+import signal
+
 import pytest
 
 CASES = "tests.processes.rank_functions"
@@ -26,3 +28,8 @@ def test_failing_rank_shows_its_traceback(ranks):
 def test_time_limit(ranks):
     with pytest.raises(AssertionError, match="exit codes .143, 143.(?s:.*)time limit of 0.5 s"):
         ranks(2, f"{CASES}:sleep_forever", time_limit=0.5)
+
+
+def test_data_workers_end_with_their_rank_and_leave_its_signals_to_it(ranks):
+    """A worker that outlives its rank holds the lock of the output directory; one that ends first fails the rank."""
+    assert ranks(1, f"{CASES}:data_workers") == [[[1, signal.SIGKILL]] * 2]

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
-from launch.processes import logs
+from launch.processes import logs, supervise
 from launch.processes.logs import Follower
 from tests.processes.waiting import gone, wait_for
 
@@ -97,6 +98,79 @@ def test_ranks_that_save_and_end_well_after_a_signal_make_a_good_end(tmp_path, n
     assert process.returncode == 0
 
 
+def test_ranks_save_and_end_when_nobody_reads_the_output_any_more(tmp_path):
+    """`make X | tee log`, and tee is killed."""
+    process = start(
+        tmp_path,
+        """
+        signal.signal(signal.SIGTERM, lambda *_: (open(f"{os.path.dirname(__file__)}/saved.{rank}", "w"), sys.exit(0)))
+        open(f"{os.path.dirname(__file__)}/pid.{rank}", "w").write(f"{os.getpid()} {os.getppid()}")
+        while True:
+            time.sleep(0.1)
+            print("step", flush=True)
+        """,
+    )
+    ranks, launcher = pids(tmp_path)
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert len(list(tmp_path.glob("saved.*"))) == 3
+    assert all(gone(pid) for pid in [*ranks, launcher])
+
+
+SAVE_SLOWLY = """
+    def save(number, frame):
+        open(f"{os.path.dirname(__file__)}/told.{rank}", "w").close()
+        time.sleep(SECONDS)
+        os._exit(0)
+    signal.signal(signal.SIGINT, save)
+    signal.signal(signal.SIGTERM, save)
+"""
+
+
+def test_signals_that_come_together_are_one(tmp_path):
+    """make passes SIGTERM on to its command, and a scheduler sends it to all processes of a job."""
+    process = start(tmp_path, SAVE_SLOWLY.replace("SECONDS", "1") + WRITE_PID_AND_SLEEP)
+    pids(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_second_signal_later_kills(tmp_path):
+    process = start(tmp_path, SAVE_SLOWLY.replace("SECONDS", "600") + WRITE_PID_AND_SLEEP)
+    pids(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    wait_for(lambda: len(list(tmp_path.glob("told.*"))) == 3)
+    time.sleep(supervise.SECONDS_APART)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+CHILD = '''
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+from launch.processes.orphans import run_child
+child = """\\
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("saved").touch(), sys.exit(0)))
+pathlib.Path("here").touch()
+time.sleep(600)
+"""
+sys.exit(run_child([sys.executable, "-c", child]))
+'''
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_the_step_of_a_demo_ends_with_the_demo(tmp_path, number, code):
+    process = subprocess.Popen([sys.executable, "-c", CHILD.format(root=str(ROOT))], cwd=tmp_path)
+    wait_for((tmp_path / "here").exists)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == code
+    wait_for((tmp_path / "saved").exists)
+
+
 def test_ranks_that_ignore_signals_are_killed(tmp_path):
     process = start(
         tmp_path, "    signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WRITE_PID_AND_SLEEP, grace=0.2
@@ -142,6 +216,21 @@ def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
     first, *quoted = err.strip().splitlines()
     assert first == f"rank 1 failed with exit code 7; its log is {tmp_path}/log/workerlog.1"
     assert quoted == ["the end of its log:", "all is well", "CUDA out of memory"]
+
+
+def test_an_error_that_all_ranks_tell_is_shown_once(tmp_path):
+    process = start(
+        tmp_path,
+        """
+        time.sleep(0.3 * rank)
+        print("error: no data", flush=True)
+        time.sleep(600 * (rank == 0))  # it has not ended yet when rank 1 has
+        sys.exit(2)
+        """,
+        n=2,
+    )
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2 and (out + err).count("error: no data") == 1
 
 
 @pytest.mark.parametrize(
