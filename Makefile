@@ -6,14 +6,21 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures verify-gpu import export merge predict serve ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures certify import export merge predict serve ledger rounding clean
 
-RUN := .venv/bin/python
+# With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
+EXEC := exec env LAUNCH_MAKE=$$PPID
+RUN := $(EXEC) .venv/bin/python
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
 FIND_PYTHON := sh launch/environment/find_python.sh
+# For what needs no packages, and so no set-up.
+PLAIN = python=$$($(FIND_PYTHON) plain) && $(EXEC) "$$python"
 RECIPES := $(sort $(wildcard recipes/*/*.sh))
-# target:file pairs
-TARGETS := $(if $(RECIPES),$(shell awk -f launch/environment/list_recipes.awk $(RECIPES) | awk '{ print $$1 ":" $$2 }'))
+# name:file:target, for each target and for each other name that a recipe has (# Alias)
+NAMES := $(if $(RECIPES),$(shell awk -f launch/environment/list_recipes.awk $(RECIPES) | awk -F '\t' \
+    '{ print $$1 ":" $$2 ":" $$1; if ($$5 != "") print $$5 ":" $$2 ":" $$1 }'))
+part = $(word $(1),$(subst :, ,$(2)))
+target_of = $(foreach name,$(NAMES),$(if $(filter $(1),$(call part,1,$(name))),$(call part,3,$(name))))
 
 # $(1): variables that a target cannot do without. Those not given are an error, except where its help is asked for.
 needs = $(if $(findstring --help,$(ARGS)),,$(foreach name,$(1),$(if $($(name)),,\
@@ -23,13 +30,13 @@ help:
 	@sh launch/environment/help.sh $(RECIPES)
 
 setup: ## make .venv (every target that needs it does this by itself)
-	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
+	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
 
 setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards)
-	@python=$$($(FIND_PYTHON)) && "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
+	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
 
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
-	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; "$$python" launch/doctor.py $(ARGS)
+	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" launch/doctor.py $(ARGS)
 
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 	@$(RUN) launch/demo.py $(ARGS)
@@ -37,17 +44,24 @@ demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)
 	@$(RUN) launch/demo_finetune.py $(ARGS)
 
-fit: setup ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
-	@$(RUN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
+fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
+	@$(PLAIN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
 
-measures: setup ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
-	@$(call needs,MODEL) $(RUN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
+measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
+	@$(call needs,MODEL) $(PLAIN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
 
-verify-gpu: setup ## RECIPE=pretrain-llama7b: measure on cards what is planned
-	@$(call needs,RECIPE) $(RUN) launch/verify_gpu.py $(RECIPE)
+certify: setup ## check on your cards all that only a card runs (20 minutes)
+	@$(RUN) -m launch.certify $(ARGS)
+
+# What it was called, when it measured one recipe.
+.PHONY: verify-gpu
+verify-gpu: only = $(if $(RECIPE),--only=recipe-$(or $(strip $(call target_of,$(RECIPE))),$(RECIPE)))
+verify-gpu: setup
+	@echo 'make verify-gpu is another name of make certify$(if $(only), ARGS=$(only))' >&2; \
+	    $(RUN) -m launch.certify $(only) $(ARGS)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(call needs,MODEL) $(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
@@ -109,16 +123,22 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 	rm -rf build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache
 	find launch data_tools tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The four forms of a recipe. $(1): its target, $(2): its file.
+# A target that is not there: the nearest that is.
+.DEFAULT:
+	@$(PLAIN) launch/environment/unknown_target.py $@ $(foreach name,$(NAMES),$(call part,1,$(name))) \
+	    $(DATA_TOOLS:%=data-%)
+
+# The four forms of a recipe. $(1): its name, $(2): its file, $(3): its target; another name says that one, and goes on.
 define recipe_forms
 .PHONY: $(1) rehearse-$(1) print-$(1) plan-$(1)
 $(1): setup
-	@ACTION=run bash $(2)
+	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=run bash $(2)
 rehearse-$(1): setup
-	@ACTION=rehearse bash $(2)
+	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=rehearse bash $(2)
 print-$(1): setup
-	@ACTION=print bash $(2)
-plan-$(1): setup
-	@ACTION=plan bash $(2)
+	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=print bash $(2)
+plan-$(1):
+	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=plan bash $(2)
 endef
-$(foreach pair,$(TARGETS),$(eval $(call recipe_forms,$(firstword $(subst :, ,$(pair))),$(lastword $(subst :, ,$(pair))))))
+other_name = $(if $(filter-out $(2),$(1)),echo "make $$@ is another name of make $$(@:%$(1)=%$(2))" >&2; )
+$(foreach name,$(NAMES),$(eval $(call recipe_forms,$(call part,1,$(name)),$(call part,2,$(name)),$(call part,3,$(name)))))

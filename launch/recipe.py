@@ -22,6 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from data_tools.cli import Parser
+from data_tools.language import localized
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.aliases import todays_flags
@@ -32,17 +33,22 @@ from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.plan.hardware import wished_card
 from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
-from launch.processes.command import COMMAND, LaunchCommand
+from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.flags import Flags, flag_words, parse_flags
+from launch.processes.orphans import end_with_make, make_above
 from launch.processes.threads import threads_per_rank
 from launch.reporting.next_step import next_step
-from launch.variables import check_variables
+from launch.variables import check_variables, given_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Variables that are another way to write a flag, and that of DATA for each shared module.
 FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
 DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
+# What recipes/tiny take from `make demo`, by their flags: the folder, a file in it; and the model's configuration.
+OF_THE_DEMO = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
+DEMO_CONFIG = "llama-tiny"
+QUESTIONS = "build/demo-finetune/data"  # of `make demo-finetune`
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Run:
 
 
 def main(argv: list[str]) -> int:
+    end_with_make()
     recipe = parse_recipe(argv)
     if "help" in recipe.flags:
         print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
@@ -97,7 +104,8 @@ def main(argv: list[str]) -> int:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
     # A rehearsal has the ranks of all nodes on this machine: their number is all it needs.
     nodes = Nodes(_number("NNODES", os.environ.get("NNODES")) or 1) if action == "rehearse" else read_nodes(os.environ)
-    return ACTIONS[action](recipe, apply_wishes(recipe, os.environ, nodes))
+    wished = apply_wishes(recipe, os.environ, nodes)
+    return ACTIONS[action](recipe, known_model(wished) if action in ("plan", "rehearse") else wished)
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
@@ -146,6 +154,24 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     if card:
         gpu_memory_gb = wished_card(card, gpu_memory_gb).named_gb
     return Run(command, gpu_memory_gb or recipe.gpu_memory_gb, card, todays_flags(own)[0], tuple(notes))
+
+
+def known_model(run: Run) -> Run:
+    """With the name of its configuration for the demo's model that is not made yet: a plan and a rehearsal need
+    that."""
+    if "model_name_or_path" not in lacking_of_the_demo(run):
+        return run
+    flags = run.command.flags | {"model_name_or_path": [DEMO_CONFIG]}
+    return replace(run, command=replace(run.command, flags=flags))
+
+
+def lacking_of_the_demo(run: Run) -> dict[str, str]:
+    """{flag: folder} of what the run takes from the demo and is not there."""
+    return {
+        name: folder
+        for name, (folder, file) in OF_THE_DEMO.items()
+        if run.command.flags.get(name) == [folder] and not any(Path(folder).glob(file))
+    }
 
 
 def choose_devices(needed: int, wishes: dict[str, str]) -> tuple[str, ...]:
@@ -211,26 +237,34 @@ def situation(recipe: Recipe, run: Run) -> Situation:
         nodes=run.command.nodes,
         stated=stated if stated and stated.processes != run.command.world_size else None,
         own=run.own,
+        starts=run.command.nodes.rank == 0,
     )
 
 
 def run(recipe: Recipe, run: Run) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
+    from launch.checkpoint.state.lock import lock_start
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
 
+    notes = [*run.notes, *_make_questions(run)]
     findings = preflight.run(situation(recipe, run))
     faults = [finding for finding in findings if not finding.ok]
-    print("\n".join(run.notes), end="\n" if run.notes else "")
+    print("\n".join(map(localized, notes)), end="\n" if notes else "")
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
-        told = f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."
+        told = [f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."]
         if any(finding.subject == "cards" for finding in faults):
-            told += f"\nThe same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}"
-        raise UserError(told)
+            given = given_variables(os.environ)
+            told.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
+            if "lora" in run.command.flags and situation(recipe, run).finetunes:
+                told.append("A LoRA that trains a small model on the CPU: make lora-tiny")
+        for folder in lacking_of_the_demo(run).values():
+            told.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
+        raise UserError("\n".join(told))
     os.environ[preflight.SHOWN] = "1"
-    os.environ[COMMAND] = shlex.join(run.command.words())
+    os.environ[COMMAND] = to_continue(recipe, run)
     if not run.command.devices:
         # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
@@ -238,6 +272,8 @@ def run(recipe: Recipe, run: Run) -> int:
     from launch.processes.supervise import supervise
 
     started = time.time()
+    if run.command.nodes.rank == 0:
+        lock_start(run.command.flags["output_dir"][0])
     exit_code = supervise(run.command.words(), run.command.own_log_dir, run.command.processes, meet(run.command))
     if exit_code == 0 and run.command.nodes.rank == 0:
         for line in next_step(recipe.script, run.command.flags, started):
@@ -245,6 +281,24 @@ def run(recipe: Recipe, run: Run) -> int:
     if exit_code in (HUNG, *BY_SIGNAL) and (checkpoint := goes_on_from(situation(recipe, run))):
         print(f"the same command goes on from {checkpoint}", file=sys.stderr)
     return exit_code
+
+
+def _make_questions(run: Run) -> list[str]:
+    """Make the questions that recipes/tiny/lora.sh states where they are not there; the line that says so."""
+    if run.command.flags.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
+        return []
+    from launch.demos.questions import DEV_ROWS, TRAIN_ROWS, write_questions
+
+    write_questions(Path(QUESTIONS), TRAIN_ROWS, DEV_ROWS)
+    return [f"{QUESTIONS}: made, {TRAIN_ROWS} rows to train on, {DEV_ROWS} to evaluate on"]
+
+
+def to_continue(recipe: Recipe, run: Run) -> str:
+    """The command that a run which is stopped goes on by: that of make where make has started it."""
+    if make_above() is None:
+        return shlex.join(run.command.words())
+    own = {name: words for name, words in run.own.items() if f"--{name}" not in DECIDE_THE_START}
+    return f"make {recipe.target}{given_variables(os.environ | {'ARGS': shlex.join(flag_words(own))})}"
 
 
 def meet(command: LaunchCommand) -> Link | None:
@@ -260,7 +314,7 @@ def meet(command: LaunchCommand) -> Link | None:
 
 def show(recipe: Recipe, run: Run) -> int:
     """Print the command on stdout, what there is to say on stderr."""
-    print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
+    print("\n".join(map(localized, run.notes)), end="\n" if run.notes else "", file=sys.stderr)
     print(run.command.text())
     return 0
 
@@ -275,10 +329,28 @@ def rehearse(recipe: Recipe, run: Run) -> int:
     if faults:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")
-    print("\n".join(run.notes), end="\n" if run.notes else "")
+    print("\n".join(map(localized, run.notes)), end="\n" if run.notes else "")
+    if os.environ.get("DATA") or DATA_FLAGS[Path(recipe.script).stem] in run.own:
+        _check_own_data(recipe, run)
     output = os.environ.get("OUTPUT")  # the recipe's own --output_dir is for the real run
     command = replace(run.command, processes=run.command.world_size, nodes=ONE_NODE)
-    return rehearse(recipe.target, command, Path(output).absolute() if output else None)
+    real = f"make {recipe.target}{given_variables(os.environ)}"
+    return rehearse(recipe.target, command, real, Path(output).absolute() if output else None)
+
+
+def _check_own_data(recipe: Recipe, run: Run) -> None:
+    """The user's data as the real run will read them: a rehearsal trains on its own."""
+    from launch import preflight
+    from launch.preflight.report import print_findings
+
+    findings = preflight.run_on_data(situation(recipe, run))
+    faults = [finding for finding in findings if not finding.ok]
+    print(localized("your data, which the real run reads:"), file=sys.stderr if faults else sys.stdout)
+    print_findings(findings, sys.stderr if faults else sys.stdout)
+    if faults:
+        raise UserError(
+            f"{recipe.target} cannot start with these data: {len(faults)} of {len(findings)} checks failed."
+        )
 
 
 def plan(recipe: Recipe, run: Run) -> int:
@@ -298,7 +370,7 @@ def plan(recipe: Recipe, run: Run) -> int:
     if faults:
         print_findings(faults, sys.stderr)
         raise UserError(f"{recipe.target} cannot be planned with these flags.")
-    print("\n".join(run.notes), end="\n" if run.notes else "", file=sys.stderr)
+    print("\n".join(map(localized, run.notes)), end="\n" if run.notes else "", file=sys.stderr)
     card = card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb) if run.command.devices else None
     job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
     steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
@@ -306,9 +378,9 @@ def plan(recipe: Recipe, run: Run) -> int:
     if form == TEXT:
         if run.command.nodes.count > 1:
             count = run.command.nodes.count
-            print(f"The network between the {count} nodes is not counted: all cards as in one machine.")
+            print(localized(f"The network between the {count} nodes is not counted: all cards as in one machine."))
         for line in lines_below_a_plan(situation(recipe, run), card):
-            print(line)
+            print(localized(line))
     return 0
 
 

@@ -11,9 +11,8 @@ GPUS=0 GPU_MEMORY_GB=0 PROCESSES=1
 run() {
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     python=$root/.venv/bin/python
-    if [ ! -x "$python" ] && ! python=$(command -v python); then
-        echo "error: no Python: neither $root/.venv/bin/python nor python on PATH. Run \`make setup\` in $root" >&2
-        exit 2
+    if [ ! -x "$python" ]; then
+        python=$(sh "$root/launch/environment/find_python.sh" plain) || exit 2
     fi
     exec env GPUS="$wished_gpus" GPU_MEMORY_GB="$wished_gpu_memory_gb" PROCESSES="$wished_processes" \
         "$python" "$root/launch/recipe.py" \

@@ -2,14 +2,21 @@
 
 import difflib
 import re
+import shlex
 from collections.abc import Mapping
 
 from launch.errors import UserError
 
 RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
-PLAN = ("METHOD", "RECIPE")  # of make fit and make verify-gpu
+PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
+
+
+def given_variables(environment: Mapping[str, str]) -> str:
+    """Those of a recipe as they were given, to be put behind a target of make: " DATA=mine GPUS=2"."""
+    names = [name for name in (*RECIPE, *NODES) if environment.get(name)]
+    return "".join(f" {name}={shlex.quote(environment[name])}" for name in names)
 
 
 def check_variables(environment: Mapping[str, str]) -> None:

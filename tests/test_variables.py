@@ -1,9 +1,11 @@
 """Variables of make's command line that were meant to be others."""
 
+import shlex
+
 import pytest
 
 from launch.errors import UserError
-from launch.variables import check_variables
+from launch.variables import check_variables, given_variables
 
 
 @pytest.mark.parametrize(
@@ -13,6 +15,13 @@ from launch.variables import check_variables
 def test_a_name_that_is_nearly_another_is_refused(word, meant):
     with pytest.raises(UserError, match=f"Did you mean {meant}?"):
         check_variables({"MAKEFLAGS": f"s -j2 -- OUTPUT=it's {word}"})
+
+
+def test_those_that_were_given_are_told_as_a_shell_takes_them():
+    given = {"DATA": "my data", "ARGS": "--lora_rank 4", "MODEL": "models/it's", "GPUS": "", "HOME": "/root"}
+    words = shlex.split(given_variables(given))
+    assert words == ["MODEL=models/it's", "DATA=my data", "ARGS=--lora_rank 4"]
+    assert given_variables({}) == ""
 
 
 @pytest.mark.parametrize(

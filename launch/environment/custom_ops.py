@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
+from custom_ops.fused_rms_norm.nvcc import find_nvcc
 from custom_ops.fused_rms_norm.sources import digest
 from data_tools.cli import Parser
-from launch.devices.fused_ln import BUILD, Build, find_build, paddle_version
+from launch.devices.fused_ln import BUILD, Build, find_build, is_gpu_build, paddle_version
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import Finding
@@ -58,6 +59,8 @@ def staleness(found: Build | None) -> str:
         return f"built for Paddle {found.paddle}, here is {paddle_version()}"
     if found.sources != digest():
         return "its sources have changed"
+    if not found.cuda and is_gpu_build() and os.environ.get("FUSED_LN_CUDA") != "0" and (nvcc := find_nvcc()):
+        return f"built without CUDA, here is nvcc {nvcc.version}"
     return ""
 
 
@@ -85,7 +88,8 @@ def run(command: list[str]) -> None:
         tail = "\n  | ".join(LOG.read_text(errors="replace").splitlines()[-15:])
         raise UserError(
             f"building fused_ln failed:\n  | {tail}\nThe whole output is in {os.path.relpath(LOG)}. It needs g++ "
-            "(apt-get install g++); recipes run without fused_ln."
+            f"(apt-get install g++), and where nvcc is what fails, FUSED_LN_CUDA=0 {BUILD} leaves CUDA out; recipes "
+            "run without fused_ln."
         )
 
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prints the path of a Python 3.10 to 3.12. Usage: find_python.sh (PYTHON=path overrides the search).
+# Prints the path of a Python 3.10 to 3.12. Usage: find_python.sh [plain] (PYTHON=path overrides the search).
+# plain: for what needs no packages; any Python of these versions will do, also one that cannot make an environment.
 #
 # Each candidate is run, not only looked up: a version manager's python3.10 may exist and refuse to start.
 # .venv comes first, so that the search is short once `make setup` is done.
@@ -8,7 +9,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 # Without uv, the interpreter must be able to make an environment by itself (Debian packs ensurepip apart).
 needed="sys"
-command -v uv >/dev/null 2>&1 || needed="sys, ensurepip, venv"
+[ "$1" = plain ] || command -v uv >/dev/null 2>&1 || needed="sys, ensurepip, venv"
 
 suits() {
     "$1" -c "import $needed; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))" >/dev/null 2>&1

@@ -11,7 +11,7 @@ describe() {
         echo
         echo "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)"
         awk -f "$root/launch/environment/list_recipes.awk" "$@" | awk -F '\t' '
-            { printf "  %-24s %-8s \t%s\n", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards", $4 }' |
+            { printf "  %-25s %-8s \t%s\n", $1, $3 == 0 ? "CPU" : $3 == 1 ? "1 card" : $3 " cards", $4 }' |
             awk -f "$root/launch/environment/wrap.awk"
     fi
     cat <<'VARIABLES'

@@ -35,6 +35,7 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "setup.json"
 LOG = ROOT / "build" / "setup.log"
 LOCK = ROOT / "build" / "setup.lock"
+SECONDS_BETWEEN_LINES = 10
 
 
 def main(argv: list[str]) -> None:
@@ -152,10 +153,10 @@ def make_environment(build: str) -> None:
         stamp = wanted(build)
         shutil.rmtree(VENV, ignore_errors=True)
         with open(LOG, "w") as log:
-            steps = commands(build)
+            steps, packages = commands(build), len({pin.name for pin in read_lock(lock_of(build))})
             for number, (what, command) in enumerate(steps.items(), start=1):
                 print(f"setup: {number} of {len(steps)}, {what}", flush=True)
-                run(command, log)
+                run(command, log, packages)
         STAMP.write_text(json.dumps(stamp, indent=2) + "\n")
         print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
 
@@ -176,20 +177,58 @@ def announce(build: str) -> None:
     )
 
 
-def run(command: list[str], log) -> None:
-    """Runs one step, its output in the log. Raises UserError with the log's end if it fails."""
+def run(command: list[str], log, packages: int) -> None:
+    """Runs one step, its output in the log, and shows how many of so many packages pip has reached.
+
+    Raises UserError with the log's end if it fails.
+    """
     log.write(f"$ {shlex.join(command)}\n")
     log.flush()
-    try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=True)
-    except subprocess.CalledProcessError as error:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        show = PipProgress(packages)
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+            show.line(line)
+        show.end()
+    if process.returncode:
         tail = LOG.read_text(errors="replace").splitlines()[-12:]
         raise UserError(
-            f"set-up failed (exit code {error.returncode}) in: {shlex.join(command)}\n  | "
+            f"set-up failed (exit code {process.returncode}) in: {shlex.join(command)}\n  | "
             + "\n  | ".join(tail)
             + f"\nThe whole output is in {os.path.relpath(LOG)}. Network and disk space are the usual causes"
             " (make doctor); mend it and run the same command again."
-        ) from error
+        )
+
+
+class PipProgress:
+    """How far pip is, from what it prints: one line on a terminal, elsewhere a line every ten seconds."""
+
+    def __init__(self, packages: int):
+        self.packages, self.reached = packages, 0
+        self.is_terminal = sys.stdout.isatty()
+        self.shown = time.monotonic()
+
+    def line(self, line: str) -> None:
+        if line.startswith(("Collecting ", "Processing ")):  # from an index, from a file of this machine
+            self.reached += 1
+            name = line.split()[1].rpartition("/")[2]
+            self._show(f"downloading {self.reached} of {self.packages} packages: {name}", False)
+        elif line.startswith("Installing collected packages") and self.reached:
+            self._show(f"installing {self.reached} packages", True)
+
+    def _show(self, text: str, at_once: bool) -> None:
+        if self.is_terminal:
+            print(f"\r\033[K       {text}", end="", flush=True)
+        elif at_once or time.monotonic() - self.shown >= SECONDS_BETWEEN_LINES:
+            self.shown = time.monotonic()
+            print(f"       {text}", flush=True)
+
+    def end(self) -> None:
+        if self.is_terminal and self.reached:
+            print("\r\033[K", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Baichuan-13B continued pretraining with LoRA on raw text, sharding stage 3 with offload.
-# Target     baichuan13b-lora-2gpu
+# Target     pretrain-baichuan13b-lora
+# Alias      baichuan13b-lora-2gpu
 # Hardware   2 cards of 24 GB (RTX 3090, 4090, A10) and 64 GB of host memory
 # Base       in 16 bits, half of it in the host memory of each rank: a card holds the layer that computes. An interrupted
 #            run goes on where it was, with each row of text read once

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Baichuan-13B LoRA fine-tuning on one card, beside a base in 4 bits.
-# Target     baichuan13b-qlora-1gpu
+# Target     qlora-baichuan13b
+# Alias      baichuan13b-qlora-1gpu
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10)
 # Base       nf4, a scale for 64 weights, in 8 bits itself: 4.13 bits a weight in the linear layers. It is read weight by
 #            weight: the 26.5 GB of the model in 16 bits are never in memory, of card or host

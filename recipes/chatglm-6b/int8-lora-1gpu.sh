@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ChatGLM-6B LoRA fine-tuning on one card, beside a base in 8 bits.
-# Target     chatglm6b-int8-lora-1gpu
+# Target     lora-chatglm6b-int8
+# Alias      chatglm6b-int8-lora-1gpu
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10); of 16 GB (V100, T4, RTX 4080) with GPU_MEMORY_GB=16 and
 #            ARGS="--per_device_train_batch_size 2 --gradient_accumulation_steps 64": the logits of 8 samples take 5 GiB
 # Base       LLM.int8: 8 bits a weight in the linear layers, inputs rounded to 8 bits, but for columns with outliers (6.0

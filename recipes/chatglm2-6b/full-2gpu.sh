@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ChatGLM2-6B fine-tuning, all parameters, sharding stage 2 with offload.
-# Target     chatglm2-6b-full-2gpu
+# Target     finetune-chatglm2-6b-2gpu
+# Alias      chatglm2-6b-full-2gpu
 # Hardware   2 cards of 32 GB (V100-32G) and 128 GB of host memory
 # Batch      2 data ranks x 4 samples x 1 accumulation = 8 a step
 # Offload    the moments, the fp32 master weights and the reduced gradients lie in host memory

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # LLaMA-7B instruction tuning on chats, loss on answers only, all parameters, tensor parallel 4.
-# Target     instruct-llama7b
 # Hardware   4 cards of 80 GB (A100, A800, H100)
 # Batch      1 data rank x 4 samples x 32 accumulation = 128 a step
 # Data       ./data/train.json, ./data/dev.json: Alpaca, ShareGPT or {"messages": [...]} (docs/finetune.md)

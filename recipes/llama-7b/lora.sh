@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # LLaMA-7B LoRA fine-tuning on one card.
 # Target     lora-1gpu
+# Alias      lora-llama7b
 # Hardware   1 card of 40 GB (A100, A800, H100, RTX 6000 Ada)
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
 # Trains     20.0 M of 6.74 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # LLaMA-7B fine-tuning in a pipeline, all parameters, tensor parallel 2 x pipeline parallel 2.
-# Target     pipeline-llama7b
+# Target     finetune-llama7b-pipeline
+# Alias      pipeline-llama7b
 # Hardware   4 cards of 40 GB with bf16 (A100, A800, H100): 6.74 B parameters x 16 bytes / 4 = 27 GB each, no recompute
 # Batch      1 data rank x 1 sample x 16 accumulation = 16 a step; 16 micro batches keep 2 stages busy 94 % of the time
 # Evaluates  on batches of 16, which a pipeline forces: micro batch x accumulation. It does not generate

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # LLaMA-7B prefix tuning on one card.
-# Target     prefix-1gpu
+# Alias      prefix-1gpu
 # Hardware   1 card of 40 GB (A100, A800, H100, RTX 6000 Ada)
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
 # Trains     16.8 M of 6.74 B parameters: 64 keys and values for each of 32 layers x 32 heads x 128 numbers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # LLaMA-7B LoRA fine-tuning on one card, beside a base in 4 bits.
-# Target     qlora-1gpu
+# Alias      qlora-1gpu
 # Hardware   1 card of 24 GB (A10, RTX 3090, RTX 4090): 3.9 GB of weights in 4 bits, read one after the other, so that
 #            their 13.5 GB in 16 bits are never in memory
 # Base       nf4, a scale for 64 weights, in 8 bits itself: 4.13 bits a weight in the linear layers. Another format by

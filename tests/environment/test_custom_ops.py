@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from custom_ops.fused_rms_norm.nvcc import Nvcc
 from custom_ops.fused_rms_norm.sources import digest
 from launch.devices import fused_ln
 from launch.environment import custom_ops
@@ -24,6 +25,21 @@ def test_what_is_stale(fresh, tmp_path):
     older = replace(fresh, paddle="3.2.0")
     assert custom_ops.staleness(older) == f"built for Paddle 3.2.0, here is {fused_ln.paddle_version()}"
     assert custom_ops.staleness(fused_ln.Build(tmp_path)) == f"the one in {tmp_path} is not ours"
+
+
+def test_one_without_cuda_is_stale_once_there_is_an_nvcc(fresh, monkeypatch):
+    monkeypatch.delenv("FUSED_LN_CUDA", raising=False)
+    monkeypatch.setattr(custom_ops, "is_gpu_build", lambda: True)
+    monkeypatch.setattr(custom_ops, "find_nvcc", lambda: None)
+    assert custom_ops.staleness(fresh) == ""
+    monkeypatch.setattr(custom_ops, "find_nvcc", lambda: Nvcc(fresh.directory / "nvcc", "12.6", ["80"]))
+    assert custom_ops.staleness(fresh) == "built without CUDA, here is nvcc 12.6"
+    assert custom_ops.staleness(replace(fresh, cuda="12.4", architectures=((8, 0),))) == ""
+    monkeypatch.setenv("FUSED_LN_CUDA", "0")
+    assert custom_ops.staleness(fresh) == ""
+    monkeypatch.delenv("FUSED_LN_CUDA")
+    monkeypatch.setattr(custom_ops, "is_gpu_build", lambda: False)
+    assert custom_ops.staleness(fresh) == ""
 
 
 def test_the_doctor_mends_what_is_stale_and_recommends_what_is_missing(monkeypatch, fresh):

@@ -1,4 +1,4 @@
-"""The public face: make help, and the three forms of each recipe."""
+"""The public face: make help, and the four forms of each recipe."""
 
 import shutil
 import subprocess
@@ -22,16 +22,15 @@ def house(tmp_path):
     write_recipe(
         tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80"
     )
-    write_recipe(
-        tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", "# Target  lora-1gpu"
-    )
+    names = "# Target  lora-1gpu\n# Alias  lora-llama7b"
+    write_recipe(tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", names)
     write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small " * 6 + "one.", "GPUS=0 PROCESSES=2")
     return tmp_path
 
 
-def write_recipe(path, summary, needs, target="# Hardware  some"):
+def write_recipe(path, summary, needs, names="# Hardware  some"):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/usr/bin/env bash\n# {summary}\n{target}\n{ECHO}\nexit ${{CODE:-0}}\n{needs}\n")
+    path.write_text(f"#!/usr/bin/env bash\n# {summary}\n{names}\n{ECHO}\nexit ${{CODE:-0}}\n{needs}\n")
 
 
 def make(folder, *arguments):
@@ -42,13 +41,14 @@ def make(folder, *arguments):
 
 def test_plain_make_lists_targets_and_recipes(house):
     lines = make(house).stdout.splitlines()
-    targets = "setup setup-gpu lock doctor test test-long demo fit verify-gpu dashboard import clean"
+    targets = "setup setup-gpu lock doctor test test-long demo fit certify dashboard import clean"
     for target in targets.split():
         assert sum(line.startswith(f"  {target} ") for line in lines) == 1, target
-    assert "  lora-1gpu                1 card   LoRA on one card" in lines
-    assert "  pretrain-llama7b         8 cards  LLaMA-7B pretraining" in lines
-    wrapped = lines.index("  pretrain-tiny            CPU      A small A small A small A small A small A")
-    assert lines[wrapped + 1] == " " * 36 + "small one"
+    assert "  lora-1gpu                 1 card   LoRA on one card" in lines
+    assert not any("lora-llama7b" in line for line in lines), "another name of lora-1gpu"
+    assert "  pretrain-llama7b          8 cards  LLaMA-7B pretraining" in lines
+    wrapped = lines.index("  pretrain-tiny             CPU      A small A small A small A small A small A")
+    assert lines[wrapped + 1] == " " * 37 + "small one"
     assert make(house, "help").stdout.splitlines() == lines
 
 
@@ -86,7 +86,52 @@ def test_a_reader_that_has_seen_enough(target, first):
     ],
 )
 def test_the_forms_of_a_recipe(house, target, output):
-    assert make(house, target).stdout == f"{output} GPUS= ARGS=\n"
+    done = make(house, target)
+    assert (done.stdout, done.stderr) == (f"{output} GPUS= ARGS=\n", "")
+
+
+@pytest.mark.parametrize("form", ["", "rehearse-", "print-", "plan-"])
+def test_another_name_of_a_recipe_says_its_target_and_goes_on(house, form):
+    done = make(house, f"{form}lora-llama7b", "GPUS=2")
+    assert done.stderr == f"make {form}lora-llama7b is another name of make {form}lora-1gpu\n"
+    assert done.stdout == f"{form.rstrip('-') or 'run'} lora.sh GPUS=2 ARGS=\n"
+
+
+# Names that recipes have had, or that the scheme gives them -> their targets.
+OTHER_NAMES = {
+    "lora-llama7b": "lora-1gpu",
+    "lora-cpu": "lora-tiny",
+    "qlora-1gpu": "qlora-llama7b",
+    "prefix-1gpu": "prefix-llama7b",
+    "pipeline-llama7b": "finetune-llama7b-pipeline",
+    "baichuan13b-qlora-1gpu": "qlora-baichuan13b",
+    "baichuan13b-lora-2gpu": "pretrain-baichuan13b-lora",
+    "chatglm6b-int8-lora-1gpu": "lora-chatglm6b-int8",
+    "chatglm2-6b-full-2gpu": "finetune-chatglm2-6b-2gpu",
+}
+
+
+@pytest.mark.parametrize(("name", "target"), OTHER_NAMES.items())
+def test_every_name_that_a_recipe_has_had_is_still_there(name, target):
+    """The same shell command, behind the line that says the target."""
+    says = f'echo "make print-{name} is another name of make print-{target}" >&2; '
+    shown = [make(ROOT, "-n", "-o", "setup", f"print-{one}").stdout for one in (name, target)]
+    assert shown == [says + shown[1], shown[1]] and "ACTION=print bash recipes/" in shown[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "only"),
+    [
+        ((), ""),
+        (("RECIPE=pretrain-llama7b",), "--only=recipe-pretrain-llama7b"),
+        (("RECIPE=lora-llama7b",), "--only=recipe-lora-1gpu"),
+    ],
+)
+def test_verify_gpu_is_certify_now(given, only):
+    said, command = make(ROOT, "-n", "-o", "setup", "verify-gpu", *given, "ARGS=--pretend").stdout.split("\n", 1)
+    says = f"make verify-gpu is another name of make certify{' ARGS=' if only else ''}{only}"
+    assert said == f"echo '{says}' >&2; \\"
+    assert command.split("python ")[1].split() == f"-m launch.certify {only} --pretend".split()
 
 
 def test_variables_reach_the_recipe(house):
@@ -109,7 +154,6 @@ def test_a_recipe_that_fails_fails_the_target(house):
         ("rounding", ("MODEL=m",), "DATA"),
         ("merge", ("ADAPTER=a",), "OUTPUT"),
         ("merge", ("OUTPUT=a",), "ADAPTER"),
-        ("verify-gpu", (), "RECIPE"),
         ("ledger", (), "OUTPUT"),
     ],
 )
@@ -118,13 +162,26 @@ def test_a_variable_that_is_missing_is_told_as_make_knows_it(house, target, give
     assert done.returncode == 2
     first = done.stderr.splitlines()[0]
     assert first == f"error: {missing}: not given. Say make {target} {missing}=..., as make help has it."
-    if target != "verify-gpu":  # whose ARGS are the recipe's
-        assert "error:" not in make(house, "-o", "setup", "-n", target, "ARGS=--help").stdout
+    assert "error:" not in make(house, "-o", "setup", "-n", target, "ARGS=--help").stdout
 
 
-def test_unknown_targets_are_refused(house):
-    result = make(house, "pretrain-llama8b")
-    assert result.returncode == 2 and "pretrain-llama8b" in result.stderr
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        ("pretrain-llama8b", "make pretrain-llama7b or "),
+        ("plan-lora1gpu", "make plan-lora-1gpu or "),
+        ("lora-lama7b", "make lora-llama7b or "),
+        ("dashbord", "make dashboard?"),
+        ("data-tokenise", "make data-tokenize or "),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_target_is_refused_and_the_nearest_named(house, mistyped, meant):
+    result = make(house, mistyped)
+    first = result.stderr.splitlines()[0]
+    assert result.returncode == 2 and first.startswith(f"error: make {mistyped}: there is no such target.")
+    assert first.endswith("`make help` lists all.")
+    assert f"Did you mean {meant}" in first if meant else "Did" not in first
 
 
 def test_clean_keeps_what_people_made(house):

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from launch.environment import setup
+
 ROOT = Path(__file__).resolve().parents[2]
 
 UV = f"""#!{shutil.which("sh")}
 echo "$*" >> "$CALLS"
 [ "$1" = venv ] && {{ mkdir -p .venv/bin; ln -s {sys.executable} .venv/bin/python; }}
 sleep "${{UV_SECONDS:-0}}"
+[ -n "$PIP_PRINTS" ] && printf "$PIP_PRINTS"
 case "$*" in *"${{UV_FAILS_AT:-nothing}}"*) echo "no space left on device" >&2; exit 28;; esac
 """
 
@@ -90,6 +93,31 @@ def test_makes_the_environment_once(repository):
     assert not (
         repository.root / "build"
     ).exists()  # nothing is written: good for a checkout that is read-only
+
+
+PIP = (
+    "Collecting numpy==1.26.4 (from -r cpu.lock)\nProcessing /a/scipy-1.13.1-py3.whl (from x)\n"
+    "Installing collected packages: numpy\n"
+)
+
+
+def test_progress_of_pip_in_a_log_and_on_a_terminal(repository, capsys):
+    out = repository.setup(PIP_PRINTS=PIP.replace("\n", "\\n"))[1]
+    assert out.splitlines().count("       installing 2 packages") == 3
+    assert PIP in (repository.root / "build" / "setup.log").read_text()
+    shown = setup.PipProgress(142)
+    shown.is_terminal = True
+    for line in PIP.splitlines():
+        shown.line(line)
+    shown.end()
+    setup.PipProgress(142).line("Installing collected packages: paddle-llm-recipes\n")  # nothing was fetched before
+    assert capsys.readouterr().out.split("\r\033[K") == [
+        "",
+        "       downloading 1 of 142 packages: numpy==1.26.4",
+        "       downloading 2 of 142 packages: scipy-1.13.1-py3.whl",
+        "       installing 2 packages",
+        "",
+    ]
 
 
 def test_makes_it_anew_when_the_lock_changes(repository):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from data_tools.formats.plural import plural
+from launch.demo_finetune import COMMON, METHODS
 from launch.models.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.models.families import family_of_config
 from launch.models.flag_values import load_schema
@@ -18,6 +20,7 @@ from launch.plan.hardware import CARDS, GIB, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.processes.flags import parse_flags
+from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target
 from tests.recipes.test_rendered import FINE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags
@@ -48,7 +51,9 @@ def layout_of(recipe: Path) -> Layout:
 
 
 def model_of(recipe: Path) -> str:
-    return stated_flags(recipe)["model_name_or_path"][0].rpartition("/")[2]
+    """Its configuration's name; that of the demo's model is known before there is one."""
+    stated = stated_flags(recipe)["model_name_or_path"][0]
+    return DEMO_CONFIG if stated == OF_THE_DEMO["model_name_or_path"][0] else stated.rpartition("/")[2]
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +74,28 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
 
 
 @of_each_recipe
+def test_the_target_says_what_is_done_to_which_model(recipe):
+    """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
+    verbs = "pretrain|finetune|instruct|lora|qlora|prefix"
+    folder = recipe.parent.name
+    scheme = re.compile(f"({verbs})-({folder}|{folder.replace('-', '')})(-[a-z0-9]+)?")
+    target = TARGETS[recipe]
+    assert scheme.fullmatch(header(recipe)["Alias"] if target == "lora-1gpu" else target)
+    assert not {"lora", "qlora"} & {target.split("-")[0]} or stated_flags(recipe)["lora"] == ["1"]
+    assert (target.split("-")[0] == "pretrain") == (recipe in PRETRAINING)
+
+
+def test_no_name_is_that_of_two_recipes():
+    names = [*TARGETS.values(), *(header(recipe)["Alias"] for recipe in RECIPES if "Alias" in header(recipe))]
+    assert sorted(set(names)) == sorted(names)
+
+
+@of_each_recipe
 def test_hardware_is_what_the_recipe_asks_for(recipe):
     """So many cards of this size, each kind that is named has it."""
     text, asked = header(recipe)["Hardware"], need(recipe)
     if not asked["GPUS"]:
-        assert text.startswith(f"{asked['PROCESSES']} processes on any CPU")
+        assert text.startswith(f"{plural(asked['PROCESSES'], 'process')} on any CPU")
         return
     cards = f"{asked['GPUS']} card{'s' if asked['GPUS'] > 1 else ''} of {asked['GPU_MEMORY_GB']} GB"
     assert text.startswith(cards)
@@ -201,6 +223,20 @@ def test_first_losses(recipe):
         assert low <= float(trained[1]) < float(trained[2]) <= high
 
 
+def test_what_the_lora_on_the_demo_ends_with_is_what_its_page_has():
+    """A row of docs/finetune.md's table: the recipe has the flags of that run of `make demo-finetune`."""
+    recipe = ROOT / "recipes" / "tiny" / "lora.sh"
+    flags, stated = COMMON | next(one for one in METHODS if one.name == "lora r8 all").flags, stated_flags(recipe)
+    for one in flags.keys() - {"eval_steps", "save_steps", "logging_steps", "report_to", "eval_with_do_generation"}:
+        if one not in ("resume_from_checkpoint", "overwrite_output_dir"):
+            assert flags[one] == type(flags[one])(stated[one][0]), one
+    page = (ROOT / "docs" / "finetune.md").read_text("utf-8")
+    before, after = re.search(r"^\| lora r8 all \| .* MB \| (\S+) \| (\S+) \|", page, re.MULTILINE).groups()
+    told = f"evaluation loss {float(after):.1f} at the end on the model of `make demo`, "
+    told += f"which has {float(before):.1f} before"
+    assert header(recipe)["Expect"] == told
+
+
 def samples_of_a_step(recipe: Path) -> tuple[int, int, int]:
     """(data ranks, micro batch, accumulation)"""
     flags = stated_flags(recipe)
@@ -240,14 +276,15 @@ def test_every_recipe_of_an_adapter_tells_what_it_trains():
 
 @pytest.mark.parametrize("recipe", ADAPTERS, ids=name)
 def test_what_is_trained_and_left(recipe):
-    """Parameters in millions, of billions; the files are float32."""
+    """Parameters in millions, of billions where there are so many; the files are float32."""
     config, flags = load_config(model_of(recipe)), stated_flags(recipe)
     if "lora" in flags:
         trained = lora_parameters(config, family_of_config(config).linear_layers, int(flags["lora_rank"][0]))
     else:
         trained = prefix_parameters(config, int(flags["num_prefix_tokens"][0]))
     whole = ModelShape.from_config(config).parameters
-    assert header(recipe)["Trains"].startswith(f"{trained / 1e6:.1f} M of {whole / 1e9:.2f} B parameters")
+    of = f"{whole / 1e9:.2f} B" if whole > 1e9 else f"{whole / 1e6:.1f} M"
+    assert header(recipe)["Trains"].startswith(f"{trained / 1e6:.1f} M of {of} parameters")
     kind = "adapter" if "lora" in flags else "prefix"
     assert header(recipe)["Leaves"].startswith(f"the {kind} alone, {4 * trained / 1e6:.0f} MB")
 

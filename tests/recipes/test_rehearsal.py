@@ -1,10 +1,13 @@
 """Rehearsals of the 8-card recipes: eight ranks that train together, from a checkpoint that was read."""
 
+import json
 import math
+import re
 
 import pytest
 
 from launch.reporting.records import read_summary, read_train_log
+from tests.recipes.machine import Machine
 from tests.recipes.rehearsing import Rehearsal, rehearse
 
 LAYOUTS = {
@@ -48,6 +51,38 @@ def test_trains_twenty_steps_from_the_loss_of_random_weights(rehearsed):
     steps = [record for record in read_train_log(rehearsed.output) if "loss" in record]
     assert [record["global_step"] for record in steps] == list(range(1, 21))
     assert steps[0]["loss"] == pytest.approx(math.log(1024) + 64 * 0.02**2 / 2, rel=0.03)
+
+
+def test_names_the_real_run_with_the_variables_that_were_given(rehearsed, target):
+    last = rehearsed.done.stdout.splitlines()[-1]
+    assert last.endswith(f"; the real run: make {target} OUTPUT={rehearsed.directory}")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data", "told"),
+    [
+        ("llama-7b/lora", "rows", r"✗ data +2 broken rows, .*rows/train.json:2: no key 'tgt', only src"),
+        ("llama-7b/instruct", "chats", r"✗ --chat_template +.*mine.jinja: it says: no"),
+        ("llama-7b/pretrain", "cut", "✗ data +cut/corpus.idx is truncated"),
+    ],
+)
+def test_your_data_are_checked_though_it_trains_on_its_own(tmp_path, recipe, data, told):
+    machine = Machine(tmp_path)
+    for name in ("rows", "chats", "cut"):
+        (machine.folder / name).mkdir()
+    pair = {"src": "Q", "tgt": "A"}
+    chat = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
+    for name, rows in (("rows", [pair, {"src": "Q"}]), ("chats", [chat])):
+        for split in ("train", "dev"):
+            (machine.folder / name / f"{split}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (machine.folder / "cut" / "corpus.idx").write_bytes(b"MMIDIDX\0\0")
+    (machine.folder / "cut" / "corpus.bin").touch()
+    (machine.folder / "mine.jinja").write_text("{{ raise_exception('no') }}")
+    template = ("--chat_template", "mine.jinja") if data == "chats" else ()
+    done = machine.run(recipe, *template, ACTION="rehearse", DATA=data)
+    assert done.returncode == 2 and done.stdout == ""
+    assert re.search(told, " ".join(done.stderr.split())), done.stderr
+    assert "cannot start with these data: 1 of " in done.stderr
 
 
 def test_flag_at_fault_is_told_before_anything_starts(tmp_path):

@@ -1,13 +1,16 @@
 """Running a recipe: refusals before anything starts, and the run itself with a launcher like Paddle's."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import textwrap
 
+import psutil
 import pytest
 
+from launch.models.named_configs import load_config
 from tests.preflight.test_continuation import make_checkpoint
 from tests.processes.waiting import gone, wait_for
 from tests.recipes.machine import ROOT, Machine
@@ -21,6 +24,45 @@ def test_refusal_without_cards(tmp_path):
     *_, error, rehearsal = done.stderr.splitlines()
     assert re.fullmatch(r"error: pretrain-llama7b cannot start here: 1 of \d+ checks failed.", error)
     assert rehearsal == "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b"
+
+
+def test_a_lora_without_cards_names_the_one_of_the_cpu(tmp_path):
+    done = Machine(tmp_path, cards=0).run("llama-7b/lora", DATA="data")
+    *_, rehearsal, small = done.stderr.splitlines()
+    assert rehearsal == "The same on this machine's CPU, with a tiny model: make rehearse-lora-1gpu DATA=data"
+    assert small == "A LoRA that trains a small model on the CPU: make lora-tiny"
+
+
+def test_the_recipes_of_the_demo_name_what_makes_their_model_and_data(tmp_path):
+    machine = Machine(tmp_path)
+    for recipe, folder in (("tiny/lora", "model"), ("tiny/pretrain", "data")):
+        done = machine.run(recipe)
+        told = f"build/demo/{folder} comes from the demo, which takes about 7 minutes: make demo"
+        assert done.returncode == 2 and done.stderr.splitlines()[-1] == told
+
+
+def test_the_questions_of_the_lora_on_the_demo_are_made_once(tmp_path):
+    """As `make demo-finetune` has them; they are there, they are read."""
+    machine = Machine(tmp_path)
+    first, second = (machine.run("tiny/lora") for _ in range(2))
+    made = "build/demo-finetune/data: made, 4000 rows to train on, 128 to evaluate on\n"
+    assert first.stdout.startswith(made) and made not in second.stdout
+    for done in (first, second):
+        assert "train 4,000 dialogues (src/tgt); dev 128 dialogues" in " ".join(done.stderr.split())
+    with (machine.folder / "build" / "demo-finetune" / "data" / "train.json").open() as rows:
+        assert [*json.loads(next(rows))] == ["src", "tgt"]
+
+
+def test_the_lora_on_the_demo_is_planned_before_there_is_one(tmp_path):
+    """As llama-tiny, which the demo trains; once its model is there, as that."""
+    machine = Machine(tmp_path)
+    plan = machine.run("tiny/lora", ACTION="plan")
+    assert plan.returncode == 0 and "0.01 billion parameters, 6 layers; LoRA, rank 8" in plan.stdout
+    (machine.folder / "build" / "demo" / "model").mkdir(parents=True)
+    assert machine.run("tiny/lora", ACTION="plan").stdout == plan.stdout
+    config = load_config("llama-tiny") | {"num_hidden_layers": 3}
+    (machine.folder / "build" / "demo" / "model" / "config.json").write_text(json.dumps(config))
+    assert " 3 layers; LoRA" in machine.run("tiny/lora", ACTION="plan").stdout
 
 
 def test_a_fault_that_no_cards_would_mend_names_no_rehearsal(tmp_path):
@@ -72,6 +114,14 @@ def test_every_word_reaches_the_launcher(tmp_path):
     )
 
 
+def test_modules_of_the_current_folder_are_not_imported(tmp_path):
+    machine = Machine(tmp_path)
+    for name in ("dl", "signal", "subprocess"):
+        (machine.folder / f"{name}.py").write_text("raise SystemExit('of the current folder')")
+    done = finished(machine, "import signal, subprocess, os\nopen('out/run_summary.json', 'w').write('{}')")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def sleeping(tmp_path):
     """A running recipe of two ranks that sleep: (its process, the ranks' pids)."""
@@ -100,6 +150,19 @@ def sleeping(tmp_path):
         process.kill()
 
 
+def test_a_second_start_is_refused_at_once_and_leaves_the_first_alone(sleeping, tmp_path):
+    """The first is still starting: none of its ranks holds the output directory."""
+    process, ranks = sleeping
+    out = tmp_path / "work" / "out"
+    environment = psutil.Process(process.pid).environ()
+    before = sorted(path.relative_to(out) for path in out.rglob("*"))
+    given = {"cwd": out.parent, "env": environment, "capture_output": True, "text": True, "timeout": 60}
+    again = subprocess.run(process.args, **given)
+    assert again.returncode == 2 and "out is in use by another run (one that starts)" in " ".join(again.stderr.split())
+    assert sorted(path.relative_to(out) for path in out.rglob("*")) == before
+    assert process.poll() is None and not any(gone(pid) for pid in ranks)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_to_the_recipe_ends_every_rank(sleeping, number, code):
     process, ranks = sleeping
@@ -119,24 +182,25 @@ def test_ctrl_c_on_the_terminal_ends_every_rank(sleeping):
 def test_without_python_the_fix_is_named(tmp_path):
     """A copy without .venv, and a PATH without python."""
     copy = tmp_path / "copy"
-    (copy / "launch").mkdir(parents=True)
-    (copy / "launch" / "recipe.sh").write_text((ROOT / "launch" / "recipe.sh").read_text())
+    for name in ("recipe.sh", "environment/find_python.sh"):
+        (copy / "launch" / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / "launch" / name).write_text((ROOT / "launch" / name).read_text())
     tools = tmp_path / "bin"
     tools.mkdir()
-    for tool in ("bash", "dirname", "env"):
+    for tool in ("bash", "sh", "cat", "dirname", "env"):
         (tools / tool).symlink_to(subprocess.check_output(["which", tool], text=True).strip())
     script = f"source {copy}/launch/recipe.sh; run launch/run_pretrain.py"
-    done = subprocess.run(["bash", "-c", script], env={"PATH": str(tools)}, capture_output=True, text=True)
+    environment = {"PATH": str(tools), "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == (
-        f"error: no Python: neither {copy}/.venv/bin/python nor python on PATH. Run `make setup` in {copy}\n"
-    )
+    assert done.stderr.startswith("error: no Python 3.10, 3.11 or 3.12 found")
+    assert "install one: apt-get install python3 python3-venv" in done.stderr
 
 
-def finished(tmp_path, script: str, *flags: str) -> subprocess.CompletedProcess:
+def finished(machine: Machine, script: str, *flags: str) -> subprocess.CompletedProcess:
     """The recipe of a pretraining run of two processes into `out`, whose ranks are this script."""
-    machine = Machine(tmp_path)
-    make_checkpoint(machine.folder / "out", 5)
+    tmp_path = machine.folder.parent
+    make_checkpoint(machine.folder / "out", 5, model="llama-7b")
     (tmp_path / "run_pretrain.py").write_text(script)
     recipe = tmp_path / "recipe.sh"
     stated = "--model_name_or_path llama-7b --input_dir data --output_dir out --do_train 1 --split 1,0,0 --max_steps 9"
@@ -150,12 +214,12 @@ def finished(tmp_path, script: str, *flags: str) -> subprocess.CompletedProcess:
 
 
 def test_a_run_that_ends_well_names_its_result(tmp_path):
-    done = finished(tmp_path, "open('out/run_summary.json', 'w').close()")
+    done = finished(Machine(tmp_path), "open('out/run_summary.json', 'w').write('{}')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("The model: out\nTo ask it, a line each: make predict MODEL=out\n")
 
 
 def test_a_killed_run_names_the_checkpoint_from_which_the_same_command_goes_on(tmp_path):
-    done = finished(tmp_path, "import os\nos.kill(os.getpid(), 9)")
+    done = finished(Machine(tmp_path), "import os\nos.kill(os.getpid(), 9)")
     assert done.returncode == 137, done.stderr
     assert re.search(r"lack of host memory .*\nthe same command goes on from out/checkpoint-5\n$", done.stderr)
