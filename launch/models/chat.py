@@ -1,28 +1,72 @@
-"""Which chat template a model is trained with: one of a family's own, or the user's."""
+"""Which chat template a model is trained and asked with: the one that is named, its own, or its family's."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from data_tools.formats.dialogues.chat_template import (
+    TOKENIZER_CONFIG,
+    ChatTemplate,
+    directory_template,
+    load_template,
+    special_tokens,
+)
 from launch.errors import UserError
 from launch.models.families import family_of_config
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
+NONE = "none"  # --chat_template none: the bare texts
+# A LLaMA with these tokens is a LLaMA-3, whose turns look different. Its base models come without a template.
+LLAMA3_TOKEN = b'"<|start_header_id|>"'
 
 
 def template_names() -> list[str]:
     return sorted(path.stem for path in TEMPLATES.glob("*.json"))
 
 
-def template_file(named: str | None, config: dict) -> Path:
-    """The file of --chat_template: a name, a path or None for that of the model's family.
+def find_template(named: str | None, directory: Path | None, config: dict) -> ChatTemplate | None:
+    """The template of --chat_template, else that of the tokenizer's directory, else that of the model's family.
 
-    Raises UserError where there is none.
+    named: a name of template_names(), a file, a directory, "none", or None where no flag is given. directory: of the
+    tokenizer, where it is known. None: the bare texts. Raises UserError where there is none of that name, DataError
+    where one cannot be read.
     """
+    if named == NONE:
+        return None
+    tokens = special_tokens(directory) if directory else {}
     if named is None:
-        return TEMPLATES / f"{family_of_config(config).chat_template}.json"
+        own = directory_template(directory) if directory else None
+        return own or family_chat_template(directory, config)
+    if named in template_names():
+        return _shipped(named, "of --chat_template", tokens)
     path = Path(named)
-    if path.is_dir():
-        path = path / "chat_template.json"
-    for file in (TEMPLATES / f"{named}.json", path):
-        if file.is_file():
-            return file
-    raise UserError(f"--chat_template: found {named!r}, allowed: {', '.join(template_names())}, or a file's path.")
+    template = directory_template(path) if path.is_dir() else load_template(path, tokens) if path.is_file() else None
+    if template is None:
+        raise UserError(
+            f"--chat_template: found {named!r}, allowed: {', '.join(template_names())}, {NONE}, a file's path, or a "
+            "directory whose tokenizer has one."
+        )
+    return replace(template, tokens=tokens or template.tokens)
+
+
+def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
+    """That of the model's family. directory: of the tokenizer."""
+    tokens = special_tokens(directory) if directory else {}
+    return _shipped(_family_template(directory, config), "of the model's family", tokens)
+
+
+def template_line(template: ChatTemplate | None) -> str:
+    """What a start says about it."""
+    return f"chat template: {template.origin if template else 'none, the bare texts'}"
+
+
+def _shipped(name: str, origin: str, tokens: dict[str, str]) -> ChatTemplate:
+    return replace(load_template(TEMPLATES / f"{name}.json", tokens), origin=f"{name} ({origin})")
+
+
+def _family_template(directory: Path | None, config: dict) -> str:
+    family = family_of_config(config)
+    if family.name == "llama" and directory:
+        files = (directory / name for name in (TOKENIZER_CONFIG, "tokenizer.json"))
+        if any(LLAMA3_TOKEN in file.read_bytes() for file in files if file.is_file()):
+            return "llama3"
+    return family.chat_template

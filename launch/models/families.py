@@ -98,7 +98,7 @@ FAMILIES = {
             prefix_postprocess="llama_postprocess_past_key_value",
             chat_template="llama",
             odd_vocabulary=True,
-            corrections=("generation_mask",),
+            corrections=("generation_mask", "llama_flash_masks"),
         ),
         Family(
             name="baichuan",
@@ -114,7 +114,7 @@ FAMILIES = {
             chat_template="baichuan",
             odd_vocabulary=True,
             lacking={"flash_attention": ALIBI},
-            corrections=("generation_mask",),
+            corrections=("generation_mask", "llama_flash_masks"),
         ),
         Family(
             name="chatglm",
@@ -242,7 +242,7 @@ FAMILIES = {
             prefix_postprocess="qwen_postprocess_past_key_value",
             chat_template="qwen2",
             odd_vocabulary=True,
-            corrections=("generation_mask",),
+            corrections=("generation_mask", "llama_flash_masks"),
         ),
     ]
 }

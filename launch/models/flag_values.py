@@ -1,6 +1,7 @@
 """The checked-in flag schema (flags.json), and what the words of a command line mean by it."""
 
 import json
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ def split_words(flag: str, value: str) -> list[str]:
 class FlagValues:
     """Values of a shared module's flags as attributes: as stated, else the default. script: the module's name.
 
-    `values.lora` is None for a flag that this shared module does not have. A word that cannot be read counts as not
-    stated: the check of the flags tells it. A switch that is off is False, else it is its word.
+    `values.lora` is None for a flag that this shared module does not have. A word that cannot be read, or a number out
+    of its range, counts as not stated: the check of the flags reports it. A switch that is off is False, else it is its
+    word.
     """
 
     def __init__(self, script: str, flags: Flags):
@@ -71,6 +73,31 @@ def _read(expected: dict, words: list[str]) -> Any:
     try:
         if kind == "switch":
             return switch(words[0] if words else expected["alone"])
-        return {"int": int, "float": float}[kind](words[0]) if kind in ("int", "float") else " ".join(words)
+        return read_number(expected, words[0]) if kind in ("int", "float") else " ".join(words)
     except (ValueError, IndexError, KeyError):
         return expected["default"]
+
+
+def read_number(expected: dict, word: str) -> int | float:
+    """The value of a numeric flag. Raises ValueError, which says what is allowed, for anything else."""
+    kind, bounds = expected["type"], expected["range"]
+    try:
+        value = {"int": int, "float": float}[kind](word)
+    except ValueError:
+        value = math.nan
+    inside = (
+        abs(value) < math.inf  # math.isfinite takes no integer beyond a float's range
+        and bounds.get("least", value) <= value <= bounds.get("most", value)
+        and ("above" not in bounds or bounds["above"] < value)
+        and ("below" not in bounds or value < bounds["below"])
+    )
+    if not inside:
+        raise ValueError(range_text(expected))
+    return value
+
+
+def range_text(expected: dict) -> str:
+    """The values that a numeric flag takes, in words: "a number, at least 0 and below 1"."""
+    words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+    bounds = [f"{words[side]} {bound:,}" for side, bound in expected["range"].items()]
+    return f"{'a whole number' if expected['type'] == 'int' else 'a number'}, {' and '.join(bounds)}"

@@ -31,11 +31,20 @@ class Parameter:
 
 
 def parameters(config: dict) -> list[Parameter]:
-    """All parameters, from the word embedding to the head. Raises UserError for a family without a formula."""
+    """All parameters, from the word embedding to the head.
+
+    Raises UserError for a family without a formula, and for a configuration without one of the sizes.
+    """
     model_type = config.get("model_type")
     if model_type not in _FORMULAS:
         raise UserError(f"model_type: no parameters are known for {model_type!r}, only for {', '.join(_FORMULAS)}.")
-    return list(_FORMULAS[model_type](config))
+    try:
+        return list(_FORMULAS[model_type](config))
+    except KeyError as error:
+        raise UserError(
+            f"config.json: {error.args[0]}: not found. A model of type {model_type!r} needs it: copy config.json from "
+            "the published model again."
+        ) from None
 
 
 def layers(config: dict) -> int:

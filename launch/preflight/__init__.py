@@ -24,6 +24,18 @@ def run_on_flags(situation: Situation) -> list[Finding]:
     return findings + [finding for finding in check_compatibility(situation) if finding.subject not in at_fault]
 
 
+def run_on_data(situation: Situation) -> list[Finding]:
+    """The checks of the data to train on: form, lengths, chat template, ids, samples."""
+    from launch.preflight.data.dialogues import check_sft_data
+    from launch.preflight.data.fit import check_data_fit
+    from launch.preflight.data.made_with import check_made_with
+    from launch.preflight.data.token_files import check_data
+
+    if situation.finetunes:
+        return check_sft_data(situation)
+    return [*check_data(situation.flags), *check_data_fit(situation), *check_made_with(situation)]
+
+
 def run(situation: Situation) -> list[Finding]:
     """All checks, in the order in which they are shown."""
     # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
@@ -34,10 +46,6 @@ def run(situation: Situation) -> list[Finding]:
         return installed  # the other checks need these packages, too
 
     from launch.preflight.continuation import check_continuation
-    from launch.preflight.data.dialogues import check_sft_data
-    from launch.preflight.data.fit import check_data_fit
-    from launch.preflight.data.made_with import check_made_with
-    from launch.preflight.data.token_files import check_data
     from launch.preflight.machine.cards import check_cards
     from launch.preflight.machine.disk import check_disk
     from launch.preflight.machine.gates import check_gates
@@ -58,13 +66,9 @@ def run(situation: Situation) -> list[Finding]:
         *check_model(flags),
         *check_weights(situation),
         *check_tokenizer(situation),
-        *(
-            check_sft_data(situation)
-            if situation.finetunes
-            else [*check_data(flags), *check_data_fit(situation), *check_made_with(situation)]
-        ),
+        *run_on_data(situation),
         *(check_memory(situation) if all(finding.ok for finding in on_flags) else []),
-        *check_output(flags),
+        *check_output(situation),
         *check_disk(situation),
         *check_continuation(situation),
         *check_meeting_point(situation.nodes),

@@ -1,9 +1,9 @@
 """Do flags, layout and model go together? The rows are in launch/preflight/rules, as data."""
 
+from launch.checkpoint.state.continued import run_config
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout, LayoutError, degree, sharding_stage
-from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
 from launch.preflight.rules import RULES, Request
 from launch.preflight.situation import Situation
@@ -19,7 +19,8 @@ def check_compatibility(situation: Situation) -> list[Finding]:
     except LayoutError as error:
         layout = _smallest(flags)
         impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
-    run = Request(FlagValues(situation.script, flags), layout, sharding_stage(flags), _model(flags))
+    values = FlagValues(situation.script, flags)
+    run = Request(values, layout, sharding_stage(flags), _model(values))
     findings = [rule.finding(run) for rule in RULES if rule.when(run)]
     return impossible + findings if impossible else [_described(run), *findings]
 
@@ -44,9 +45,9 @@ def _smallest(flags: Flags) -> Layout:
     )
 
 
-def _model(flags: Flags) -> dict:
+def _model(values: FlagValues) -> dict:
     """The model's configuration; empty where there is none, which the check of the model tells."""
     try:
-        return load_config(flags["model_name_or_path"][0])
-    except (UserError, KeyError, IndexError):
+        return run_config(values)
+    except UserError:
         return {}

@@ -9,17 +9,22 @@ The first two and the last two exclude each other where both are stated. Content
 """
 
 from pathlib import Path
+from shlex import quote
 
+from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from launch.checkpoint.state.manifest import Manifest, checkpoints, read_manifest
-from launch.checkpoint.state.verify import first_fault, is_foreign
+from data_tools.formats.tokens.blend import training_identities
+from launch.checkpoint.state import ledger
+from launch.checkpoint.state.continued import AUTO, NONE, newest_whole, run_config
+from launch.checkpoint.state.identity import differences, model_identity
+from launch.checkpoint.state.manifest import Manifest, checkpoint_step, checkpoints, read_manifest
+from launch.checkpoint.state.verify import first_fault, in_the_way, is_foreign, stray_weights
+from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout, LayoutError
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
-
-AUTO, NONE = "auto", "none"
 
 
 def check_continuation(situation: Situation) -> list[Finding]:
@@ -28,6 +33,10 @@ def check_continuation(situation: Situation) -> list[Finding]:
     output, wanted = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
     if not flags.do_train:
         return []
+    if blocked := in_the_way(output):
+        kind = "a file" if blocked[0].is_file() else "a directory"
+        found = f"{blocked[0]} is {kind}, in the place of what the run writes"
+        return [Finding(False, "output", found, "move it elsewhere")]
     if flags.overwrite_output_dir:
         return _starts_anew(situation, output, wanted)
     if wanted == AUTO:
@@ -43,7 +52,19 @@ def goes_on_from(situation: Situation) -> Path | None:
     flags = FlagValues(situation.script, situation.flags)
     if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
         return None
-    return next((one for one in checkpoints(flags.output_dir) if first_fault(one, hashes=False) is None), None)
+    return newest_whole(flags.output_dir)
+
+
+def checkpoints_so_far(situation: Situation) -> list[Path]:
+    """Those of the run that the same command continues in its output directory, newest first; of a new run none."""
+    flags = FlagValues(situation.script, situation.flags)
+    start = goes_on_from(situation)
+    if flags.resume_from_checkpoint not in (None, AUTO, NONE) and not flags.overwrite_output_dir:
+        start = Path(flags.resume_from_checkpoint)
+    there = checkpoints(flags.output_dir)
+    if flags.ignore_load_lr_and_optim or start is None or start.resolve() not in [one.resolve() for one in there]:
+        return []  # a run that starts at step 0 moves them into a folder beside it
+    return [one for one in there if checkpoint_step(one) <= checkpoint_step(start)]
 
 
 def _starts_anew(situation: Situation, output: Path, wanted: str) -> list[Finding]:
@@ -60,12 +81,14 @@ def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Findi
     findings = []
     for checkpoint in checkpoints(output):
         if is_foreign(checkpoint):
-            findings.append(Finding(True, "resume", f"{checkpoint} is PaddleNLP's own and is not continued"))
+            found = f"{checkpoint} is PaddleNLP's own and is not continued"
+            findings.append(Finding(True, "resume", found, warns=True))
             continue
         fault = first_fault(checkpoint, hashes=False)
         if fault is None:
             return [*findings, *_fits(situation, flags, checkpoint)]
-        findings.append(Finding(True, "resume", f"{fault}: it is kept as damaged, the checkpoint before it is taken"))
+        found = f"{fault}: it is kept as damaged, the checkpoint before it is taken"
+        findings.append(Finding(True, "resume", found, warns=True))
     if (output / RUN_SUMMARY).exists() and (output / TRAIN_LOG).exists():
         fix = "OUTPUT=FOLDER names another; --overwrite_output_dir 1 starts anew and keeps its log under another name"
         findings.append(_earlier_run(output, fix))
@@ -74,10 +97,13 @@ def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Findi
 
 def _named(situation: Situation, flags: FlagValues, checkpoint: Path, output: Path) -> list[Finding]:
     there = checkpoints(output)
-    fix = f"--resume_from_checkpoint {there[0]}, or auto" if there else f"leave it out: {output} has no checkpoint"
+    fix = f"leave it out: {output} has no checkpoint"
+    if there:
+        fix = f"--resume_from_checkpoint {quote(str(there[0]))}, or auto"
     if is_foreign(checkpoint):
         found = f"{checkpoint} is PaddleNLP's own: its optimizer and position are not continued"
-        return [Finding(False, "resume", found, f"start from its weights: --model_name_or_path {checkpoint}")]
+        fix = f"start from its weights: --model_name_or_path {quote(str(checkpoint))}"
+        return [Finding(False, "resume", found, fix)]
     fault = first_fault(checkpoint, hashes=False)
     if fault:
         return [Finding(False, "resume", f"{checkpoint} is no checkpoint to continue from: {fault}", fix)]
@@ -85,8 +111,41 @@ def _named(situation: Situation, flags: FlagValues, checkpoint: Path, output: Pa
 
 
 def _fits(situation: Situation, flags: FlagValues, checkpoint: Path) -> list[Finding]:
+    if stray := stray_weights(checkpoint):
+        return [Finding(False, "resume", stray, "move it elsewhere")]
     manifest = read_manifest(checkpoint)
-    return [*_check_batch(situation, flags, manifest, checkpoint), *_check_random_state(manifest, situation.processes)]
+    return [
+        *_check_batch(situation, flags, manifest, checkpoint),
+        *_check_model(flags, manifest),
+        *_check_data(flags, manifest),
+        *_check_random_state(manifest, situation.processes),
+    ]
+
+
+def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
+    """A fault where the samples that follow are others than the checkpoint's. Of dialogues, whose tokens are counted
+    when the run starts, the order alone."""
+    before = manifest.data
+    accepted = flags.ignore_load_lr_and_optim or "data" in flags.words("resume_changed")
+    if "order_seed" not in before or accepted:
+        return []
+    changed = list(ledger.differences({"seed": before["order_seed"]}, {"seed": flags.seed}))
+    if flags.input_dir:
+        try:
+            now = training_identities(flags.input_dir, flags.split, flags.max_seq_length, flags.seed)
+        except DataError:
+            return []  # the check of the data tells it
+        parts = before.get("parts", [before])
+        if len(parts) != len(now):
+            changed.append(f"{plural(len(now), 'corpus', 'corpora')}, was {len(parts)}")
+        for old, new in zip(parts, now, strict=False):
+            lines = ledger.differences({key: old.get(key) for key in new}, new)
+            changed += [line for line in lines if "shuffle" not in line]
+    if not changed:
+        return []
+    found = f"not those of the run so far: {', '.join(changed)}; they would be read from their beginning"
+    fix = "the former data and --seed; --resume_changed data goes on with these; OUTPUT=FOLDER makes another run"
+    return [Finding(False, "data", found, fix)]
 
 
 def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, checkpoint: Path) -> list[Finding]:
@@ -106,12 +165,31 @@ def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, ch
     return [Finding(False, "resume", found, fix)]
 
 
+def _check_model(flags: FlagValues, manifest: Manifest) -> list[Finding]:
+    """What config.json states, against what the run so far computed with."""
+    before = manifest.model.get("config", {})
+    try:
+        stated = model_identity(run_config(flags))["config"]
+    except UserError:
+        return []  # the check of the model tells it
+    both = before.keys() & stated.keys()
+    was, now = ({"config": {key: one[key] for key in both}, "adapter": {}, "base": None} for one in (before, stated))
+    found = differences(was, now)
+    if not found:
+        return []
+    accepted = flags.ignore_load_lr_and_optim or "model" in flags.words("resume_changed")
+    if accepted:
+        return [Finding(True, "resume", f"from here on another model: {', '.join(found)}")]
+    fix = "give the former model; --resume_changed model, if it may be another one now"
+    return [Finding(False, "resume", f"not the model of the run so far: {', '.join(found)}", fix)]
+
+
 def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:
     before = manifest.topology["processes"]
     if before == processes:
         return []
     found = f"random numbers (dropout) begin anew: {plural(before, 'process')} saved theirs, now there are {processes}"
-    return [Finding(True, "resume", found)]
+    return [Finding(True, "resume", found, warns=True)]
 
 
 def _used(output: Path) -> bool:

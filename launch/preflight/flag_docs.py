@@ -1,8 +1,9 @@
-"""Write docs/flags.md: what does not go together, and what flags of PaddleNLP 2.6 are called today.
+"""Write docs/flags.md: what does not go together, which numbers are allowed, what flags of 2.6 are called now.
 
     python -m launch.preflight.flag_docs
 
-Run it after a change of launch/preflight/rules or launch/models/aliases.py; a test fails until then.
+Run it after a change of launch/preflight/rules, launch/models/aliases.py or the schema of the flags; a test fails until
+then.
 """
 
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from data_tools.cli import Parser
 from launch.guard import guarded
 from launch.models.aliases import DROPPED, REFUSED, RENAMED
+from launch.models.flag_values import load_schema, range_text
 from launch.pages import markdown
 from launch.preflight.rules import RULES, Rule, family
 from launch.preflight.rules.rule import ANNOUNCE
@@ -46,6 +48,16 @@ without a fix is no fault: it is told, and the run starts. Sources are files of 
 
 <!-- end of flags -->
 
+## Numbers
+
+Each numeric flag takes the values below, and none that is not finite.
+
+<!-- flags -->
+
+{_table(("flag", "allowed"), _ranges())}
+
+<!-- end of flags -->
+
 ## Names of PaddleNLP 2.6
 
 A flag of the 2.6 scripts is understood, with one line that names today's. `--tgt_length N` becomes `--max_length`,
@@ -74,6 +86,11 @@ Refused, unless they ask for nothing:
 
 <!-- end of flags -->
 """
+
+
+def _ranges() -> list[tuple[str, str]]:
+    flags = load_schema("finetune_generation") | load_schema("run_pretrain")
+    return [(f"`--{name}`", range_text(known)) for name, known in sorted(flags.items()) if "range" in known]
 
 
 def _action(rule: Rule) -> str:

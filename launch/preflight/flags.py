@@ -3,7 +3,7 @@
 import difflib
 
 from launch.models.aliases import refusal
-from launch.models.flag_values import NO, YES, load_schema, split_words
+from launch.models.flag_values import NO, YES, load_schema, read_number, split_words
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
 from launch.switches import ALIASES, CHOICES
@@ -58,8 +58,8 @@ def _expectation(word: str, expected: dict) -> str | None:
         return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
     if kind in ("int", "float"):
         try:
-            {"int": int, "float": float}[kind](word)
-        except ValueError:
-            return {"int": "a whole number", "float": "a number"}[kind]
+            read_number(expected, word)
+        except ValueError as error:
+            return str(error)
     choices = expected.get("choices") or expected.get("words")
     return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from data_tools.terminal import wrapped
-from launch.models.flag_values import load_schema
+from launch.models.flag_values import load_schema, range_text
 
 
 def flag_help(script: str) -> str:
@@ -12,6 +12,8 @@ def flag_help(script: str) -> str:
     lines = [f"Flags of launch/{name}.py, named as PaddleNLP has them.", ""]
     for flag, known in load_schema(name).items():
         choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""
+        if "range" in known:
+            choices = f", {range_text(known).partition(', ')[2]}"
         if known.get("words"):
             choices = f", any of {', '.join(known['words'])}"
         lines.append(wrapped(f"--{flag} ({known['type']}, default {known['default']}{choices})", further="        "))

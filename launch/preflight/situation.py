@@ -22,6 +22,8 @@ class Situation:
     stated:        the recipe's own layout where the user has asked for another number of processes: a stated
                    accumulation then counts for that layout (launch/models/global_batch.py)
     own:           the flags of the user's ARGS, which advice repeats: what is pasted takes their place
+    starts:        whether the run is to start in its output directory now; False in its own ranks, and on further nodes
+    shows:         whether findings without a fault are shown; where not, what costs time to find is left out
     """
 
     script: str
@@ -33,6 +35,8 @@ class Situation:
     nodes: Nodes = ONE_NODE
     stated: Layout | None = None
     own: Flags = field(default_factory=dict)
+    starts: bool = True
+    shows: bool = True
 
     @property
     def finetunes(self) -> bool:

@@ -1,5 +1,7 @@
 """Tiny models of all families on forked ranks, for test_families.py. Each call does all families in one process."""
 
+import json
+
 import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
@@ -238,3 +240,12 @@ def _packed(family: Family, directory: str) -> list[float]:
         together = model(ids, attention_mask=mask, position_ids=positions, return_dict=True).logits
         apart = [model(part, return_dict=True).logits for part in (ids[:, :half], ids[:, half:])]
     return [float((together[:, i * half : (i + 1) * half] - apart[i]).abs().max()) for i in (0, 1)]
+
+
+def configurations_as_written() -> dict[str, dict]:
+    """What paddlenlp writes of each configuration of ours into config.json, by its file's name."""
+    from launch.models.named_configs import CONFIGS, read_config
+    from launch.training.model import family_config
+
+    values = {path.stem: read_config(path, "a model") for path in sorted(CONFIGS.glob("*.json"))}
+    return {name: json.loads(family_config(one).to_json_string(use_diff=False)) for name, one in values.items()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.models.flag_values import FlagValues
+from launch.models.flag_values import FlagValues, load_schema, read_number
 
 
 @pytest.mark.parametrize(
@@ -12,3 +12,14 @@ from launch.models.flag_values import FlagValues
 def test_a_switch_is_its_word_and_false_where_it_is_off(words, value):
     flags = {} if words is None else {"bf16": words}
     assert FlagValues("run_pretrain", flags).bf16 == value
+
+
+@pytest.mark.parametrize("word", ["9" * 400, "-" + "9" * 400, "inf", "nan", "9" * 5000])
+@pytest.mark.parametrize("flag", ["max_steps", "learning_rate"])
+def test_numbers_beyond_all_bounds_are_refused(flag, word):
+    with pytest.raises(ValueError, match="at least .* and at most "):
+        read_number(load_schema("run_pretrain")[flag], word)
+
+
+def test_minus_one_limits_no_checkpoints():
+    assert FlagValues("run_pretrain", {"save_total_limit": ["-1"]}).save_total_limit == -1

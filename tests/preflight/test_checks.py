@@ -1,17 +1,21 @@
 """Each check of the preflight: what is right passes, each fault is named with its fix."""
 
 import os
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
+from launch.checkpoint.state.lock import LOCK, lock_output, lock_start
+from launch.models.flag_values import FlagValues, load_schema, read_number
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.output import check_output
 from launch.preflight.model.directory import check_model
-from launch.preflight.report import Finding
+from launch.preflight.report import Finding, print_findings
 from launch.preflight.situation import Situation
 
 SCRIPT = "launch/run_pretrain.py"
@@ -44,6 +48,20 @@ def test_flag_that_is_right(flag, words):
     assert told(check_flags(SCRIPT, {flag: words})) == (True, "1, all known", "")
 
 
+@pytest.mark.parametrize("script", ["run_pretrain", "finetune_generation"])
+def test_every_number_has_a_range_that_holds_its_default(script):
+    numbers = {name: flag for name, flag in load_schema(script).items() if flag["type"] in ("int", "float")}
+    assert len(numbers) > 50
+    for name, flag in numbers.items():
+        if flag["default"] is not None:
+            assert read_number(flag, str(flag["default"])) == flag["default"], name
+
+
+def test_a_number_out_of_its_range_counts_as_not_stated():
+    values = FlagValues(SCRIPT, {"max_seq_length": ["0"], "seed": ["4294967295"], "adam_beta1": ["nan"]})
+    assert (values.max_seq_length, values.seed, values.adam_beta1) == (2048, 4294967295, 0.9)
+
+
 @pytest.mark.parametrize(
     ("flag", "words", "found", "fix"),
     [
@@ -51,8 +69,27 @@ def test_flag_that_is_right(flag, words):
         ("learnig_rate", ["1"], "unknown flag", "did you mean --learning_rate?"),
         ("qqqq", [], "unknown flag", "leave it out; --help lists all flags"),
         ("no_fp16", [], "unknown flag", "did you mean --fp16?"),
-        ("max_steps", ["1e4"], "found '1e4'", "allowed: a whole number"),
-        ("learning_rate", ["small"], "found 'small'", "allowed: a number"),
+        ("max_steps", ["1e4"], "found '1e4'", "allowed: a whole number, at least -1 and at most 2,147,483,647"),
+        ("learning_rate", ["small"], "found 'small'", "allowed: a number, at least 0 and at most 100"),
+        ("learning_rate", ["-1"], "found '-1'", "allowed: a number, at least 0 and at most 100"),
+        ("learning_rate", ["1e10"], "found '1e10'", "allowed: a number, at least 0 and at most 100"),
+        ("learning_rate", ["nan"], "found 'nan'", "allowed: a number, at least 0 and at most 100"),
+        ("seed", ["-1"], "found '-1'", "allowed: a whole number, at least 0 and at most 4,294,967,295"),
+        ("seed", ["4294967296"], "found '4294967296'", "allowed: a whole number, at least 0 and at most 4,294,967,295"),
+        ("max_seq_length", ["0"], "found '0'", "allowed: a whole number, at least 1 and at most 2,147,483,647"),
+        ("lora_rank", ["0"], "found '0'", "allowed: a whole number, at least 1 and at most 65,536"),
+        ("lora_alpha", ["0"], "found '0'", "allowed: a number, above 0"),
+        ("lora_dropout", ["2"], "found '2'", "allowed: a number, at least 0 and below 1"),
+        ("adam_beta1", ["1"], "found '1'", "allowed: a number, at least 0 and below 1"),
+        ("dataloader_num_workers", ["-1"], "found '-1'", "allowed: a whole number, at least 0 and at most 1,024"),
+        (
+            "gradient_accumulation_steps",
+            [str(2**63 - 1)],
+            "found '9223372036854775807'",
+            "allowed: a whole number, at least 1 and at most 1,000,000",
+        ),
+        ("num_train_epochs", ["nan"], "found 'nan'", "allowed: a number, above 0 and at most 1,000,000"),
+        ("weight_decay", ["inf"], "found 'inf'", "allowed: a number, at least 0"),
         ("fp16", ["maybe"], "found 'maybe'", "allowed: 1 or 0 (true, false)"),
         ("use_flash_attention", ["sometimes"], "found 'sometimes'", "allowed: auto, on, off, required"),
         ("recompute_granularity", ["half"], "found 'half'", "allowed: full, full_attn, core_attn"),
@@ -154,21 +191,39 @@ def test_every_damaged_corpus_is_told(data):
 
 
 def test_output_that_can_be_written_is_not_made(tmp_path):
-    ok, found, _ = told(check_output({"output_dir": [str(tmp_path / "a" / "b")]}))
+    ok, found, _ = told(check_output(Situation(SCRIPT, {"output_dir": [str(tmp_path / "a" / "b")]})))
     assert ok and found.startswith(f"{tmp_path}/a/b, ") and found.endswith(" GB free")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_output_below_a_file(tmp_path):
     (tmp_path / "file").write_text("kept")
-    ok, found, fix = told(check_output({"output_dir": [str(tmp_path / "file" / "run")]}))
+    ok, found, fix = told(check_output(Situation(SCRIPT, {"output_dir": [str(tmp_path / "file" / "run")]})))
     assert not ok and found == f"{tmp_path}/file/run cannot be written: {tmp_path}/file: Not a directory"
     assert fix == "OUTPUT=FOLDER or --output_dir names another"
     assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_output_on_a_file_system_that_cannot_be_written():
-    assert told(check_output({"output_dir": ["/proc/run"]}))[0] is False
+    assert told(check_output(Situation(SCRIPT, {"output_dir": ["/proc/run"]})))[0] is False
+
+
+def test_output_in_which_another_run_lives(tmp_path):
+    """By its lock, not by what is written in it: another process may have the id of one that is gone."""
+    (tmp_path / LOCK).write_text(f"process {os.getpid()} on here\n")
+    situation = Situation(SCRIPT, {"output_dir": [str(tmp_path)]})
+    assert told(check_output(situation))[0] is True
+    held = lock_output(tmp_path)
+    ok, found, fix = told(check_output(situation))
+    holder = f"process {os.getpid()} on {os.uname().nodename}"
+    assert (ok, found) == (False, f"{tmp_path} is in use by another run ({holder})")
+    assert fix.startswith("end that run, or OUTPUT=FOLDER")
+    assert told(check_output(replace(situation, starts=False)))[0] is True  # one of its own ranks
+    os.close(held)
+    starting = lock_start(tmp_path)
+    assert told(check_output(situation))[1] == f"{tmp_path} is in use by another run (one that starts)"
+    os.close(starting)
+    assert told(check_output(situation))[0] is True
 
 
 def test_all_checks_are_made(data):
@@ -181,3 +236,9 @@ def test_a_model_that_is_nowhere_is_a_fault_with_the_names_there_are():
     [finding] = check_model({"model_name_or_path": ["facebook/lama-7b"]})
     assert not finding.ok and "'facebook/lama-7b'" in finding.found and "llama-7b" in finding.found
     assert check_model({"model_name_or_path": ["facebook/llama-7b"]})[0].ok
+
+
+def test_a_warning_has_a_mark_of_its_own(capsys):
+    warning = Finding(True, "b", "to be looked at", warns=True)
+    print_findings([Finding(True, "a", "well"), warning, Finding(False, "c", "ill", "mend it")], sys.stdout)
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if line[2].isdigit()] == ["✓", "!", "✗"]

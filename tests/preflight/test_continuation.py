@@ -1,18 +1,27 @@
 """Which checkpoint a run continues from: auto, none, a path; beside --overwrite_output_dir; at the same batch."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from data_tools.formats.tokens.blend import training_identities
+from launch.checkpoint.state.identity import model_identity
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
+from launch.checkpoint.state.verify import remove_partial
+from launch.models.named_configs import load_config
 from launch.preflight.continuation import check_continuation, goes_on_from
 from launch.preflight.situation import Situation
 from launch.processes.flags import parse_flags
+from tests.corpora import write_corpus
 
 
-def make_checkpoint(output: Path, step: int) -> Path:
-    """Of two processes, after steps of 16 samples; its files have sizes, no hashes."""
+def make_checkpoint(
+    output: Path, step: int, data: dict | None = None, model: str = "llama-rehearsal", **changes
+) -> Path:
+    """Of two processes and a named model with `changes`, after steps of 16 samples, of `data`; its files have sizes, no
+    hashes."""
     checkpoint = output / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "run.json").write_text("{}")
@@ -22,7 +31,8 @@ def make_checkpoint(output: Path, step: int) -> Path:
         consumed_samples=16 * step,
         consumed_tokens=1600 * step,
         topology={"processes": 2},
-        data={"global_batch": 16},
+        data={"global_batch": 16} | (data or {}),
+        model=model_identity(load_config(model) | changes),
     )
     (checkpoint / MANIFEST).write_text(manifest.to_json())
     return checkpoint
@@ -81,6 +91,17 @@ def test_the_one_before_a_damaged_one_is_taken(output):
     assert not named.ok and "run.json has 1 bytes" in named.found
 
 
+def test_weights_beside_a_whole_checkpoint_refuse_the_start(output):
+    for wanted in ("auto", output / "checkpoint-10"):
+        (output / "checkpoint-10" / "._model-00001-of-00001.safetensors").write_text("")  # of macOS
+        assert told(output, f"--resume_from_checkpoint {wanted}") == [NEWEST]
+        (output / "checkpoint-10" / "more.bin").write_text("")
+        [one] = findings(output, f"--resume_from_checkpoint {wanted}")
+        found = f"{output}/checkpoint-10/more.bin is not among the files of the checkpoint's manifest"
+        assert (one.ok, one.found, one.fix) == (False, found, "move it elsewhere")
+        (output / "checkpoint-10" / "more.bin").unlink()
+
+
 def test_without_a_manifest_it_is_not_whole(output):
     (output / "checkpoint-10" / MANIFEST).unlink()
     assert "checkpoint-10 is not whole: it has no manifest.json" in told(output)[0][1]
@@ -90,6 +111,13 @@ def test_what_is_no_checkpoint_names_the_newest_that_is(output):
     [finding] = findings(output, "--resume_from_checkpoint True")
     assert not finding.ok and finding.found.startswith("True is no checkpoint to continue from")
     assert finding.fix == f"--resume_from_checkpoint {output}/checkpoint-10, or auto"
+
+
+def test_a_path_in_a_fix_can_be_pasted(tmp_path):
+    make_checkpoint(tmp_path / "my run", 5)
+    flags = parse_flags(["--do_train", "1", "--output_dir", str(tmp_path / "my run"), "--resume_from_checkpoint", "x"])
+    [finding] = check_continuation(Situation("run_pretrain", flags, processes=2))
+    assert finding.fix == f"--resume_from_checkpoint '{tmp_path}/my run/checkpoint-5', or auto"
 
 
 def test_a_checkpoint_of_paddlenlp_is_told_and_not_continued(output, tmp_path):
@@ -133,6 +161,32 @@ def test_another_batch_would_move_the_position_in_the_data(output):
     assert not ok and found == "32 samples a step, the 10 steps before took 16 each"
 
 
+@pytest.mark.parametrize(
+    ("changed", "told_as"),
+    [
+        ("", None),
+        ("--input_dir OTHER", "corpus "),
+        ("--input_dir BOTH", "2 corpora, was 1"),
+        ("--seed 7", "seed 7, was 1"),
+        ("--max_seq_length 64", "sequence_length 64, was 32"),
+        ("--split 1,1,0", "documents [0, 5], was [0, 8]"),
+        ("--seed 7 --resume_changed data", None),
+        ("--seed 7 --ignore_load_lr_and_optim 1", None),
+    ],
+)
+def test_other_data_than_the_run_has_read_so_far(tmp_path, changed, told_as):
+    for number, folder in enumerate(("DATA", "OTHER", "BOTH", "BOTH")):
+        write_corpus(tmp_path / folder / f"corpus{number}", documents=10, tokens=100, largest_id=50 + number)
+    [data] = training_identities(tmp_path / "DATA", "8,2,0", 32, 1)
+    make_checkpoint(tmp_path, 5, data | {"samples": 25, "order_seed": 1})
+    flags = f"--input_dir DATA --split 8,2,0 --max_seq_length 32 --seed 1 {changed}"
+    for folder in ("DATA", "OTHER", "BOTH"):
+        flags = flags.replace(folder, str(tmp_path / folder))
+    faults = [one for one in findings(tmp_path, flags) if not one.ok]
+    assert [(one.subject, told_as in one.found) for one in faults] == ([("data", True)] if told_as else [])
+    assert all("--resume_changed data goes on with these" in one.fix for one in faults)
+
+
 def test_another_division_of_the_same_batch_is_none(output):
     assert told(output, "--tensor_parallel_degree 2 --gradient_accumulation_steps 2") == [NEWEST]
 
@@ -148,3 +202,50 @@ def test_random_numbers_of_another_number_of_processes(output):
 def test_nothing_to_tell_without_training(output):
     assert check_continuation(Situation("run_pretrain", {})) == []
     assert check_continuation(Situation("run_pretrain", {"output_dir": [str(output)]})) == []
+
+
+@pytest.mark.parametrize("name", ["checkpoint-24", "partial-checkpoint-24", "partial-model"])
+def test_a_file_in_the_place_of_a_save_is_refused_at_the_start(output, name):
+    (output / name).write_text("mine")
+    for flags in ("", "--overwrite_output_dir 1", "--resume_from_checkpoint none"):
+        [one] = findings(output, flags)
+        assert (one.ok, one.fix) == (False, "move it elsewhere")
+        assert one.found == f"{output / name} is a file, in the place of what the run writes"
+    remove_partial(output)
+    assert (output / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "train_log.jsonl"])
+def test_a_directory_in_the_place_of_a_file_is_refused_at_the_start(tmp_path, name):
+    (tmp_path / name).mkdir()
+    assert told(tmp_path) == [(False, f"{name} is a directory, in the place of what the run writes")]
+
+
+@pytest.mark.parametrize(("key", "value", "was"), [("num_hidden_layers", 3, 4), ("rope_theta", 2e4, 1e4)])
+def test_another_model_is_refused_before_the_start(output, tmp_path, key, value, was):
+    (tmp_path / "other.json").write_text(json.dumps(load_config("llama-rehearsal") | {key: value}))
+    model = f"--model_name_or_path {tmp_path / 'other.json'}"
+    assert told(output, model)[-1] == (False, f"not the model of the run so far: {key} {value}, was {was}")
+    for accepted in ("--resume_changed model", "--ignore_load_lr_and_optim 1"):
+        found = f"from here on another model: {key} {value}, was {was}"
+        assert told(output, f"{model} {accepted}")[-1] == (True, found)
+    assert told(output, "--model_name_or_path llama-rehearsal") == [NEWEST]
+
+
+def test_a_fresh_model_with_its_tokenizers_vocabulary_is_the_same(output, tmp_path):
+    """The configuration file has 1,024 ids, the run 256."""
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "vocab.json").write_text(json.dumps({f"<{number}>": number for number in range(250)}))
+    words = f"--model_name_or_path llama-rehearsal --continue_training 0 --tokenizer_name_or_path {tmp_path}/tokenizer"
+    shutil.rmtree(output / "checkpoint-10")
+    make_checkpoint(output, 10, vocab_size=256)
+    assert told(output, words) == [NEWEST]
+    assert told(output, "--model_name_or_path llama-rehearsal")[-1][1].endswith("vocab_size 1024, was 256")
+
+
+def test_a_flipped_bit_in_a_manifest_means_the_checkpoint_before(output):
+    path = output / "checkpoint-10" / MANIFEST
+    path.write_text(path.read_text().replace('"topology"', '"topolOgy"'))
+    damaged, taken = told(output)
+    assert damaged[1].endswith("makes no sense: it is kept as damaged, the checkpoint before it is taken")
+    assert taken == (True, "checkpoint-5, after step 5 and 80 samples")

@@ -54,3 +54,9 @@ def test_letters_where_the_encoding_lacks_the_signs():
     print_findings([GOOD, BAD], file)
     file.flush()
     assert raw.getvalue().decode("ascii").splitlines()[0] == "  1 ok Python         3.11.7"
+
+
+def test_commands_and_samples_in_a_finding_stay_whole_lines():
+    command = "    make " + "x " * 80 + "end"
+    lines = printed([Finding(False, "model", f"is none:\n{command}\nThen it is.")], io.StringIO()).splitlines()
+    assert [line.strip() for line in lines] == ["1 ✗ model  is none:", command.strip(), "Then it is."]

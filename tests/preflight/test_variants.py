@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
+from launch.models.named_configs import load_config
 from launch.preflight.machine import cards, disk, gates, memory
 from launch.preflight.rules import RULES, Rule, family, finetuning
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
+from tests.merging.material import save_base
 from tests.preflight.recipe_findings import recipe_findings
 from tests.preflight.variants import VARIANTS
 from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN
@@ -25,7 +27,8 @@ def machine(monkeypatch, tmp_path):
     for corpus in ("data/corpus", "build/demo/data/corpus"):
         (tmp_path / corpus).parent.mkdir(parents=True)
         write_corpus(tmp_path / corpus)
-    write_dialogues(tmp_path / "data")
+    for dialogues in ("data", "build/demo-finetune/data"):
+        write_dialogues(tmp_path / dialogues)
     monkeypatch.setattr(disk, "free_bytes", lambda directory: 10**12)
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=512 * GIB))
 
@@ -63,6 +66,8 @@ def split(findings: list) -> tuple[list, list]:
 @pytest.mark.parametrize("recipe", RECIPES, ids=name)
 def test_a_recipe_as_shipped_passes_on_the_machine_it_is_for(machine, recipe):
     machine(A100S[:8])
+    if name(recipe) == "tiny/lora":
+        save_base(Path("build/demo/model"), load_config("llama-rehearsal"))
     assert split(recipe_findings(name(recipe))) == ([], [])
 
 

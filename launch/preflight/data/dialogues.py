@@ -1,37 +1,51 @@
-"""Are the dialogues there, and can every row be read?"""
+"""Are the dialogues there, can every row be read, and what do they look like to the model?"""
 
-from data_tools.formats.dialogues.chat_template import load_template
-from data_tools.formats.dialogues.datasets import Columns, survey
-from data_tools.formats.dialogues.rows import Rows
+from dataclasses import replace
+from pathlib import Path
+
+from data_tools.formats.dialogues.chat_template import ChatTemplate
+from data_tools.formats.dialogues.datasets import Columns, Survey, encode_rows, survey
+from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.dialogues.rows import Rows, check_faults, unused_line
+from data_tools.formats.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
+from data_tools.text.encoders import load_encoder
 from launch.errors import UserError
-from launch.models.chat import template_file, template_names
+from launch.models.chat import find_template, template_line
+from launch.models.families import Family, family_of_config
 from launch.models.flag_values import FlagValues
+from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
+MEASURED = 200  # dialogues that are rendered and encoded, of each kind of rows, at most: half a second of long ones
+
 
 def check_sft_data(situation: Situation) -> list[Finding]:
-    """Read every row that --dataset_name_or_path names, look for the chat template, compare the lengths."""
+    """Read every row that --dataset_name_or_path names, compare the lengths; render some rows with the chat template
+    where that is shown."""
     values = FlagValues(situation.script, situation.flags)
-    return [*_check_rows(values), *_check_template(values), *_check_lengths(values)]
+    found, findings = _read_rows(values)
+    return [*findings, *_check_template(values, found, situation.shows), *_check_lengths(values)]
 
 
-def _check_rows(values: FlagValues) -> list[Finding]:
+def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:
     if not values.dataset_name_or_path:
         fix = "--dataset_name_or_path FOLDER or DATA=FOLDER, with train.json and dev.json"
-        return [Finding(False, "data", "no --dataset_name_or_path", fix)]
+        return None, [Finding(False, "data", "no --dataset_name_or_path", fix)]
     wanted = tuple(name for name, needed in (("train", values.do_train), ("dev", values.do_eval)) if needed)
     columns = Columns(values.prompt_column, values.response_column)
     try:
         found = survey(values.dataset_name_or_path, wanted, columns, values.max_broken_rows)
     except DataError as error:
-        return [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
+        return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
     parts = [_describe(name, source) for name, source in (("train", found.train), ("dev", found.dev)) if source]
+    if unused := unused_line(rows for source in [*found.train, *found.dev] for rows in source):
+        parts.append(unused)
     if found.faults:
         parts.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
-    return [Finding(True, "data", "; ".join(parts) or "none needed")]
+    return found, [Finding(True, "data", "; ".join(parts) or "none needed")]
 
 
 def _describe(name: str, sources: list[list[Rows]]) -> str:
@@ -42,14 +56,76 @@ def _describe(name: str, sources: list[list[Rows]]) -> str:
     return f"{name} {plural(dialogues, 'dialogue')} ({schemas})"
 
 
-def _check_template(values: FlagValues) -> list[Finding]:
-    if not values.chat_template:
-        return []
+def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> list[Finding]:
+    """The template; where it `shows`, a sample and what the lengths cut, by the tokenizer where its directory is
+    there."""
+    directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
+    directory = directory if directory.is_dir() else None
+    fix = "--chat_template NAME or FILE, or none: the bare texts"
     try:
-        load_template(template_file(values.chat_template, {}))
-    except (UserError, DataError) as error:
-        return [Finding(False, "--chat_template", str(error), f"one of {', '.join(template_names())}, or a file")]
-    return [Finding(True, "chat template", values.chat_template)]
+        config = load_config(values.model_name_or_path or "")
+        family = family_of_config(config)
+    except UserError:  # told by the check of the model
+        return []
+    findings = []
+    for rows in _first_of_each_kind(found):
+        try:
+            named = values.chat_template or (None if rows.schema.chat else "none")
+            template = find_template(named, directory, config)
+            looked = _look(template, rows, found, directory, family, values) if shows else []
+            findings += [Finding(True, "chat template", template_line(template).partition(": ")[2]), *looked]
+        except (UserError, DataError) as error:
+            findings.append(Finding(False, "--chat_template", str(error), fix))
+    return findings
+
+
+def _first_of_each_kind(found: Survey | None) -> list[Rows]:
+    """Rows of chats and others, which have different templates."""
+    every = [rows for source in [*found.train, *found.dev] for rows in source] if found else []
+    return list({rows.schema.chat: rows for rows in reversed(every)}.values())
+
+
+def _spread(rows: Rows) -> Rows:
+    """Some of the first, and of the others at even distances."""
+    count = len(rows.dialogues)
+    others = MEASURED - SHOWN_OF
+    step = max(1, -(-(count - SHOWN_OF) // others))
+    numbers = [*range(min(SHOWN_OF, count)), *range(SHOWN_OF, count, step)]
+    return replace(
+        rows, dialogues=[rows.dialogues[one] for one in numbers], lines=[rows.lines[one] for one in numbers]
+    )
+
+
+def _look(
+    template: ChatTemplate | None, rows: Rows, found: Survey, directory: Path | None, family: Family, values: FlagValues
+) -> list[Finding]:
+    """A sample and what is cut, without the marks that a family has between question and answer. Raises DataError
+    where more rows are broken than allowed, those included that the template does not render."""
+    try:
+        encoder = load_encoder(directory) if directory else None
+    except DataError:  # told by the check of the tokenizer
+        encoder = None
+    encodes = encoder is not None and encoder.eos_id is not None and not family.answer_marks
+    encoding = Encoding(
+        template=template,
+        encode=encoder.encode_chat if encodes else lambda text: [],  # the template is tried all the same
+        begin=(),
+        eos=encoder.eos_id if encodes else 0,
+        src_length=values.src_length,
+        max_length=values.max_length,
+    )
+    samples, faults = encode_rows(_spread(rows), encoding)
+    check_faults([*found.faults, *faults], values.max_broken_rows)
+    if not encodes:
+        return []
+    dataset = DialogueDataset(samples)
+    measured = f"of {plural(len(samples), 'dialogue')}: {dataset.cuts}, the longest has {dataset.tokens.max() + 1:,}"
+    limits = f"--src_length {values.src_length} --max_length {values.max_length}"
+    shown = "\n".join(sample_lines(dataset, encoder.decode_chat))
+    return [
+        Finding(True, "lengths", f"{measured} tokens, {limits}"),
+        Finding(True, "sample", shown),
+    ]
 
 
 def _check_lengths(values: FlagValues) -> list[Finding]:

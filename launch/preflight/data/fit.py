@@ -3,10 +3,10 @@
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
+from launch.checkpoint.state.continued import run_config
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.layout import Layout
-from launch.models.named_configs import load_config
 from launch.preflight.data.samples import check_samples
 from launch.preflight.data.token_ids import check_token_ids
 from launch.preflight.report import Finding
@@ -20,7 +20,7 @@ def check_data_fit(situation: Situation) -> list[Finding]:
         return []
     try:
         corpora = [(weight, IndexedDataset(prefix)) for weight, prefix in find_corpora(values.input_dir)]
-        vocab_size = load_config(values.model_name_or_path or "")["vocab_size"]
+        vocab_size = run_config(values)["vocab_size"]
         data_ranks = Layout.from_flags(situation.flags, situation.processes).data_ranks
     except (DataError, UserError):
         return []

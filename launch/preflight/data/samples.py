@@ -32,8 +32,8 @@ def check_samples(
     wanted = values.max_steps * samples_a_step
     found = f"{wanted:,} needed for {values.max_steps:,} steps of {samples_a_step:,}, {epoch:,} there"
     if wanted > epoch:
-        found += f": a warning, each is read {wanted / epoch:.1f} times"
-    return [Finding(True, "samples", found)]
+        found += f": each is read {wanted / epoch:.1f} times"
+    return [Finding(True, "samples", found, warns=wanted > epoch)]
 
 
 def _count(corpus: IndexedDataset, number: int, values) -> int:

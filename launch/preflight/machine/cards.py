@@ -135,4 +135,4 @@ def _fewer(count: int) -> str:
 
 def _visible(device: str) -> bool:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible is None or device in visible.split(",")
+    return visible is None or device in (word.strip() for word in visible.split(","))

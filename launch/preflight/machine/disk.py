@@ -3,12 +3,15 @@
 import shutil
 from pathlib import Path
 
+from launch.checkpoint.state.manifest import checkpoint_step
+from launch.checkpoint.state.verify import left_by_a_kill
 from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
 from launch.plan.job import checkpoints_at_once
 from launch.plan.memory.states import MASTER, MOMENTS
+from launch.preflight.continuation import checkpoints_so_far
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
@@ -16,7 +19,8 @@ GB = 1e9
 
 
 def check_disk(situation: Situation) -> list[Finding]:
-    """The model and all checkpoints that will be there at once, against the free space.
+    """The model and all checkpoints that will be there at once, against the free space; of a run that goes on those to
+    come, and what a kill left of a save is free space.
 
     Nothing for adapters, which are small, and for what another check tells: no model, no output directory.
     """
@@ -29,15 +33,33 @@ def check_disk(situation: Situation) -> list[Finding]:
         return []
     half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16 or values.precision not in (None, "fp32"))
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
-    kept = checkpoints_at_once(values)
+    kept, so_far = checkpoints_at_once(values), checkpoints_so_far(situation)
+    if so_far:
+        kept = _to_come(values, kept, so_far)
     needed = model + kept * checkpoint
-    free = free_bytes(values.output_dir)
-    parts = f"{kept} x {checkpoint / GB:,.1f} GB of checkpoints + {model / GB:,.1f} GB model"
+    free = free_bytes(values.output_dir) + sum(map(_size, left_by_a_kill(Path(values.output_dir).expanduser())))
+    there = f"; {len(so_far)} more are there" if so_far else ""
+    parts = f"{kept} x {checkpoint / GB:,.1f} GB of checkpoints + {model / GB:,.1f} GB model{there}"
     found = f"{needed / GB:,.1f} GB needed ({parts}), {free / GB:,.0f} GB free at {values.output_dir}"
     if needed <= free:
         return [Finding(True, "disk", found)]
     each = f"a checkpoint is {parameters / GB:,.2f} billion parameters x {bytes_each(values, half)} bytes"
-    return [Finding(False, "disk", f"{found}; {each} ({_parts(values, half)})", _fix(kept))]
+    return [Finding(False, "disk", f"{found}; {each} ({_parts(values, half)})", _fix(values, kept, bool(so_far)))]
+
+
+def _to_come(values: FlagValues, kept: int, so_far: list[Path]) -> int:
+    """How many checkpoints more than now will be there at once. kept: of the whole run. so_far: newest first."""
+    left = kept
+    if values.save_strategy not in ("no", "epoch") and values.max_steps > 0:
+        each = max(1, values.save_steps)
+        left = max(0, values.max_steps // each - checkpoint_step(so_far[0]) // each)
+    limited = values.save_total_limit and values.save_total_limit > 0
+    return min(left, max(1, kept - len(so_far))) if limited else left
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
+    return sum(file.lstat().st_size for file in files)
 
 
 def bytes_each(values: FlagValues, half: bool) -> int:
@@ -52,7 +74,11 @@ def _parts(values: FlagValues, half: bool) -> str:
     return "2 weight + 4 float32 copy + 8 AdamW" if half else "4 weight + 8 AdamW"
 
 
-def _fix(kept: int) -> str:
+def _fix(values: FlagValues, kept: int, goes_on: bool) -> str:
+    if goes_on:
+        place = values.output_dir
+        fewer = "; --save_total_limit 1 removes older ones as new ones are whole" if kept > 1 else ""
+        return f"free space on the disk of {place}, or move {place} to a larger one and name it there by OUTPUT={fewer}"
     fewer = "--save_total_limit 1 keeps one beside the one being written; " if kept > 2 else ""
     return f"OUTPUT=FOLDER on a larger disk; {fewer}--ignore_save_lr_and_optim 1 saves what cannot be resumed"
 

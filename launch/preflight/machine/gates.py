@@ -2,7 +2,7 @@
 
 from launch.devices import fused_ln, gates, precision
 from launch.devices.cards import Card, list_cards
-from launch.devices.flash_attention import case_of, obstacle
+from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
@@ -46,15 +46,16 @@ def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) ->
     """For every kind of card that is used; the start-up check of the run itself may still refuse it."""
     try:
         config = load_config(flags.model_name_or_path or "")
-        found = [obstacle(case_of(config, capability, dtype)) for capability in capabilities]
+        mask, level = mask_of(flags), flags.fp16_opt_level
+        cases = [case_of(config, capability, dtype, mask, level=level) for capability in capabilities]
     except UserError:
         return []  # the check of the model tells it
-    reason = next(filter(None, found), "")
+    reason = next(filter(None, map(obstacle, cases)), "")
     switch = flags.use_flash_attention or "off"
     if switch == "required" and reason:
         fix = "--use_flash_attention auto for exact attention"
         return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
-    return [Finding(True, "attention", gates.flash_attention(switch, reason).reason)]
+    return [Finding(True, "attention", gates.flash_attention(switch, reason, cases[0].kernel).reason)]
 
 
 def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
@@ -69,6 +70,9 @@ def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding
     if switch == "required" and reason:
         fix = f"{fused_ln.BUILD}; or --use_fused_rms_norm auto for the framework's own RMSNorm"
         return [Finding(False, "--use_fused_rms_norm", f"found required, not possible here: {reason}", fix)]
+    if reason and switch != "off" and all(fused_ln.paddle_has_its_own(model_type, one) for one in capabilities):
+        found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
+        return [Finding(True, "RMSNorm", found)]
     return [Finding(True, "RMSNorm", gates.fused_rms_norm(switch, reason).reason)]
 
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from launch.checkpoint.state.continued import run_config
 from launch.errors import UserError
 from launch.models.flag_values import FlagValues
 from launch.models.named_configs import find_config, load_config
-from launch.preflight.model.tokenizer_files import ROLES, read_tokenizer
+from launch.models.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 
@@ -23,7 +24,7 @@ def check_tokenizer(situation: Situation) -> list[Finding]:
     if not model or not directory.is_dir():
         return []
     try:
-        config = load_config(model)
+        config = run_config(values)
     except UserError:  # told by the check of the model
         return []
     try:
@@ -41,7 +42,10 @@ def check_tokenizer(situation: Situation) -> list[Finding]:
         if mine is not None and theirs and mine not in theirs:
             found = f"{role}_token_id is {theirs[0]} in {find_config(model)}, the tokenizer's {role} is {mine}"
             faults.append(Finding(False, "tokenizer", found, f"{FIX}, or correct config.json"))
-    return faults or [Finding(True, "tokenizer", f"{tokenizer.size:,} ids of {config['vocab_size']:,}")]
+    found = f"{tokenizer.size:,} ids of {config['vocab_size']:,}"
+    if (published := load_config(model)["vocab_size"]) != config["vocab_size"]:
+        found += f": the fresh model takes the tokenizer's vocabulary, not {find_config(model).name}'s {published:,}"
+    return faults or [Finding(True, "tokenizer", found)]
 
 
 def _stated(value: int | list[int] | None) -> list[int]:

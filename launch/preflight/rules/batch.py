@@ -4,20 +4,8 @@ from launch.preflight.rules.rule import ANNOUNCE, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
 WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
-AT_LEAST_ONE = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
 
 RULES = (
-    *(
-        Rule(
-            flag=flag,
-            when=lambda run, flag=flag: getattr(run.flags, flag) is not None and getattr(run.flags, flag) < 1,
-            found=f"{{run.flags.{flag}}}",
-            reason="a step needs samples",
-            source="arithmetic",
-            fix="a whole number above 0",
-        )
-        for flag in AT_LEAST_ONE
-    ),
     Rule(
         flag="gradient_accumulation_steps",
         when=lambda run: run.pipeline > run.flags.gradient_accumulation_steps > 0,
@@ -56,14 +44,6 @@ RULES = (
     ),
     Rule(
         flag="warmup_ratio",
-        when=lambda run: not 0 <= (run.flags.warmup_ratio or 0) <= 1,
-        found="{run.flags.warmup_ratio}",
-        reason="a share of the steps",
-        source=ARGUMENTS,
-        fix="0 to 1",
-    ),
-    Rule(
-        flag="warmup_ratio",
         when=lambda run: (run.flags.warmup_ratio or 0) > 0 and (run.flags.warmup_steps or 0) > 0,
         found="{run.flags.warmup_ratio} does nothing",
         reason="--warmup_steps {run.flags.warmup_steps} decides",
@@ -71,12 +51,28 @@ RULES = (
         action=ANNOUNCE,
     ),
     Rule(
-        flag="logging_steps",
-        when=lambda run: run.flags.logging_steps == 0 and run.flags.logging_strategy == "steps",
+        flag="learning_rate",
+        when=lambda run: run.flags.learning_rate == 0 and bool(run.flags.do_train),
         found="0",
-        reason="the interval of the log",
-        source=ARGUMENTS,
-        fix="a number above 0",
+        reason="no weight changes",
+        source="arithmetic",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="warmup_steps",
+        when=lambda run: run.flags.max_steps > 0 and run.flags.warmup_steps >= run.flags.max_steps,
+        found="{run.flags.warmup_steps} with --max_steps {run.flags.max_steps}",
+        reason="the run ends before --learning_rate is reached",
+        source="paddlenlp/trainer/training_args.py, TrainingArguments.get_warmup_steps",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="max_eval_samples",
+        when=lambda run: run.flags.max_eval_samples == 0 and bool(run.flags.do_eval),
+        found="0 with --do_eval 1",
+        reason="an evaluation needs samples",
+        source="launch/training/data/corpora.py",
+        fix="--do_eval 0, or a number above 0; -1: all of them",
     ),
     Rule(
         flag="fp16",
@@ -107,22 +103,11 @@ RULES = (
         source="paddle/phi/kernels/cpu; measured: matmul raises NotFound",
         fix="--fp16_opt_level O1: arithmetic in float32, the loss scale as on cards",
     ),
-    *(
-        Rule(
-            flag=flag,
-            when=lambda run, flag=flag: getattr(run.flags, flag) < 1,
-            found=f"{{run.flags.{flag}}}",
-            reason="a number of steps",
-            source="launch/training/loss_scale.py, ScaleRule",
-            fix="a whole number above 0",
-        )
-        for flag in ("loss_scale_window", "loss_scale_hysteresis")
-    ),
     Rule(
         flag="min_loss_scale",
-        when=lambda run: not 0 < run.flags.min_loss_scale <= run.flags.scale_loss,
+        when=lambda run: run.flags.min_loss_scale > run.flags.scale_loss,
         found="{run.flags.min_loss_scale:g} with --scale_loss {run.flags.scale_loss:g}",
-        reason="a loss scale is above 0 and begins at its minimum or higher",
+        reason="the loss scale begins at its minimum or higher",
         source="launch/training/loss_scale.py, ScaleRule",
         fix="--min_loss_scale 1",
     ),

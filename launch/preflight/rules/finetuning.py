@@ -49,14 +49,6 @@ RULES = (
     ),
     Rule(
         flag="pad_to_multiple_of",
-        when=lambda run: run.flags.pad_to_multiple_of is not None and run.flags.pad_to_multiple_of < 1,
-        found="{run.flags.pad_to_multiple_of}",
-        reason="a number of tokens",
-        source="launch/training/data/batches.py, Collator",
-        fix="--pad_to_multiple_of 8",
-    ),
-    Rule(
-        flag="pad_to_multiple_of",
         when=lambda run: (run.flags.pad_to_multiple_of or 0) > 1
         and run.flags.max_length % run.flags.pad_to_multiple_of > 0,
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
@@ -96,17 +88,6 @@ RULES = (
         reason="it is for the scales of blocks, which nf4 and fp4 have",
         source=QUANTIZATION,
         action=ANNOUNCE,
-    ),
-    *(
-        Rule(
-            flag=flag,
-            when=lambda run, flag=flag: getattr(run.flags, flag) is not None and getattr(run.flags, flag) < 1,
-            found=f"{{run.flags.{flag}}}",
-            reason="a block has at least one number",
-            source=QUANTIZATION,
-            fix=f"--{flag} {default}",
-        )
-        for flag, default in (("weight_blocksize", 64), ("weight_double_quant_block_size", 256))
     ),
     Rule(
         flag="eval_with_do_generation",

@@ -3,6 +3,7 @@
 from launch.preflight.rules.rule import ANNOUNCE, FUSION, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
+SHARDING = "paddle/distributed/fleet/meta_parallel/sharding"
 NEXT_FORWARD = ("enable_stage1_broadcast_overlap", "enable_stage1_allgather_overlap")
 
 RULES = (
@@ -45,7 +46,7 @@ RULES = (
         when=lambda run: (
             run.has_word("sharding_parallel_config", *FUSION)
             and run.stage == "stage1"
-            and run.pipeline == 1
+            and (run.pipeline == 1 or run.has_word("sharding_parallel_config", "split_param"))
             and run.flags.device != "cpu"
             and run.flags.save_strategy != "no"
         ),
@@ -74,6 +75,39 @@ RULES = (
         reason="it needs stage2, and steps without logging",
         source=ARGUMENTS,
         fix="--sharding stage2 and --logging_steps 2 or more, or leave it out",
+    ),
+    Rule(
+        flag="sharding_parallel_config",
+        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage2_overlap") and bool(run.flags.fp16),
+        found="enable_stage2_overlap with --fp16 1",
+        reason="gradients would be divided by the loss scale while they are still being summed over the ranks",
+        source=f"{SHARDING}/group_sharded_utils.py, GroupShardedScaler; group_sharded_stage2.py, _redefine_opt_step, "
+        "which waits for the sums only afterwards",
+        fix="--bf16 1 in place of --fp16 1, or leave enable_stage2_overlap out",
+    ),
+    Rule(
+        flag="sharding_parallel_config",
+        when=lambda run: (
+            run.has_word("sharding_parallel_config", "enable_stage2_overlap")
+            and run.flags.gradient_accumulation_steps > 1
+        ),
+        found="enable_stage2_overlap with --gradient_accumulation_steps {run.flags.gradient_accumulation_steps}",
+        reason="a micro batch would add to gradients of the one before while they are still being summed over the "
+        "ranks",
+        source=f"{SHARDING}/group_sharded_stage2.py, _get_reduce_fn: no micro batch waits",
+        fix="--gradient_accumulation_steps 1, or leave enable_stage2_overlap out",
+    ),
+    Rule(
+        flag="sharding_parallel_config",
+        when=lambda run: (
+            run.has_word("sharding_parallel_config", "enable_stage2_overlap")
+            and bool(run.flags.lora)
+            and (run.flags.lora_dropout or 0) > 0
+        ),
+        found="enable_stage2_overlap with --lora_dropout {run.flags.lora_dropout}",
+        reason="layers without sublayers alone wait for the weights of the step before, and dropout is a sublayer",
+        source=f"{SHARDING}/group_sharded_optimizer_stage2.py, _broadcast_params_overlap_forward",
+        fix="--lora_dropout 0, or leave enable_stage2_overlap out",
     ),
     Rule(
         flag="sharding_parallel_config",

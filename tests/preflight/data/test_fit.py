@@ -45,7 +45,7 @@ def test_data_that_fit(corpus):
 
 def test_samples_of_a_step_are_those_of_all_data_ranks(corpus):
     found = told(corpus, processes=8, gradient_accumulation_steps=3, tensor_parallel_degree=2)["samples"]
-    assert found == (True, "480 needed for 10 steps of 48, 99 there: a warning, each is read 4.8 times")
+    assert found == (True, "480 needed for 10 steps of 48, 99 there: each is read 4.8 times")
 
 
 def test_a_blend_ends_where_its_first_corpus_is_used_up(corpus, tmp_path):

@@ -83,6 +83,8 @@ def test_hidden_card(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert told(("0",))[:2] == ("cards", "no card 0 among 0, 1")
     assert faults(("1",)) == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, 1")
+    assert faults(("0", "1")) == []
 
 
 def test_card_by_uuid(machine, monkeypatch):

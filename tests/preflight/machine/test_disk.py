@@ -8,6 +8,7 @@ from launch.models.named_configs import load_config
 from launch.preflight.machine import disk
 from launch.preflight.machine.disk import bytes_each, check_disk
 from launch.preflight.situation import Situation
+from tests.preflight.test_continuation import make_checkpoint
 from tests.training.run_ranks import make_corpus
 
 FLAGS = {
@@ -60,6 +61,7 @@ def test_too_little_room_is_told_with_its_arithmetic(told):
         ({"ignore_save_lr_and_optim": 1}, "40.4 GB needed (2 x 13.5 GB of checkpoints + 13.5 GB model)"),
         ({"save_steps": 1000}, "956.9 GB needed (10 x 94.3 GB of checkpoints + 13.5 GB model)"),
         ({"save_steps": 1000, "save_total_limit": 1}, NEEDED),
+        ({"save_steps": 1000, "save_total_limit": -1}, "956.9 GB needed (10 x 94.3 GB of checkpoints + 13.5 GB model)"),
         ({"save_steps": 1000, "save_total_limit": 3}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
         ({"save_steps": 20000}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
         ({"save_strategy": "no"}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
@@ -73,6 +75,53 @@ def test_what_is_kept_at_once(told, changes, needed):
 def test_more_than_two_checkpoints_can_be_fewer(told):
     [(_, _, fix)] = told(1, save_steps=1000)
     assert "--save_total_limit 1 keeps one beside the one being written" in fix
+
+
+@pytest.fixture
+def output(tmp_path):
+    """Of a run that was killed in the save of step 4000, with checkpoints after each 1000 steps before."""
+    for step in (1000, 2000, 3000):
+        make_checkpoint(tmp_path, step)
+    (tmp_path / "partial-checkpoint-4000").mkdir()
+    with open(tmp_path / "partial-checkpoint-4000" / "model-00001-of-00001.safetensors", "wb") as file:
+        file.truncate(10**9)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, "107.8 GB needed (1 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
+        ({"max_steps": 3999}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
+        ({"max_steps": 9000}, "579.5 GB needed (6 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
+        ({"max_steps": 9000, "save_total_limit": 1},
+         "107.8 GB needed (1 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
+        ({"max_steps": 9000, "save_total_limit": 4},
+         "202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
+        ({"overwrite_output_dir": 1}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({"ignore_load_lr_and_optim": 1}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
+    ],
+)  # fmt: skip
+def test_a_run_that_goes_on_needs_room_for_what_is_to_come(told, output, changes, needed):
+    """What the kill left, 1 GB, is free space: the next start removes it."""
+    [(ok, found, _)] = told(999, **{"output_dir": output, "save_steps": 1000, "max_steps": 4000} | changes)
+    assert ok and found == f"{needed}, 1,000 GB free at {output}"
+
+
+def test_a_run_that_goes_on_is_not_told_to_start_anew(told, output):
+    [(ok, _, fix)] = told(100, output_dir=output, save_steps=1000, max_steps=5000)
+    assert not ok and fix == (
+        f"free space on the disk of {output}, or move {output} to a larger one and name it there by OUTPUT=; "
+        "--save_total_limit 1 removes older ones as new ones are whole"
+    )
+    path = output / "checkpoint-2000"
+    [(_, found, _)] = told(999, output_dir=output, resume_from_checkpoint=path, save_steps=1000, max_steps=4000)
+    assert found.startswith("202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model; 2 more are there)")
+
+
+def test_the_best_checkpoint_is_kept_beyond_the_limit(told):
+    [(_, found, _)] = told(1000, save_steps=1000, save_total_limit=1, metric_for_best_model="loss")
+    assert found.startswith("296.5 GB needed (3 x 94.3 GB of checkpoints")
 
 
 @pytest.mark.parametrize("changes", [{"do_train": 0}, {"model_name_or_path": "nowhere"}])

@@ -12,7 +12,8 @@ from tests.devices.fake_nvml import card
 
 NOT_BUILT = (
     True,
-    "fused RMSNorm: off (the module fused_ln is not built: make custom-ops), the framework's own RMSNorm",
+    "fused RMSNorm: paddle.nn.functional.rms_norm, if the start finds it right (the module fused_ln is not built: "
+    "make custom-ops)",
     "",
 )
 LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
@@ -43,7 +44,7 @@ def test_an_a100_uses_both(told):
 
 
 @pytest.mark.parametrize(("kind", "capability"), [("V100", "7.0"), ("T4", "7.5")])
-def test_older_cards_fall_back_under_auto(told, kind, capability):
+def test_older_cards_take_float16_and_the_kernel_they_have(told, kind, capability):
     assert told([kind], fp16="0", bf16="auto") == {
         "precision": (
             True,
@@ -52,8 +53,7 @@ def test_older_cards_fall_back_under_auto(told, kind, capability):
         ),
         "attention": (
             True,
-            f"flash attention: off (compute capability {capability}, it needs 8.0 (A100, 3090) or newer), "
-            "exact attention",
+            f"flash attention: on, by the memory efficient kernel, the one for compute capability {capability}",
             "",
         ),
         "RMSNorm": NOT_BUILT,
@@ -70,11 +70,13 @@ def test_bfloat16_is_refused_on_older_cards(told, kind, bf16):
 @pytest.mark.parametrize(
     ("kinds", "flags", "reason"),
     [
-        (["V100"] * 8, {}, "compute capability 7.0"),
-        (["T4"], {}, "compute capability 7.5"),
-        (["A100", "V100"], {}, "compute capability 7.0"),
+        (["P100"], {}, "compute capability 6.0"),
+        (["V100"] * 8, {"model_name_or_path": "chatglm-6b"}, "compute capability 7.0"),
+        (["T4"], {"model_name_or_path": "chatglm2-6b"}, "compute capability 7.5"),
+        (["A100", "V100"], {"model_name_or_path": "chatglm-6b"}, "compute capability 7.0"),
         (["A100"], {"fp16": "0"}, "float32"),
         (["A100"], {"fp16_opt_level": "O0"}, "float32"),
+        (["A100"], {"model_name_or_path": "chatglm2-6b", "fp16_opt_level": "O1"}, "under --fp16_opt_level O1 queries"),
         (["A100"], {"model_name_or_path": "baichuan-13b"}, "ALiBi"),
         (["A100"], {"model_name_or_path": "opt-6.7b"}, "paddlenlp's code of this family never calls it"),
     ],
@@ -133,7 +135,10 @@ def test_fused_rms_norm_is_refused_where_it_is_required_and_falls_back_elsewhere
     assert not ok and found.startswith(f"found required, not possible here: {reason}")
     assert fix == "make custom-ops; or --use_fused_rms_norm auto for the framework's own RMSNorm"
     ok, found, _ = told(kinds, **flags, use_fused_rms_norm="auto")["RMSNorm"]
-    assert ok and found.startswith(f"fused RMSNorm: off ({reason}")
+    on_card = kinds and "model_name_or_path" not in flags  # of a model that calls it
+    instead = "paddle.nn.functional.rms_norm, if the start finds it right" if on_card else "off"
+    assert ok and found.startswith(f"fused RMSNorm: {instead} ({reason}")
+    assert "off by --use_fused_rms_norm off" in told(kinds, **flags, use_fused_rms_norm="off")["RMSNorm"][1]
 
 
 @pytest.mark.parametrize(

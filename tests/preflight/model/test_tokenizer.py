@@ -6,7 +6,7 @@ import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.preflight.model.tokenizer import check_tokenizer
-from launch.preflight.model.tokenizer_files import TokenizerIds, read_tokenizer
+from launch.models.tokenizer_files import TokenizerIds, read_tokenizer
 from launch.preflight.situation import Situation
 
 
@@ -31,6 +31,15 @@ def told(tokenizer, directory, **config) -> list[tuple[bool, str]]:
     (directory / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300} | config))
     flags = {"model_name_or_path": [str(directory)], "tokenizer_name_or_path": [str(tokenizer)]}
     return [(one.ok, one.found) for one in check_tokenizer(Situation("launch/run_pretrain.py", flags))]
+
+
+def test_a_fresh_model_is_told_to_take_the_tokenizers_vocabulary(sentencepiece, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 4096}))
+    flags = {"model_name_or_path": [str(tmp_path)], "tokenizer_name_or_path": [str(sentencepiece)]}
+    flags["continue_training"] = ["0"]
+    [found] = check_tokenizer(Situation("launch/run_pretrain.py", flags))
+    told = "300 ids of 304: the fresh model takes the tokenizer's vocabulary, not config.json's 4,096"
+    assert (found.ok, found.found) == (True, told)
 
 
 def test_sentencepiece_knows_its_own_roles(sentencepiece):

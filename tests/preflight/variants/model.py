@@ -54,7 +54,7 @@ VARIANTS = [
         PRETRAIN,
         "--tensor_parallel_degree 4 --model_name_or_path odd --continue_training 0",
         ("--tensor_parallel_degree", "4 for a hidden size of 102"),
-        files=odd(hidden_size=102),
+        files=odd(hidden_size=102, head_dim=26),
     ),
     wrong(
         FOUR_D,

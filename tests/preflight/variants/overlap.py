@@ -10,8 +10,28 @@ VARIANTS = [
     ),
     wrong(
         PRETRAIN,
-        "--sharding_parallel_config enable_stage2_overlap --logging_steps 1",
+        "--sharding_parallel_config enable_stage2_overlap --logging_steps 1 --gradient_accumulation_steps 1 "
+        "--bf16 1 --fp16 0",
         ("--sharding_parallel_config", "enable_stage2_overlap with --sharding stage2 --logging_steps 1"),
+    ),
+    wrong(
+        PRETRAIN,
+        "--sharding_parallel_config enable_stage2_overlap --logging_steps 10 --bf16 0 --fp16 1 "
+        "--gradient_accumulation_steps 4",
+        ("--sharding_parallel_config", "enable_stage2_overlap with --fp16 1"),
+        ("--sharding_parallel_config", "enable_stage2_overlap with --gradient_accumulation_steps 4"),
+    ),
+    Variant(
+        PRETRAIN,
+        "--sharding_parallel_config enable_stage2_overlap --logging_steps 10 --bf16 1 --fp16 0 "
+        "--gradient_accumulation_steps 1",
+    ),
+    wrong(
+        "llama-7b/lora",
+        "--sharding stage2 --sharding_parallel_config enable_stage2_overlap --logging_steps 10 --lora_dropout 0.1 "
+        "--gradient_accumulation_steps 2 --bf16 1 --fp16 0",
+        ("--sharding_parallel_config", "enable_stage2_overlap with --lora_dropout 0.1"),
+        wishes={"GPUS": "2"},
     ),
     wrong(
         PRETRAIN,
@@ -25,6 +45,11 @@ VARIANTS = [
         ("--sharding_parallel_config", "a run that is continued would begin without them"),
     ),
     Variant(PRETRAIN, "--sharding stage1 --sharding_parallel_config enable_stage1_tensor_fusion --save_strategy no"),
+    wrong(
+        FOUR_D,
+        "--sharding_parallel_config split_param --amp_master_grad 1",
+        ("--sharding_parallel_config", "split_param: the optimizer's states then lie in fused buffers"),
+    ),
     wrong(
         FOUR_D,
         "--sharding_parallel_config enable_stage1_tensor_fusion",

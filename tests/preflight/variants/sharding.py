@@ -22,7 +22,8 @@ VARIANTS = [
     ),
     wrong(
         PRETRAIN,
-        '--sharding "stage2 offload" --sharding_parallel_config enable_stage2_overlap --logging_steps 10',
+        '--sharding "stage2 offload" --sharding_parallel_config enable_stage2_overlap --logging_steps 10 '
+        "--gradient_accumulation_steps 1 --bf16 1 --fp16 0",
         ("--sharding_parallel_config", "leave for the host before its sum"),
     ),
     wrong(PRETRAIN, '--sharding "stage2 offload" --optim adamw_mini', ("--optim", "not made parameter by parameter")),

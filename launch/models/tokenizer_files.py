@@ -1,9 +1,9 @@
 """What a tokenizer directory says about its ids, from its files alone."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_tools.formats.json_files import read_object
 from launch.errors import UserError
 
 ROLES = ("bos", "eos", "pad", "unk")
@@ -29,20 +29,21 @@ def read_tokenizer(directory: Path) -> TokenizerIds | None:
         if found is None:
             return None
         vocabulary, special = found
-        config = _json(directory / "tokenizer_config.json")
-        vocabulary |= _json(directory / "added_tokens.json")
+        config = read_object(directory / "tokenizer_config.json")
+        vocabulary |= read_object(directory / "added_tokens.json")
         vocabulary |= {
             token["content"]: int(number) for number, token in config.get("added_tokens_decoder", {}).items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise UserError(f"{directory}: a file of the tokenizer is damaged: {error}. Copy it again.") from None
-    names = _json(directory / "special_tokens_map.json") | config
-    for role in ROLES:
-        token = names.get(f"{role}_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        if token in vocabulary:
-            special[role] = vocabulary[token]
-    return TokenizerIds(max(vocabulary.values()) + 1, special)
+        names = read_object(directory / "special_tokens_map.json") | config
+        for role in ROLES:
+            token = names.get(f"{role}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if token in vocabulary:
+                special[role] = vocabulary[token]
+        return TokenizerIds(max(vocabulary.values()) + 1, special)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise UserError(f"{directory}: a file of the tokenizer is damaged: {reason}. Copy it again.") from None
 
 
 def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | None:
@@ -61,16 +62,12 @@ def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | N
 def _json_vocabulary(directory: Path) -> tuple[dict[str, int], dict[str, int]] | None:
     """(vocabulary, no roles: these files do not know any)"""
     if (directory / "tokenizer.json").is_file():
-        tokenizer = _json(directory / "tokenizer.json")
+        tokenizer = read_object(directory / "tokenizer.json")
         entries = tokenizer["model"]["vocab"]
         if isinstance(entries, list):  # of a unigram model: [piece, score] in the order of the ids
             entries = {piece: number for number, (piece, _) in enumerate(entries)}
         added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or []}
         return entries | added, {}
     if (directory / "vocab.json").is_file():
-        return _json(directory / "vocab.json"), {}
+        return read_object(directory / "vocab.json"), {}
     return None
-
-
-def _json(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -1,0 +1,86 @@
+"""Dialogues before a run: how they look to the model, without Paddle."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from data_tools.formats.dialogues.chat_template import ChatTemplate
+from data_tools.formats.dialogues.rows import Rows
+from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.models.named_configs import load_config
+from launch.preflight.data.dialogues import _spread, check_sft_data
+from launch.preflight.situation import Situation
+from launch.rehearsal.text import documents
+
+OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+CHAT = [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "so."}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(list(documents())[:50], 384)
+
+
+@pytest.fixture
+def found(tmp_path, tokenizer):
+    """found(rows, template): what is found by subject, of these rows and a model with this template."""
+
+    def find(rows: list[dict], template=None, shows=True, **flags) -> dict[str, tuple[bool, str]]:
+        save_tokenizer(tmp_path / "model", tokenizer)
+        (tmp_path / "model" / "config.json").write_text(json.dumps(load_config("llama-rehearsal")))
+        config = tmp_path / "model" / "tokenizer_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": template}))
+        (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        stated = {"model_name_or_path": tmp_path / "model", "dataset_name_or_path": tmp_path, "do_train": 1} | flags
+        flags = {name: [str(one)] for name, one in stated.items()}
+        situation = Situation("launch/finetune_generation.py", flags, shows=shows)
+        return {one.subject: (one.ok, one.found) for one in check_sft_data(situation)}
+
+    return find
+
+
+def test_the_template_a_sample_and_the_lengths_are_told(found, tmp_path):
+    told = found([{"messages": CHAT}], OWN, src_length=4, max_length=100)
+    assert told["chat template"] == (True, f"{tmp_path}/model/tokenizer_config.json")
+    assert told["lengths"][1].startswith("of 1 dialogue: cut: 1 question, the longest has ")
+    whole = found([{"messages": CHAT}], OWN, src_length=40, max_length=100)
+    assert whole["sample"] == (True, "a sample; what is learnt stands in [[ ]]:\n    u:why?[[a:so.</s>]]")
+    assert "nothing cut" in whole["lengths"][1]
+
+
+def test_pairs_are_bare_texts(found):
+    told = found([{"src": "why?", "tgt": "so."}], OWN)
+    assert told["chat template"] == (True, "none, the bare texts")
+    assert told["sample"][1].endswith("\n    why?[[so.</s>]]")
+
+
+def test_a_template_that_refuses_a_row_stops_the_run(found):
+    row = {"messages": [{"role": "system", "content": "S"}, *CHAT]}
+    refusing = "{{ raise_exception('no system') if messages[0].role == 'system' }}" + OWN
+    ok, reason = found([{"messages": CHAT}, row], refusing)["--chat_template"]
+    assert not ok and "it says: no system" in reason
+
+
+def test_a_row_that_a_template_refuses_is_a_broken_one(found, tmp_path):
+    row = {"messages": [{"role": "system", "content": "S"}, *CHAT]}
+    refusing = "{{ raise_exception('no system') if messages[0].role == 'system' }}" + OWN
+    rows = [{"messages": CHAT}, row]
+    ok, reason = found(rows, refusing)["--chat_template"]
+    assert not ok and f"{tmp_path / 'train.json'}:2: " in reason and "--max_broken_rows allows 0" in reason
+    told = found(rows, refusing, max_broken_rows=1)
+    assert told["chat template"][0] and told["lengths"][1].startswith("of 1 dialogue: ")
+
+
+def test_ranks_that_show_nothing_render_nothing(found, monkeypatch):
+    monkeypatch.setattr(ChatTemplate, "render_all", None)
+    told = found([{"messages": CHAT}], OWN, shows=False)
+    assert "chat template" in told and "sample" not in told and "lengths" not in told
+
+
+@pytest.mark.parametrize("count", [100, 101, 200, 201, 299, 1999, 5000])
+def test_no_more_than_two_hundred_are_rendered(count):
+    rows = Rows("f", [*range(count)], [*range(1, count + 1)], None, [], Counter())
+    some = _spread(rows)
+    assert some.dialogues[:100] == list(range(100)) and min(count, 150) <= len(some.dialogues) <= 200
+    assert some.lines == [one + 1 for one in some.dialogues] and len(set(some.lines)) == len(some.lines)
