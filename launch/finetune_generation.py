@@ -25,6 +25,7 @@ def main(argv: list[str]) -> None:
     process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
     from launch.adapters.add import add_adapter, base_format
+    from launch.devices.flash_attention import mask_of
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_finetune
     from launch.training.checks.network import measure_network
@@ -39,11 +40,12 @@ def main(argv: list[str]) -> None:
         build_model,
         load_tokenizer,
         speed_up,
+        vocabulary_lines,
         widen,
     )
     from launch.training.output import open_output
     from launch.training.ranks import check_world
-    from launch.training.saving.position import open_ledger
+    from launch.training.saving.position import identify_model, open_ledger, require_same_model
     from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
 
     # Build
@@ -52,22 +54,27 @@ def main(argv: list[str]) -> None:
     set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
     tokenizer = require_tokenizer(load_tokenizer(model_args))
-    checkpoint = open_output(training_args)
-    decisions = decide(model_args, training_args, mask="dense")
-    config = build_config(model_args, data_args.max_length, training_args, decisions)
-    data = open_dialogues(data_args, training_args, tokenizer, config)
+    choice = open_output(training_args)
+    checkpoint = choice.checkpoint
+    decisions = decide(model_args, adapter_args, training_args, mask_of(data_args))
+    config = build_config(model_args, data_args.max_length, training_args, decisions, checkpoint)
+    data = open_dialogues(data_args, training_args, tokenizer, config, checkpoint)
     ledger = open_ledger(checkpoint, data.train, training_args) if training_args.do_train else None
     with out_of_memory_explained(Phase(BUILDING), training_args):
         model = build_model(config, model_args, training_args, base_format(adapter_args))
+    process_lines += vocabulary_lines(config, model_args)
     process_lines += [*speed_up(model, training_args), *widen(model, model_args, training_args)]
     model, adapter_lines = add_adapter(model, model_args, adapter_args, training_args.seed)
+    identity = identify_model(model, model_args, adapter_args, training_args.seed)
+    require_same_model(checkpoint, identity, training_args)
     trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)
+    trainer.model_identity = identity
     trainer.add_callback(PlannedMemory("finetune_generation", argv, training_args.world_size))
     announce([*process_lines, *adapter_lines, *data.lines], decisions, trainer)
 
     # Train
     if training_args.do_train:
-        trainer.train(checkpoint)
+        trainer.train(checkpoint, choice.damaged)
         if trainer.stopped_by:
             return trainer.tell_how_to_continue()
         trainer.save_result()

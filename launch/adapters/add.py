@@ -1,7 +1,7 @@
 """The adapter that the flags ask for, on a model that is frozen for it."""
 
 from launch.adapters import lora, prefix
-from launch.adapters.quantized.base import quantize_base, use_quantized
+from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
 
 
@@ -19,8 +19,7 @@ def add_adapter(model, model_args, adapter_args, seed: int):
         lines.append(prefix.describe(adapter))
     base = base_format(adapter_args)
     if base:
-        use = use_quantized if model_args.continue_training else quantize_base
-        lines.append(use(model, base))
+        lines.append(use_quantized(model, base))
     return adapter, lines
 
 

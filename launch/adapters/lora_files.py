@@ -7,6 +7,9 @@ Understood: safetensors with an index, as launch/adapters/save.py and PaddleNLP'
 whatever layout of training (each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
 """
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,14 @@ class Lora:
     layers: dict[str, LoraLayer]
 
     @property
+    def tensors(self) -> dict[str, StoredTensor]:
+        return {
+            f"{name}.{part}": tensor
+            for name, layer in self.layers.items()
+            for part, tensor in (("lora_A", layer.a), ("lora_B", layer.b))
+        }
+
+    @property
     def scaling(self) -> float:
         return self.config.get("scaling") or self.config["lora_alpha"] / self.config["r"]
 
@@ -57,11 +68,52 @@ def read_lora(directory: str | Path) -> Lora:
     return Lora(directory, config, _layers(directory, _tensors(directory), config["r"]))
 
 
+def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Whether an adapter belongs to a model. shapes: of the model's tensors by name, a layer's weight [inputs,
+    outputs].
+
+    Raises UserError, in two lines, where a layer of the adapter is not in the model or is of another size there.
+    """
+    misfits = Misfits()
+    for layer, pair in lora.layers.items():
+        name, shape = f"{layer}.weight", (pair.a.shape[0], pair.b.shape[1])
+        if name not in shapes:
+            misfits.missing.add(name)
+        elif tuple(shapes[name]) != shape:
+            misfits.different.add(difference(name, str(list(shapes[name])), f"{list(shape)} by the adapter"))
+    if misfits:
+        trained_on = lora.config.get("base_model_name_or_path") or "its name was not kept"
+        raise UserError(
+            f"{lora.directory} is no adapter of {base}: {misfits}.\n"
+            f"Give the model that it was trained on: {trained_on}."
+        )
+
+
 def require_lora(config: dict, path: Path) -> None:
-    """Raises UserError where a configuration lacks what every LoRA adapter states."""
+    """Raises UserError where a configuration lacks what every LoRA adapter states, or states what makes no sense."""
     missing = [key for key in ("r", "lora_alpha") if key not in config]
     if missing:
         raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
+    if type(config["r"]) is not int or config["r"] < 1:
+        raise UserError(f"{path}: r: found {config['r']!r}, allowed: a whole number from 1.")
+    for key in ("lora_alpha", "scaling"):
+        value = config.get(key)
+        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+            raise UserError(f"{path}: {key}: found {value!r}, allowed: a finite number.")
+
+
+def target_modules(config: dict, path: Path) -> list[str]:
+    """The patterns of the layers' names. Raises UserError where they are none."""
+    targets = config.get("target_modules")
+    targets = [targets] if isinstance(targets, str) else targets
+    try:
+        for pattern in targets:
+            re.compile(pattern)
+    except (TypeError, re.error):
+        raise UserError(
+            f"{path}: target_modules: found {targets!r}, allowed: a list of regular expressions of layers' names."
+        ) from None
+    return targets
 
 
 def _tensors(directory: Path) -> dict[str, StoredTensor]:

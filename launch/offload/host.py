@@ -119,14 +119,16 @@ class KeptTensors(dict):
 class Lane:
     """A GPU's stream for copies, beside the one that computes. On a CPU a copy is done when it returns.
 
-    Memory of copies is taken and given back by the computing stream: it waits for a copy before it reads what arrived,
-    and before what was copied away is given back.
+    Device memory of copies is taken and given back by the computing stream: it waits for a copy before it reads what
+    arrived, and before what was copied away is given back. Host memory is given back to an allocator that knows of no
+    stream, and may be written by anybody at once: it is held here until its copy is done.
     """
 
     def __init__(self):
         on_gpu = paddle.framework._current_expected_place().is_gpu_place()
         self._stream = paddle.device.Stream() if on_gpu else None
-        self._leaving: list[tuple] = []  # (event, the tensors of copies that may still be under way)
+        self._leaving: list[tuple] = []  # (event, the tensors of the last copy)
+        self._busy: list[tuple] = []  # (event, the tensor in the host) of all copies that are not done
 
     def copy(self, target: Tensor, source: Tensor):
         """Copy after all that the computing stream has been given so far; the event of its end, None on a CPU."""
@@ -140,6 +142,8 @@ class Lane:
             target.copy_(source, False)
             event = self._stream.record_event()
         self._leaving = [(event, (target, source))]
+        host = source if source.place.is_cuda_pinned_place() else target
+        self._busy = [one for one in self._busy if not one[0].query()] + [(event, host)]
         return event
 
     def wait(self, event) -> None:
@@ -149,7 +153,7 @@ class Lane:
     def settle(self) -> None:
         if self._stream is not None:
             self._stream.synchronize()
-            self._leaving = []
+            self._leaving, self._busy = [], []
 
 
 def _in_host_memory(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from data_tools.formats.plural import plural
+from launch.checkpoint.state.lock import lock_start
 from launch.cpu.settings import prepare
 from launch.models.families import family_of_config
 from launch.models.named_configs import find_config, load_config
@@ -21,12 +22,13 @@ from launch.reporting.quiet import import_paddle_quietly
 DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 
 
-def rehearse(target: str, command: LaunchCommand, directory: Path | None = None) -> int:
+def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | None = None) -> int:
     """Rehearse a recipe's command; the exit code. Must be called before Paddle is imported.
 
-    directory: for output/ and log/, default build/rehearsal/<target>
+    real: the command of the real run, to tell. directory: for output/ and log/, default build/rehearsal/<target>
     """
     directory = directory or DIRECTORY / target
+    lock_start(directory)
     family = family_of_config(load_config(command.flags["model_name_or_path"][0]))
     materials_directory = find_materials(family.rehearsal_config)
     flags, changes = scale_down(
@@ -38,18 +40,18 @@ def rehearse(target: str, command: LaunchCommand, directory: Path | None = None)
     processes = plural(command.processes, "process")
     print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
     print(describe(changes))
-    print(_import_paddle(flags, command.processes), flush=True)
+    print(import_paddle(flags, command.processes), flush=True)
 
     from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 
     make_materials(materials_directory, family.rehearsal_config)
-    train = partial(_train, command.script.stem, flag_words(flags), command.processes)
+    train = partial(train_rank, command.script.stem, flag_words(flags), command.processes)
     log_dir = directory / "log"
     outcome = run_ranks(command.processes, train, log_dir, tee=True)
     if outcome.failed_rank is not None:
         print_failure(outcome.failed_rank, outcome.exit_code, log_dir, shown=outcome.failed_rank == 0)
     if outcome.exit_code == 0:
-        print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: make {target}")
+        print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: {real}")
     return outcome.exit_code
 
 
@@ -61,8 +63,13 @@ def find_materials(configuration: str) -> Path:
     return DIRECTORY / "materials" / f"{configuration}-{digest[:8]}"
 
 
-def _import_paddle(flags: Flags, processes: int) -> str:
-    """Import what every rank needs, once, after the settings that count only before; the line about them."""
+def import_paddle(flags: Flags, processes: int) -> str:
+    """Import what every rank needs, once, after the settings that count only before; the line about them.
+
+    With Paddle's GPU build this process must see no card: its import asks CUDA for the devices, and what is forked
+    afterwards, to make the tiny model and to train it, could not use CUDA ("initialization error").
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     line = prepare(flags.get("cpu_fast", ["auto"])[0], processes)
     import_paddle_quietly()
     import paddlenlp.trainer  # noqa: F401
@@ -71,7 +78,7 @@ def _import_paddle(flags: Flags, processes: int) -> str:
     return line
 
 
-def _train(module: str, argv: list[str], processes: int, rank: int) -> None:
+def train_rank(module: str, argv: list[str], processes: int, rank: int) -> None:
     """What each rank does: the shared module's main, as the launcher would start it."""
     from launch.guard import guarded
 

@@ -40,7 +40,8 @@ class ModelArguments:
         "auto", help="auto: where card and model can; required: an error where they cannot."
     )
     use_fused_rms_norm: switch = switch_field(
-        "auto", help="auto: where the fused_ln module is built; required: an error elsewhere."
+        "auto",
+        help="auto: the module fused_ln where it is built, else on cards Paddle's own; required: fused_ln or an error.",
     )
     recompute_granularity: str = field(
         default="full",
@@ -112,7 +113,7 @@ class FinetuningDataArguments:
     )
     chat_template: str = field(
         default=None,
-        metadata={"help": "How turns become text. Default: plain for pairs, the model family's for dialogues."},
+        metadata={"help": "How turns become text: a name, file or none. Default: none for pairs, else the model's."},
     )
     src_length: int = field(default=1024, metadata={"help": "Tokens of a question, at most: its end is kept."})
     max_length: int = field(default=2048, metadata={"help": "Tokens of a sample, at most."})
@@ -203,8 +204,9 @@ class RunArguments(TrainingArguments):
     resume_changed: List[str] = field(
         default_factory=list,
         metadata={
-            "help": "What may differ from the run that is continued, else an error: batch (samples a step), data.",
-            "choices": ["batch", "data"],
+            "help": "What may differ from the run that is continued, else an error: batch (samples a step), data, "
+            "model.",
+            "choices": ["batch", "data", "model"],
         },
     )
     force: bool = field(default=False, metadata={"help": "Start though the plan says that memory will not suffice."})

@@ -2,16 +2,24 @@
 
 from dataclasses import dataclass
 
+from launch.checkpoint.ranks import gather
 from launch.devices import fused_ln, gates, precision
 from launch.devices.flash_attention import case_of, obstacle
 from launch.devices.gates import Decision
 from launch.errors import UserError
 from launch.models.named_configs import load_config
 from launch.models.parameters import attention_heads, head_size, key_value_heads
+from launch.training import paddle_rms_norm
 from launch.training.checks import rms_norm_check
-from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, disagreement
+from launch.training.checks.attention_check import (
+    Heads,
+    as_paddlenlp_calls_it,
+    disagreement,
+    kernel_missing,
+    shapes,
+)
 from launch.training.device import compute_capability
-from launch.training.ranks import gather
+from launch.training.model import compute_dtype
 
 
 @dataclass(frozen=True)
@@ -25,39 +33,62 @@ class Decisions:
         return [self.precision, self.flash_attention.reason, self.fused_rms_norm.reason]
 
 
-def decide(model_args, training_args, mask: str = "causal") -> Decisions:
-    """Called by all ranks together. mask: "dense" where samples are padded, "flashmask" where they are packed.
+def decide(model_args, adapter_args, training_args, mask: str = "causal") -> Decisions:
+    """Called by all ranks together. mask: as launch.devices.flash_attention.mask_of gives it.
 
     Raises UserError on all ranks where a switch says required and a device of one of them cannot.
     """
     capability = compute_capability()
+    prefix = adapter_args.num_prefix_tokens if adapter_args.prefix_tuning else 0
     return Decisions(
-        flash_attention=_flash_attention(model_args, training_args, capability, mask),
-        fused_rms_norm=_fused_rms_norm(model_args, capability),
+        flash_attention=_flash_attention(model_args, training_args, capability, mask, prefix),
+        fused_rms_norm=_fused_rms_norm(model_args, training_args, capability),
         precision=_precision(training_args, capability),
     )
 
 
-def _flash_attention(model_args, training_args, capability: tuple[int, int] | None, mask: str) -> Decision:
-    """By the table, then by trying it."""
+def _flash_attention(model_args, training_args, capability, mask: str, prefix: int) -> Decision:
+    """By the table, then by trying it. capability: (major, minor), None on a CPU."""
     switch = model_args.use_flash_attention
     config = load_config(model_args.model_name_or_path)
-    dtype = precision.attention_dtype(training_args.bf16, training_args.fp16, training_args.fp16_opt_level)
-    found = first_of_ranks(obstacle(case_of(config, capability, dtype, mask)))
+    level = training_args.fp16_opt_level
+    dtype = precision.attention_dtype(training_args.bf16, training_args.fp16, level)
+    case = case_of(config, capability, dtype, mask, level=level)
+    found = first_of_ranks(obstacle(case))
     if not found and switch != "off":
-        heads = _heads(config, training_args.tensor_parallel_degree)
-        found = first_of_ranks(disagreement(as_paddlenlp_calls_it(config["model_type"]), heads, dtype, mask))
-    return gates.flash_attention(switch, found)
+        attend, heads = as_paddlenlp_calls_it(case.model_type), _heads(config, training_args.tensor_parallel_degree)
+        tried = shapes(case.masked, prefix)
+        found = first_of_ranks(kernel_missing(capability) or disagreement(attend, heads, dtype, tried))
+    return gates.flash_attention(switch, found, case.kernel)
 
 
-def _fused_rms_norm(model_args, capability: tuple[int, int] | None) -> Decision:
-    """By the record of what is built, then by trying it."""
+def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | None) -> Decision:
+    """fused_ln, by the record of what is built, then by trying it; where it cannot be used, Paddle's own operator."""
     switch = model_args.use_fused_rms_norm
-    model_type = load_config(model_args.model_name_or_path)["model_type"]
-    found = first_of_ranks(fused_ln.obstacle(fused_ln.find_build(), model_type, capability))
+    config = load_config(model_args.model_name_or_path)
+    found = first_of_ranks(fused_ln.obstacle(fused_ln.find_build(), config["model_type"], capability))
+
+    def tried(name: str, rms_norm: rms_norm_check.RMSNorm) -> str:
+        dtypes = _norm_dtypes(model_args, training_args)
+        return first_of_ranks(rms_norm_check.disagreement(name, rms_norm, config["hidden_size"], dtypes))
+
     if not found and switch != "off":
-        found = first_of_ranks(rms_norm_check.disagreement())
-    return gates.fused_rms_norm(switch, found)
+        found = tried("the module fused_ln", rms_norm_check.of_fused_ln)
+    of_paddle = None
+    if found and switch in ("auto", "on") and fused_ln.paddle_has_its_own(config["model_type"], capability):
+        of_paddle = tried(fused_ln.PADDLES_OWN, paddle_rms_norm.fused_rms_norm)
+        if not of_paddle:
+            paddle_rms_norm.put_in_place()
+    return gates.fused_rms_norm(switch, found, of_paddle)
+
+
+def _norm_dtypes(model_args, training_args) -> tuple[str, str]:
+    """Of what a norm is given, and of its weight: under O1 weights are float32, what layers answer is not."""
+    if model_args.fp32_norms_and_head:
+        return "float32", "float32"
+    level = training_args.fp16_opt_level
+    given = precision.attention_dtype(training_args.bf16, training_args.fp16, level)
+    return given, compute_dtype(training_args)
 
 
 def first_of_ranks(found: str) -> str:

@@ -1,6 +1,7 @@
 """The device of this process as Paddle sees it: capability, memory peak, peak arithmetic."""
 
 import time
+from dataclasses import dataclass
 
 import paddle
 from paddle.base import core
@@ -10,8 +11,10 @@ from launch.devices.peak import peak_flops
 from launch.errors import UserError
 from launch.training.ranks import barrier
 
-MATMUL_SIZE = 1024
-MATMULS = 5
+# Matrices' size, and how many products are timed. A card of 100 TFLOP/s needs 11 ms for one of 8192: a launch, some
+# microseconds, does not count.
+CARD_MATMULS = (8192, 10)
+CPU_MATMULS = (1024, 5)
 
 
 def set_device(name: str, deterministic: bool = False) -> None:
@@ -27,9 +30,20 @@ def set_device(name: str, deterministic: bool = False) -> None:
 
 
 def compute_capability(device: str | None = None) -> tuple[int, int] | None:
-    """(major, minor) of this process's card, None on a CPU. device: as --device says it, None for the one in use."""
-    on_card = on_gpu() if device is None else device.startswith("gpu") and _has_gpu()
-    return paddle.device.cuda.get_device_capability() if on_card else None
+    """(major, minor) of this process's card, None on a CPU. device: as --device says it, before set_device was called;
+    None: the one in use."""
+    if device is None:
+        return paddle.device.cuda.get_device_capability(_card()) if on_gpu() else None
+    if not device.startswith("gpu") or not _has_gpu():
+        return None
+    number = device.partition(":")[2] or paddle.distributed.ParallelEnv().device_id  # "gpu" is the card of this rank
+    return paddle.device.cuda.get_device_capability(int(number))
+
+
+def _card() -> int:
+    """The number of the card in use. Without a number Paddle answers for the one that CUDA has current in this thread,
+    which is card 0 in a new one."""
+    return int(paddle.get_device().partition(":")[2])
 
 
 def _has_gpu() -> bool:
@@ -42,36 +56,58 @@ def on_gpu() -> bool:
 
 def card_name() -> str:
     """As the driver calls this process's card, "" on a CPU."""
-    return paddle.device.cuda.get_device_name() if on_gpu() else ""
+    return paddle.device.cuda.get_device_name(_card()) if on_gpu() else ""
 
 
 def peak_memory_bytes() -> int:
     """The most bytes Paddle's allocator has held for tensors at once in this process."""
     if on_gpu():
-        return paddle.device.cuda.max_memory_allocated()
+        return paddle.device.cuda.max_memory_allocated(_card())
     return core.host_memory_stat_peak_value("Allocated", 0)
 
 
-def device_peak_flops(dtype: str) -> float:
-    """Peak FLOP/s of this process's device in the dtype of training.
+@dataclass(frozen=True)
+class Peak:
+    """FLOP/s of this process's device at most. note: a line to tell where a card's is measured, else ""."""
 
-    A card we know: its datasheet. Otherwise (a CPU, an unknown card) the rate of a large matrix product, measured
-    now on all ranks at once, who may share a CPU's cores: utilisation then means "of what this machine's own matrix
-    product reaches".
+    flops: float
+    note: str = ""
+
+
+def device_peak(dtype: str) -> Peak:
+    """That of this process's device in the dtype of training.
+
+    A card we know: its datasheet. Otherwise (a CPU, an unknown card, float32) the rate of a large matrix product,
+    measured now on all ranks at once, who may share a CPU's cores: utilisation then means "of what this machine's own
+    matrix product reaches".
     """
-    if on_gpu():
-        known = peak_flops(paddle.device.cuda.get_device_name())
-        if known and dtype != "float32":
-            return known
+    known = peak_flops(card_name()) if on_gpu() and dtype != "float32" else None
+    if known:
+        return Peak(known)
     barrier()
-    return _measured_matmul_flops(dtype)
+    if not on_gpu():
+        return Peak(_measured_matmul_flops(dtype, *CPU_MATMULS))
+    size, count = CARD_MATMULS
+    flops = _measured_matmul_flops(dtype, size, count)
+    return Peak(
+        flops,
+        f"MFU: of {flops / 1e12:.1f} TFLOP/s, which {count} products of {size:,} x {size:,} {dtype} matrices reached "
+        f"here; no datasheet's figure is known for {card_name()} in {dtype}",
+    )
 
 
-def _measured_matmul_flops(dtype: str) -> float:
-    """FLOP/s of a matrix product, over several after one that warms up."""
-    a = paddle.ones([MATMUL_SIZE, MATMUL_SIZE], dtype=dtype)
-    float(paddle.matmul(a, a)[0, 0])  # reading a value waits for the device
+def _measured_matmul_flops(dtype: str, size: int, count: int) -> float:
+    """FLOP/s of matrix products, over several after one that warms up; the device is waited for around all of them."""
+    a = paddle.ones([size, size], dtype=dtype)
+    paddle.matmul(a, a)
+    _wait_for_device()
     start = time.perf_counter()
-    for _ in range(MATMULS):
-        float(paddle.matmul(a, a)[0, 0])
-    return MATMULS * 2 * MATMUL_SIZE**3 / (time.perf_counter() - start)
+    for _ in range(count):
+        paddle.matmul(a, a)
+    _wait_for_device()
+    return count * 2 * size**3 / (time.perf_counter() - start)
+
+
+def _wait_for_device() -> None:
+    if on_gpu():
+        paddle.device.synchronize()

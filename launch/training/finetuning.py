@@ -14,12 +14,12 @@ from launch.reporting.throughput import Throughput
 from launch.training.checks.watches import watches
 from launch.training.data.batches import Collator
 from launch.training.data.prefix_batches import PrefixCollator
-from launch.training.device import device_peak_flops
+from launch.training.device import device_peak
 from launch.training.evaluation.answers import Answers
 from launch.training.evaluation.best import BestKeeper
 from launch.training.loss.pipeline_loss import IGNORED
 from launch.training.loss.token_loss import TokenLoss
-from launch.training.model import compute_dtype
+from launch.training.model import matmul_dtype
 from launch.training.ranks import total
 from launch.training.result import ResultTrainer
 from launch.training.trainer import sample_stream
@@ -125,10 +125,12 @@ def build_trainer(model, tokenizer, data, ledger, data_args, training_args) -> F
             end = math.ceil(epochs_asked * len(data.train))
             args.max_steps = ledger.last.last_step + math.ceil((end - ledger.last.stop) / args.global_batch)
         stream = sample_stream(args, data.train, ledger, args.max_steps, end)
+    peak = device_peak(matmul_dtype(args))
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=float(np.mean(lengths)),
-        peak_flops=total(device_peak_flops(compute_dtype(args))),
+        peak_flops=total(peak.flops),
+        note=peak.note,
         frozen=isinstance(model, ADAPTERS),
     )
     answers = None

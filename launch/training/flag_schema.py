@@ -24,6 +24,86 @@ CHOICES = {
     "ckpt_quant_stage": ["O0", "O1", "O2"],
     "hybrid_parallel_topo_order": ["pp_first", "sharding_first"],
 }
+INT32_MAX = 2**31 - 1
+DEGREE = {"least": -1, "most": 65_536}  # of a parallel dimension; -1: not stated
+BATCH = {"least": 1, "most": 1_000_000}
+TOKENS = {"least": 1, "most": INT32_MAX}
+STEPS = {"least": 0, "most": INT32_MAX}
+AT_LEAST_ONE = {"least": 1, "most": INT32_MAX}
+UNSTATED_OR_STEPS = {"least": -1, "most": INT32_MAX}
+NOT_NEGATIVE = {"least": 0}
+POSITIVE = {"above": 0}
+SHARE = {"least": 0, "most": 1}
+SHARE_BELOW_ONE = {"least": 0, "below": 1}
+
+# The values that each numeric flag takes. Every one is finite, also where a side has no bound.
+RANGES = {
+    "adam_beta1": SHARE_BELOW_ONE,  # 1: the moment never changes, and its correction divides by zero
+    "adam_beta2": SHARE_BELOW_ONE,
+    "adam_epsilon": POSITIVE,
+    "context_parallel_degree": DEGREE,
+    "dataloader_num_workers": {"least": 0, "most": 1024},
+    "decay_steps": UNSTATED_OR_STEPS,
+    "eval_accumulation_steps": AT_LEAST_ONE,
+    "eval_steps": STEPS,
+    "expert_max_capacity": {"least": 1},
+    "expert_min_capacity": {"least": 1},
+    "expert_parallel_degree": DEGREE,
+    "expert_tensor_parallel_degree": DEGREE,
+    "gradient_accumulation_steps": BATCH,
+    "hang_factor": NOT_NEGATIVE,
+    "hang_seconds": POSITIVE,
+    "learning_rate": {"least": 0, "most": 100},  # plain SGD takes rates above 10
+    "local_rank": UNSTATED_OR_STEPS,
+    "logging_steps": AT_LEAST_ONE,
+    "lora_alpha": POSITIVE,
+    "lora_dropout": SHARE_BELOW_ONE,
+    "lora_rank": {"least": 1, "most": 65_536},
+    "loss_collapse": SHARE_BELOW_ONE,
+    "loss_scale_hysteresis": AT_LEAST_ONE,
+    "loss_scale_window": AT_LEAST_ONE,
+    "loss_spike": NOT_NEGATIVE,
+    "lr_end": NOT_NEGATIVE,
+    "max_broken_rows": STEPS,
+    "max_eval_samples": UNSTATED_OR_STEPS,
+    "max_evaluate_steps": UNSTATED_OR_STEPS,
+    "max_grad_norm": NOT_NEGATIVE,
+    "max_length": {"least": 2, "most": INT32_MAX},  # one token of the question and one of the answer
+    "max_run_minutes": NOT_NEGATIVE,
+    "max_seq_length": TOKENS,
+    "max_steps": UNSTATED_OR_STEPS,
+    "min_learning_rate": {"least": 0, "most": 10},
+    "min_loss_scale": POSITIVE,
+    "minimum_eval_times": AT_LEAST_ONE,
+    "num_cycles": POSITIVE,
+    "num_prefix_tokens": TOKENS,
+    "num_train_epochs": {"above": 0, "most": 1_000_000},
+    "ordered_save_group_size": STEPS,
+    "pad_to_multiple_of": TOKENS,
+    "pad_token_id": STEPS,
+    "past_index": UNSTATED_OR_STEPS,
+    "pdc_download_timeout": STEPS,
+    "per_device_eval_batch_size": BATCH,
+    "per_device_train_batch_size": BATCH,
+    "pipeline_parallel_degree": DEGREE,
+    "power": POSITIVE,
+    "save_steps": AT_LEAST_ONE,
+    "save_total_limit": UNSTATED_OR_STEPS,
+    "scale_loss": POSITIVE,
+    "seed": {"least": 0, "most": 2**32 - 1},  # what numpy.random.seed takes
+    "sep_parallel_degree": DEGREE,
+    "sharding_comm_buffer_size_MB": UNSTATED_OR_STEPS,
+    "sharding_degree": DEGREE,
+    "sharding_parallel_degree": DEGREE,
+    "skip_data_intervals": STEPS,
+    "src_length": TOKENS,
+    "tensor_parallel_degree": DEGREE,
+    "warmup_ratio": SHARE,
+    "warmup_steps": STEPS,
+    "weight_blocksize": TOKENS,
+    "weight_decay": NOT_NEGATIVE,
+    "weight_double_quant_block_size": TOKENS,
+}
 # Flags of several words -> the name of the variable whose words TrainingArguments.__post_init__ checks in a loop.
 WORD_LISTS = {
     "pipeline_parallel_config": "pipeline_parallel_config",
@@ -34,10 +114,11 @@ WORD_LISTS = {
 
 
 def schema() -> dict:
-    """{script: {flag: {"type", "default", "help", "choices"?, "words"?, "many"?, "alone"?}}}, names without dashes.
+    """{script: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}
 
-    choices: the values allowed. words: those that a value of several words may hold. many: true for several values.
-    alone: what a switch means without a value, where it needs none.
+    Names are without dashes. choices: the values allowed. range: the bounds of a number, "least" and "most" inclusive,
+    "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
+    many: true for several values. alone: what a switch means without a value, where it needs none.
     """
     from launch.training.arguments import finetune_parser, pretrain_parser
 
@@ -59,6 +140,8 @@ def _flags(parser) -> dict:
         }
         if action.choices or name in choices:
             flags[name]["choices"] = list(action.choices or choices[name])
+        if flags[name]["type"] in ("int", "float"):
+            flags[name]["range"] = RANGES[name]
         if name in words:
             flags[name]["words"] = words[name]
         if action.nargs == "+":

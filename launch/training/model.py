@@ -1,6 +1,7 @@
 """From flags to a model: configuration by name or directory, weights random or loaded, tokenizer."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import paddle
 import paddlenlp.transformers as transformers
@@ -8,16 +9,20 @@ from paddlenlp.trainer import set_seed
 from paddlenlp.trainer.trainer_utils import ShardingOption
 from paddlenlp.transformers import AutoTokenizer
 
-from launch.adapters.quantized.base import quantize_filled
+from launch.adapters.quantized.base import quantize_filled, random_model
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import load_model
+from launch.checkpoint.state.continued import vocabulary_so_far
 from launch.cpu import kernels
+from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
+from launch.models.tokenizer_files import read_tokenizer
+from launch.models.vocabulary import fresh_vocabulary
 from launch.offload.stage3 import keep_filled
 from launch.training.float32_layers import norms_and_head_in_float32
-from launch.training.ranks import first_on_rank_zero
+from launch.training.ranks import broadcast, first_on_rank_zero, rank
 from launch.upstream import correct
 
 COPIED_FLAGS = [
@@ -29,9 +34,14 @@ COPIED_FLAGS = [
 ]
 
 
-def build_config(model_args, sequence_length: int, training_args, decisions):
-    """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs."""
+def build_config(model_args, sequence_length: int, training_args, decisions, checkpoint: Path | None = None):
+    """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs.
+
+    checkpoint: that the run continues.
+    """
     values = load_config(model_args.model_name_or_path)
+    if (size := _fresh_vocabulary(values, model_args, training_args, checkpoint)) is not None:
+        values |= {"vocab_size": size}
     if model_args.continue_training:
         _require_weights(model_args.model_name_or_path)
     config = family_config(values)
@@ -44,6 +54,26 @@ def build_config(model_args, sequence_length: int, training_args, decisions):
     config.use_flash_attention = decisions.flash_attention.enabled
     config.use_fused_rms_norm = decisions.fused_rms_norm.enabled
     return config
+
+
+def _fresh_vocabulary(values: dict, model_args, training_args, checkpoint: Path | None) -> int | None:
+    """Rank 0's, which alone need see the tokenizer's files yet."""
+    flags = SimpleNamespace(
+        continue_training=bool(model_args.continue_training),
+        tokenizer_name_or_path=model_args.tokenizer_name_or_path,
+        tensor_parallel_degree=training_args.tensor_parallel_degree,
+    )
+    so_far = vocabulary_so_far(checkpoint, values)
+    return broadcast(fresh_vocabulary(values, flags, so_far) if rank() == 0 else None)
+
+
+def vocabulary_lines(config, model_args) -> list[str]:
+    """Where a fresh model has another vocabulary than its configuration: what to tell."""
+    published = load_config(model_args.model_name_or_path)["vocab_size"]
+    if config.vocab_size == published:
+        return []
+    tokenizer = model_args.tokenizer_name_or_path
+    return [f"vocabulary: {config.vocab_size:,} ids, those of {tokenizer}, not the configuration's {published:,}"]
 
 
 def family_config(values: dict):
@@ -72,7 +102,8 @@ def _require_weights(name: str) -> None:
 def build_model(config, model_args, training_args, base: Format | None = None):
     """The model on its device, in the dtype of training, with random or loaded weights.
 
-    base: of the linear layers of a loaded model, which are quantised while they are read; None: they stay as they are.
+    base: of the linear layers, which are quantised while they are read or drawn; None: they stay as they are.
+    `directory` of a model with loaded weights is where they were found.
     """
     family = family_of_config(config.to_dict())
     pipeline = training_args.pipeline_parallel_degree > 1
@@ -80,9 +111,13 @@ def build_model(config, model_args, training_args, base: Format | None = None):
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
         set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
+        if base:
+            return random_model(model_class, config, dtype, base)
         return model_class._from_config(config, dtype=dtype)
     directory = weights_directory(model_args.model_name_or_path, model_class, config)
-    return load_model(model_class, config, dtype, directory, _when_filled(family, base, training_args))
+    model = load_model(model_class, config, dtype, directory, _when_filled(family, base, training_args))
+    model.directory = directory
+    return model
 
 
 def _when_filled(family, base: Format | None, training_args):
@@ -130,19 +165,45 @@ def compute_dtype(training_args) -> str:
     return "float32"
 
 
+def matmul_dtype(training_args) -> str:
+    """The dtype that matrix products are computed in: on a card half precision under O1, too."""
+    if training_args.device == "cpu":
+        return compute_dtype(training_args)
+    return attention_dtype(training_args.bf16, training_args.fp16, training_args.fp16_opt_level)
+
+
 def load_tokenizer(model_args):
     """The tokenizer that is saved beside the weights; None where no flag names one and the model comes without.
 
-    Pretraining reads token ids: the tokenizer is not needed to train, only to use the model afterwards.
+    Pretraining reads token ids: the tokenizer is not needed to train, only to use the model afterwards. One in the
+    model's directory belongs to its vocabulary, whether its weights are taken or new ones are drawn.
     """
     name = model_args.tokenizer_name_or_path
     if name is None:
-        model = Path(model_args.model_name_or_path)
-        if not model_args.continue_training or (model.is_dir() and not (model / "tokenizer_config.json").exists()):
+        name = model_args.model_name_or_path
+        has_one = (Path(name) / "tokenizer_config.json").exists()
+        if not has_one and (Path(name).is_dir() or not model_args.continue_training):
             return None
-        name = str(model)
     flag = "tokenizer_name_or_path" if model_args.tokenizer_name_or_path else "model_name_or_path"
-    return _load(flag, name, lambda: AutoTokenizer.from_pretrained(name))
+    return open_tokenizer(flag, name)
+
+
+def open_tokenizer(flag: str, name: str):
+    """The tokenizer of a directory, or of a name that PaddleNLP downloads. Raises UserError where its files are
+    damaged, or of a class that PaddleNLP does not have."""
+    directory = Path(name)
+    if directory.is_dir():
+        read_tokenizer(directory)
+    try:
+        return _load(flag, name, lambda: AutoTokenizer.from_pretrained(name))
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # for damaged files every library raises its own
+        reason = (str(error) or repr(error)).splitlines()[0][:200]
+        raise UserError(
+            f"--{flag}: the tokenizer of {name!r} cannot be loaded: {reason}. Copy its files again; tokenizer_class in "
+            "tokenizer_config.json must be one of PaddleNLP's: `make import` writes it."
+        ) from error
 
 
 def _load(flag: str, name: str, load):

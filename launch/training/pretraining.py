@@ -7,9 +7,9 @@ from launch.models.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.checks.watches import watches
-from launch.training.device import device_peak_flops
+from launch.training.device import device_peak
 from launch.training.loss.pipeline_loss import IGNORED, summed_over_tokens
-from launch.training.model import compute_dtype
+from launch.training.model import matmul_dtype
 from launch.training.ranks import total
 from launch.training.result import ResultTrainer
 from launch.training.trainer import sample_stream
@@ -67,10 +67,12 @@ class PretrainTrainer(ResultTrainer):
 
 def build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args) -> PretrainTrainer:
     """The Trainer of a pretraining run with its reports and watches."""
+    peak = device_peak(matmul_dtype(training_args))
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data_args.max_seq_length,
-        peak_flops=total(device_peak_flops(compute_dtype(training_args))),
+        peak_flops=total(peak.flops),
+        note=peak.note,
         frozen=isinstance(model, ADAPTERS),
     )
     random_weights_loss = None if model_args.continue_training else throughput.shape.first_loss

@@ -5,6 +5,7 @@ from typing import Callable
 
 import paddle
 
+from launch.checkpoint.ranks import gather
 from launch.errors import UserError
 
 
@@ -51,13 +52,11 @@ def broadcast(value):
     return values[0]
 
 
-def gather(value) -> list:
-    """The value of every rank, by rank, on every rank."""
-    if world_size() == 1:
-        return [value]
-    values = []
-    paddle.distributed.all_gather_object(values, value)
-    return values
+def raise_first(fault: str | None) -> None:
+    """Raises UserError on all ranks where any rank has a fault: the first one's. Called by all of them together."""
+    faults = [found for found in gather(fault) if found]
+    if faults:
+        raise UserError(faults[0])
 
 
 def total(value: float) -> float:

@@ -1,5 +1,6 @@
 """What a run leaves for use: the model, or the adapter alone, which is read back from disk and tried."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,9 @@ import paddle
 
 from launch.adapters.load import ADAPTERS
 from launch.adapters.save import save_adapter
-from launch.training.ranks import rank
+from launch.checkpoint.state.manifest import PARTIAL_MODEL
+from launch.checkpoint.state.write import put_in_place
+from launch.training.ranks import first_on_rank_zero, rank
 from launch.training.saving.read_back import ReadBack
 from launch.training.trainer import PaddedDataset, RunTrainer
 
@@ -29,21 +32,32 @@ class ResultTrainer(RunTrainer):
     def save_result(self, directory: Path | None = None) -> None:
         """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model.
 
-        directory: default the run's own, at its end. Raises UserError where an adapter does not read back as trained.
+        directory: default the run's own, at its end, where the files appear together when all are whole.
+        Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
         """
-        at_end, directory = directory is None, directory or Path(self.args.output_dir)
+        if directory is not None:
+            return self._write_result(directory, updated=False)
+        output = Path(self.args.output_dir)
+        partial = output / PARTIAL_MODEL
+        first_on_rank_zero(lambda: _empty(partial) if rank() == 0 else None)
+        read_back = self._write_result(partial, updated=self.made_a_step)
+        first_on_rank_zero(lambda: put_in_place(partial, output) if rank() == 0 else None)
+        if rank() == 0 and read_back:
+            print(read_back, flush=True)
+
+    def _write_result(self, directory: Path, updated: bool) -> str | None:
+        """A line about an adapter that was read back. updated: whether training must have changed it."""
         if not self.read_back:
             self.save_model(str(directory))
-            return
+            return None
         save_adapter(self.model, directory, self.args)
-        changed, tensors, difference = self.read_back.check(
-            directory, self.outcome, updated=at_end and self.made_a_step
-        )
-        if rank() == 0:
-            if self.tokenizer is not None:
-                self.tokenizer.save_pretrained(str(directory))
-            if at_end:
-                print(self._read_back_line(changed, tensors, difference), flush=True)
+        line = self._read_back_line(*self.read_back.check(directory, self.outcome, updated))
+        first_on_rank_zero(lambda: self._save_tokenizer(directory) if rank() == 0 else None)
+        return line
+
+    def _save_tokenizer(self, directory: Path) -> None:
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(str(directory))
 
     def _read_back_line(self, changed: int, tensors: int, difference: float) -> str:
         what = "loss" if self.args.pipeline_parallel_degree > 1 else "logits"
@@ -77,3 +91,8 @@ class ResultTrainer(RunTrainer):
                 _, (_, outcome) = self.loss_of(self.model, inputs, return_outputs=True)
         model.train()
         return outcome.astype("float32").numpy()
+
+
+def _empty(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)

@@ -10,7 +10,9 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 
 from launch.checkpoint.state.ledger import Ledger
 from launch.offload.attach import Offload
+from launch.processes.orphans import be_data_worker
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
+from launch.training.checks.weights import require_numbers
 from launch.training.data.sampler import PaddedShard, SampleStream
 from launch.training.device import peak_memory_bytes
 from launch.training.loss.grad_norm import GradNorm, clip_by_global_norm
@@ -80,6 +82,7 @@ class RunTrainer(CheckpointTrainer):
             batch_sampler=self.stream,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
+            worker_init_fn=be_data_worker,
         )
         return TimedLoader(loader, self.clock)
 
@@ -225,9 +228,10 @@ class RunTrainer(CheckpointTrainer):
         Every token of the dataset counts once, those of the last partial batch included.
         """
         with self.clock.paused(), self.phase.during(memory.EVALUATION):
+            require_numbers(self.model)
             sums = self._evaluation_sums(eval_dataset if eval_dataset is not None else self.eval_dataset)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.metrics_of(sums).items()}
-        metrics["global_step"] = self.state.global_step
+        metrics["global_step"] = self._weights_step
         self.last_evaluation = metrics
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -235,10 +239,14 @@ class RunTrainer(CheckpointTrainer):
 
     def final_evaluation(self) -> dict:
         """The evaluation of the weights as they are now: the last one, where no step was made since."""
-        if self.last_evaluation and self.last_evaluation["global_step"] == self.state.global_step:
+        if self.last_evaluation and self.last_evaluation["global_step"] == self._weights_step:
             return self.last_evaluation
         with memory.out_of_memory_explained(self.phase, self.args):
             return self.evaluate()
+
+    @property
+    def _weights_step(self) -> int:
+        return self.state.global_step if self.weights_step is None else self.weights_step
 
     def metrics_of(self, sums: list[float]) -> dict:
         """What an evaluation reports, from the sums of all its batches (see batch_sums)."""

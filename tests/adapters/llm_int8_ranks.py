@@ -97,3 +97,23 @@ def rows_read(wanted: list[list[int]]) -> dict:
         np.array_equal(rows(columns).numpy(), weight.numpy()[columns].astype("float16")) for columns in wanted
     ]
     return {"read": read, "right": right}
+
+
+def in_half(dtype: str) -> dict:
+    """A rounded product in 16 bits, whose matrix product is replaced by one that rounds as a card's does: its operands'
+    and its result's dtypes, and the root mean square of what it is off by, as a part of the exact rounded product's."""
+    inputs, values = planted([], [])
+    packed = quantize(paddle.to_tensor(values), FORMAT)
+    stock, seen = paddle.matmul, []
+
+    def matmul(x, y):
+        result = stock(x.astype("float32"), y.astype("float32")).astype(x.dtype)
+        seen.extend(str(one.dtype) for one in (x, y, result))
+        return result
+
+    x = paddle.to_tensor(inputs.reshape(-1, INPUTS)).astype(dtype)
+    expected = rounded_product(x.astype("float32"), packed).numpy()
+    paddle.matmul = matmul
+    found = rounded_product(x, packed).astype("float32").numpy()
+    off = np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean())
+    return {"dtypes": seen, "off": float(off)}

@@ -44,7 +44,10 @@ def _beside_dense(name: str, format: Format) -> dict:
             _round_weights(model, family.linear_layers, format)
         lora = family_ranks.with_lora(model, rank=2)
         if quantized:
-            quantized_base.quantize_base(lora.model, format)
+            for weight, parameter in lora.model.named_parameters():
+                if _is_linear_weight(weight, family.linear_layers):
+                    parameter.packed = quantize(parameter, format)
+            quantized_base.use_quantized(lora.model, format)
         models.append(lora)
     loss, dense_loss = (float(model(**inputs)[0]) for model in models)
     calls = _count_dequantized()
@@ -93,9 +96,9 @@ def under_amp(algos: list[str]) -> dict[str, list]:
     levels = []
 
     def watched(function):
-        def watching(packed):
+        def watching(*args):
             levels.append(str(tracer._amp_level))
-            return function(packed)
+            return function(*args)
 
         return watching
 
@@ -112,3 +115,30 @@ def under_amp(algos: list[str]) -> dict[str, list]:
         tracer._amp_level = paddle.base.core.AmpLevel.O0
         seen[algo] = [len(levels), *sorted(set(levels))]
     return seen
+
+
+def random_model() -> dict:
+    """A base with random weights that never was whole in memory: deviations, what is in memory, the peak of making
+    it."""
+    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
+    from launch.adapters.quantized.base import random_model
+    from tests.plan.memory_ranks import allocated, forget_peak, peak
+
+    config = LlamaConfig(vocab_size=128, hidden_size=256, intermediate_size=512, num_hidden_layers=8)
+    paddle.seed(5)
+    before = allocated()
+    forget_peak()
+    model = random_model(LlamaForCausalLM, config, "float32", Format("weight_only_int8"))
+    made, now = peak() - before, allocated() - before
+    said = quantized_base.use_quantized(model, Format("weight_only_int8"))
+    layers = dict(model.named_sublayers())
+    weights = {name: layer.weight for name, layer in layers.items() if getattr(layer, "weight", None) is not None}
+    return {
+        "deviations": {name.rpartition(".")[2]: float(one.std()) for name, one in weights.items()},
+        "linear": 4 * 8 * (4 * 256 * 256 + 3 * 256 * 512),
+        "peak": made,
+        "now": now,
+        "said": said,
+        "loss": float(model(paddle.arange(64).reshape([1, 64]), labels=paddle.arange(64).reshape([1, 64]))[0]),
+    }

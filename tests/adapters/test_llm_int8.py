@@ -41,3 +41,11 @@ def test_rows_are_read_once_while_they_are_few(ranks):
     assert found["read"] == [[5, 9], [7], list(range(10, 23)), [8], [5]]
     many = list(range(40))
     assert ranks(1, f"{RANKS}:rows_read", [many, many])[0] == {"read": [many], "right": [True, True]}
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float16", 1e-3), ("bfloat16", 8e-3)])
+def test_products_in_half_stay_in_half(ranks, dtype, off):
+    """Whole numbers are exact there; a sum of 512 products of up to 127 x 127 would be more than float16 holds."""
+    [found] = ranks(1, f"{RANKS}:in_half", dtype)
+    assert found["dtypes"] == [f"paddle.{dtype}"] * 3
+    assert found["off"] < off

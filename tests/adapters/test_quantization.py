@@ -119,3 +119,14 @@ def test_codes_become_numbers_without_mixed_precision(ranks):
     """Once in each pass."""
     algos = ["weight_only_int8", "nf4", "llm.int8"]
     assert ranks(1, f"{RANKS}:under_amp", algos) == [dict.fromkeys(algos, [2, "AmpLevel.O0"])]
+
+
+def test_random_weights_are_quantized_one_after_the_other(ranks):
+    [found] = ranks(1, f"{RANKS}:random_model")
+    for layer in ("q_proj", "down_proj", "embed_tokens", "lm_head"):
+        assert found["deviations"][layer] == pytest.approx(0.02, rel=0.05), layer
+    assert found["deviations"]["input_layernorm"] == 0
+    assert found["now"] < 0.35 * found["linear"] < found["peak"] + found["linear"]
+    assert found["peak"] < 0.75 * found["linear"], "the model was in memory whole"
+    assert found["said"].startswith("base: 56 linear layers in weight_only_int8, 8.1")
+    assert found["loss"] == pytest.approx(np.log(128) + 256 * 0.02**2 / 2, rel=0.03)

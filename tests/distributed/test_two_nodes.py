@@ -142,4 +142,4 @@ def test_a_launcher_typed_by_hand_meets_and_refuses(material, tmp_path):
     for rank, (code, _, _) in enumerate(end(*nodes)):
         assert code == 2
         log = (tmp_path / f"log{rank}" / "workerlog.0").read_text()
-        assert f"  --seed: 0 on node 0 ({FIRST}); 1 on node 1 ({FIRST})\n" in log
+        assert f"  --seed: 0 on rank 0 of node 0 ({FIRST}); 1 on rank 1 of node 1 ({FIRST})\n" in log

@@ -1,5 +1,6 @@
 """What the ranks of the tests of offload do."""
 
+import contextlib
 from functools import partial
 
 from tests.plan.memory_ranks import allocated, forget_peak, peak
@@ -55,3 +56,77 @@ def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
     RunTrainer.train = watched
     importlib.import_module(f"launch.{module}").main(argv)
     return seen
+
+
+def host_memory_of_copies() -> list[list[bool]]:
+    """A lane with a pretended stream, on which the first of three copies from the host takes its time: which of their
+    tensors in the host are still held after each copy, when that one is done, and after settle()."""
+    import gc
+    import weakref
+
+    import paddle
+
+    from launch.offload import host
+
+    class Event:
+        done = False
+
+        def query(self):
+            return self.done
+
+    class Stream:
+        events = []
+
+        def wait_stream(self, other):
+            pass
+
+        def wait_event(self, event):
+            pass
+
+        def record_event(self):
+            self.events.append(Event())
+            return self.events[-1]
+
+        def synchronize(self):
+            pass
+
+    class Place:
+        def is_gpu_place(self):
+            return True
+
+        def is_cuda_pinned_place(self):
+            return False
+
+    class Pinned(Place):
+        def is_cuda_pinned_place(self):
+            return True
+
+    class Tensor:
+        def __init__(self, place):
+            self.place = place
+
+        def copy_(self, source, blocking):
+            assert not blocking
+
+    paddle.framework._current_expected_place = Place
+    paddle.device.Stream, paddle.device.current_stream = Stream, Stream
+    paddle.device.stream_guard = lambda stream: contextlib.nullcontext()
+    lane, seen, held = host.Lane(), [], []
+
+    def look():
+        gc.collect()
+        held.append([one() is not None for one in seen])
+
+    for number in range(3):
+        pinned = Tensor(Pinned())
+        seen.append(weakref.ref(pinned))
+        lane.copy(Tensor(Place()), pinned)
+        Stream.events[number].done = number > 0
+        del pinned
+        look()
+    Stream.events[0].done = True
+    lane.copy(Tensor(Place()), Tensor(Pinned()))
+    look()
+    lane.settle()
+    look()
+    return held

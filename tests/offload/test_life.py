@@ -44,7 +44,7 @@ class Life:
 
 @pytest.fixture(scope="module")
 def adapted(ranks, material, tmp_path_factory) -> Life:
-    """LoRA on raw text under stage 3, as baichuan13b-lora-2gpu."""
+    """LoRA on raw text under stage 3, as pretrain-baichuan13b-lora."""
     flags = ["--lora", "1", "--lora_dropout", "0.1", "--sharding", "stage3 offload", "--recompute", "1"]
     flags += ["--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "4", "--learning_rate", "0.05"]
     flags += ["--max_steps", str(STEPS), "--save_steps", str(SAVED), "--loss_watch", "0"]
@@ -56,7 +56,7 @@ def adapted(ranks, material, tmp_path_factory) -> Life:
 
 @pytest.fixture(scope="module")
 def tuned(ranks, material, tmp_path_factory) -> Life:
-    """All parameters under stage 2, as chatglm2-6b-full-2gpu."""
+    """All parameters under stage 2, as finetune-chatglm2-6b-2gpu."""
     more = {"per_device_train_batch_size": 2, "max_steps": STEPS, "save_steps": SAVED, "sharding": "unset"}
     root = tmp_path_factory.mktemp("tuned")
 

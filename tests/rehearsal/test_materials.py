@@ -4,6 +4,13 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.rehearsal import materials
+from tests.recipes.machine import Machine
+
+# Stands for Paddle: its GPU build asks CUDA for the devices at import.
+PADDLE = """
+import os, sys
+sys.exit("CUDA_VISIBLE_DEVICES=" + repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
+"""
 
 
 @pytest.fixture
@@ -45,3 +52,11 @@ def test_what_another_rehearsal_made_meanwhile_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(materials, "_make_model", be_slower)
     materials.make_materials(tmp_path / "a", "llama-rehearsal")
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/theirs"]
+
+
+def test_paddle_is_imported_where_no_card_is_seen(tmp_path):
+    """A process that has asked CUDA for its devices cannot fork others that use it: materials, ranks."""
+    machine = Machine(tmp_path, cards=2)
+    (machine.stubs / "paddle" / "__init__.py").write_text(PADDLE)
+    done = machine.run("llama-7b/lora", ACTION="rehearse", CUDA_VISIBLE_DEVICES="0,1")
+    assert done.returncode == 1 and done.stderr.endswith("CUDA_VISIBLE_DEVICES=''\n"), done.stdout + done.stderr

@@ -2,20 +2,28 @@
 
 import contextlib
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 MODEL = SimpleNamespace(
-    model_name_or_path="llama-rehearsal", use_flash_attention="auto", use_fused_rms_norm="auto"
+    model_name_or_path="llama-rehearsal",
+    use_flash_attention="auto",
+    use_fused_rms_norm="auto",
+    fp32_norms_and_head=False,
 )
+ADAPTER = SimpleNamespace(prefix_tuning=False, num_prefix_tokens=24)
 TRAINING = SimpleNamespace(
     precision=None, bf16=True, fp16=False, fp16_opt_level="O2", scale_loss=32768.0, tensor_parallel_degree=-1
 )
 
 
-def decide(capabilities: list, verdicts: list, model: dict, training: dict) -> dict:
+def decide(
+    capabilities: list, verdicts: list, model: dict, training: dict, mask: str = "causal", prefix: bool = False
+) -> dict:
     """Decisions of this rank, the card and the verdict of the start-up check being those of its number.
 
-    capabilities: [major, minor] of each rank. verdicts: what its check finds; "run" for the real one.
+    capabilities: [major, minor] of each rank. verdicts: what its check finds; "run" for the real one, "no kernel" where
+    Paddle's build is the one of this machine.
     """
     import paddle
 
@@ -31,20 +39,77 @@ def decide(capabilities: list, verdicts: list, model: dict, training: dict) -> d
     checked = []
     real = decisions.disagreement
 
-    def disagreement(attend, heads, dtype, mask):
-        checked.append([heads.query, heads.key_value, heads.size, dtype, mask])
-        return real(attend, heads, dtype, mask) if verdicts[rank()] == "run" else verdicts[rank()]
+    def disagreement(attend, heads, dtype, shapes):
+        tried = [[shape.length, shape.earlier, shape.padding] for shape in shapes]
+        checked.append([heads.query, heads.key_value, heads.size, dtype, tried])
+        return real(attend, heads, dtype, shapes) if verdicts[rank()] == "run" else verdicts[rank()]
 
     decisions.disagreement = disagreement
+    if verdicts[rank()] != "no kernel":
+        decisions.kernel_missing = lambda capability: ""
     decisions.compute_capability = lambda: tuple(capabilities[rank()])
     flash_attention.paddle_build = lambda: "12.6"
     try:
         decided = decisions.decide(
-            SimpleNamespace(**vars(MODEL) | model), SimpleNamespace(**vars(TRAINING) | training), mask="dense"
+            SimpleNamespace(**vars(MODEL) | model),
+            SimpleNamespace(**vars(ADAPTER) | {"prefix_tuning": prefix}),
+            SimpleNamespace(**vars(TRAINING) | training),
+            mask,
         )
     except UserError as error:
         return {"error": str(error), "checked": checked}
     return {"flash": decided.flash_attention.enabled, "lines": decided.lines, "checked": checked}
+
+
+def decide_rms_norm(capability: list | None, kinds: list, model: dict, training: dict) -> dict:
+    """The decision about RMSNorm on such a card, Paddle's operator being one as its kernel is.
+
+    kinds: of each rank's operator: "right", "wrong", or "none" for Paddle's CPU build as it is.
+    """
+    import paddle
+
+    from launch.devices.fused_ln import Build, paddle_version
+    from launch.rehearsal.collectives import install
+    from launch.training import decisions
+    from launch.training.ranks import rank
+
+    if len(kinds) > 1:
+        install()
+        paddle.distributed.init_parallel_env()
+    tried = []
+
+    def rms_norm(x, normalized_shape, weight, eps):
+        assert x.dtype == weight.dtype and list(normalized_shape) == weight.shape == x.shape[-1:]
+        tried.append([x.shape[-1], str(x.dtype).removeprefix("paddle.")])
+        eps = 0.1 if kinds[rank()] == "wrong" else eps
+        inverse_rms = paddle.rsqrt(x.astype("float32").pow(2).mean(-1, keepdim=True) + eps)
+        return (x.astype("float32") * inverse_rms * weight.astype("float32")).astype(x.dtype), inverse_rms
+
+    if kinds[rank()] != "none":
+        paddle.nn.functional.rms_norm = rms_norm
+    without_cuda = Build(Path("fused_ln"), paddle_version())
+    decisions.fused_ln.find_build = lambda: None if capability is None else without_cuda
+    model, training = SimpleNamespace(**vars(MODEL) | model), SimpleNamespace(**vars(TRAINING) | training)
+    decided = decisions._fused_rms_norm(model, training, tuple(capability) if capability else None)
+    return {"enabled": decided.enabled, "line": decided.reason, "tried": tried, "losses": llama_losses(decided.enabled)}
+
+
+def llama_losses(fused: bool) -> list[float]:
+    """Of a LLaMA as the decision sets it, and without a fused norm."""
+    import paddle
+    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
+    from launch.upstream import correct
+
+    correct(["llama_fused_rms_norm_flag"])
+    ids = paddle.arange(32).unsqueeze(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
+    losses = []
+    for use in (fused, False):
+        paddle.seed(1)
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=256, use_fused_rms_norm=use, **sizes))
+        losses.append(float(model(ids, labels=ids)[0]))
+    return losses
 
 
 def parse(argv: list[str], capability: list | None) -> dict:

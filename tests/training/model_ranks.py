@@ -31,3 +31,37 @@ def download(directory: str, fails: bool) -> dict:
     except UserError as error:
         found = str(error)
     return {"rank": rank, "found": found, "there_before": there_before}
+
+
+def tokenizers(directory: str) -> list[int | None]:
+    """Vocabulary sizes of the tokenizers of a fresh model: of a directory with one, of one without, of a name."""
+    from types import SimpleNamespace
+
+    from launch.training.model import load_tokenizer
+
+    places = (f"{directory}/model", directory, "llama-rehearsal")
+    found = [
+        load_tokenizer(SimpleNamespace(tokenizer_name_or_path=None, model_name_or_path=place, continue_training=False))
+        for place in places
+    ]
+    return [tokenizer and tokenizer.vocab_size for tokenizer in found]
+
+
+def fresh_vocabulary(tokenizer: str, checkpoint: str | None = None) -> dict:
+    """The vocabulary of llama-rehearsal (1,024 ids) from random weights with a tokenizer, and what is told of it."""
+    from pathlib import Path
+    from types import SimpleNamespace
+
+    from launch.training.model import COPIED_FLAGS, build_config, vocabulary_lines
+
+    off = SimpleNamespace(enabled=False)
+    model_args = SimpleNamespace(
+        model_name_or_path="llama-rehearsal",
+        tokenizer_name_or_path=tokenizer,
+        continue_training=False,
+        recompute_granularity="full",
+    )
+    training_args = SimpleNamespace(**dict.fromkeys(COPIED_FLAGS, 1))
+    decisions = SimpleNamespace(flash_attention=off, fused_rms_norm=off)
+    config = build_config(model_args, 32, training_args, decisions, checkpoint and Path(checkpoint))
+    return {"vocab_size": config.vocab_size, "lines": vocabulary_lines(config, model_args)}

@@ -1,11 +1,14 @@
 """finetune_generation.py as a user meets it: what counts, what it writes, and what it says to mistakes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from data_tools.formats.dialogues.chat_template import directory_template
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from launch.models.arithmetic import lora_parameters, prefix_parameters
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
@@ -90,11 +93,19 @@ def test_epochs_read_every_sample_once_and_end_with_a_partial_step(run, few):
     assert column(output, "consumed_samples") == [8, 16, 24, 32, 37]
     assert column(output, "epoch")[-1] == 1.0
     # dev.json holds the same dialogues: all their tokens, and all of those that count, once
-    tokens = int(said.split("training data: 37 dialogues (src/tgt), ")[1].split(" ")[0].replace(",", ""))
-    counted = int(said.split(" tokens, ")[1].split(" ")[0].replace(",", ""))
+    training_data = said.split("training data: 37 dialogues (src/tgt), ")[1]
+    tokens = int(training_data.split(" ")[0].replace(",", ""))
+    counted = int(training_data.split(" tokens, ")[1].split(" ")[0].replace(",", ""))
     assert column(output, "consumed_tokens")[-1] == tokens
     assert read_summary(output)["evaluation"]["eval_tokens"] == counted
     assert "steps: 5 of 8 samples (about" in said and "4.6 steps an epoch, 1.00 epochs" in said
+
+
+def test_data_smaller_than_a_batch_are_one_step(run, material, tmp_path):
+    one = write_first(material / "pairs", tmp_path / "one", 1)
+    _, output = run(dataset_name_or_path=one, max_steps=-1, num_train_epochs=1, do_eval=1)
+    assert column(output, "consumed_samples") == [1]
+    assert read_summary(output)["evaluation"]["eval_loss"] > 0
 
 
 def test_steps_win_over_epochs_and_repetition_is_announced(run, few):
@@ -294,9 +305,37 @@ def test_lora_on_what_is_no_linear_layer_is_refused(ranks, material, tmp_path):
     assert "--lora_target_modules: found embed_tokens, allowed: q_proj, k_proj," in said["stderr"]
 
 
-def test_chats_take_the_template_of_the_models_family(run, material):
-    said, _ = run(dataset_name_or_path=material / "chats", max_steps=1, max_length=400)
+def test_chats_take_the_template_of_the_models_family_and_it_is_saved(run, material):
+    said, output = run(dataset_name_or_path=material / "chats", max_steps=1, max_length=400)
     assert "training data: 512 dialogues (messages)" in said
+    assert "chat template: llama (of the model's family)\na sample; what is learnt stands in [[ ]]:\n" in said
+    saved = directory_template(output)
+    assert saved.trained and "[INST]" in saved.source
+    [[(before, after)]] = [saved.render(Dialogue((Turn("Q", "A"),)))]
+    assert (before, after) == ("<s>[INST] Q [/INST]", " A </s>")
+
+
+def test_chats_take_the_models_own_template_which_the_adapter_brings_to_predict(ranks, run, material, tmp_path):
+    model = shutil.copytree(material / "model", tmp_path / "model")
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    turn = "{% if m.role == 'user' %}U:{{ m.content }}={% else %}{{ m.content }}</s>{% endif %}"
+    own = "{% for m in messages %}" + turn + "{% endfor %}"
+    named = [{"name": "default", "template": own}, {"name": "other", "template": "{% break %}"}]
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": named}))
+    chats = tmp_path / "chats"
+    chats.mkdir()
+    messages = [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "so."}]
+    (chats / "train.json").write_text(json.dumps({"messages": messages}) + "\n")
+    flags = {"dataset_name_or_path": chats, "model_name_or_path": model, "max_steps": 1, "lora": 1}
+    said, output = run(**flags, per_device_train_batch_size=1)
+    assert f"chat template: {model}/tokenizer_config.json\na sample; what is learnt stands in [[ ]]:\n" in said
+    assert "    U:why?=[[so.</s>]]\n" in said
+    ask = ["--model_name_or_path", str(model), "--adapter_path", str(output), "--prompt", "why?", "--device", "cpu"]
+    [said] = ranks(1, "tests.prediction.predict_ranks:predict", ask)
+    assert said["exit_code"] == 0 and f"chat template: {output}/tokenizer_config.json\n" in said["stderr"]
+    assert directory_template(output).source == own and directory_template(output).trained
+    [said] = ranks(1, "tests.prediction.predict_ranks:predict", [*ask, "--chat_template", "none"])
+    assert "chat template: none, the bare texts\n" in said["stderr"]
 
 
 def test_model_without_a_tokenizer_is_refused(refused):

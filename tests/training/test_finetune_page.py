@@ -11,6 +11,7 @@ import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 from launch.rehearsal.text import documents
+from tests.recipes.rehearsing import recipes_by_target
 from tests.repository_folder import ROOT, link_repository
 from tests.weights import models
 
@@ -67,9 +68,6 @@ def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
 
 
 def test_every_recipe_of_fine_tuning_is_on_the_page():
-    for recipe in (ROOT / "recipes").glob("*/*.sh"):
-        text = recipe.read_text()
-        if "launch/finetune_generation.py" in text:
-            target = re.search(r"^# Target +(\S+)", text, re.M)
-            name = target[1] if target else None
-            assert name is None or f"| `{name}` |" in PAGE, recipe
+    for target, recipe in recipes_by_target().items():
+        if "launch/finetune_generation.py" in recipe.read_text():
+            assert f"| `{target}` |" in PAGE

@@ -1,6 +1,7 @@
 """run_pretrain.py as a user meets it: what it writes, and what it says to mistakes."""
 
 import json
+import math
 import re
 
 import pytest
@@ -62,6 +63,14 @@ def test_the_log_has_the_first_the_logged_and_the_last_step(finished):
     assert records[-1]["consumed_samples"] == 20
     assert records[-1]["consumed_tokens"] == 640
     assert records[-1]["eta_seconds"] == 0
+
+
+def test_samples_of_one_token(ranks, corpus, tmp_path):
+    [said] = ranks(1, PRETRAIN, argv(corpus, tmp_path / "out", max_seq_length=1, max_steps=2, do_eval=0))
+    assert said["exit_code"] == 0, said["stderr"]
+    records = [record for record in read_train_log(tmp_path / "out") if "loss" in record]
+    assert [record["consumed_tokens"] for record in records] == [4, 8]
+    assert all(abs(record["loss"] - math.log(1024)) < 0.5 for record in records)
 
 
 def test_losses_keep_all_their_digits(finished):

@@ -16,12 +16,15 @@ from collections.abc import Callable
 
 import numpy as np
 import paddle
+from paddle.distributed.fleet.meta_parallel import PipelineLayer
+from paddlenlp.transformers.model_utils import dtype_guard
 
+from launch.adapters.quantized import cuda_kernels
 from launch.adapters.quantized.llm_int8 import ExactRows
 from launch.adapters.quantized.product import linear, linear_replaced
 from launch.adapters.quantized.quantization import Format, Packed, dequantize, quantize
 from launch.checkpoint.dtypes import convert
-from launch.checkpoint.read import Fill
+from launch.checkpoint.read import Fill, without_values
 from launch.models.families import Family, family_of_config
 
 
@@ -66,13 +69,30 @@ def use_quantized(model, format: Format) -> str:
     return describe(layers, format)
 
 
-def quantize_base(model, format: Format) -> str:
-    """Both at once for a model whose weights never were in a file: it has its full size in memory before."""
-    names = family_of_config(model.config.to_dict()).linear_layers
-    layers = [layer for name, layer in model.named_sublayers() if name.rpartition(".")[2] in names]
-    for layer in layers:
-        _swap(layer, quantize(layer.weight, format))
-    return describe(layers, format)
+def random_model(model_class, config, dtype: str, format: Format):
+    """A model with random weights, each linear layer's quantized as soon as it is drawn: use_quantized is to follow.
+
+    Norms, embedding and head are drawn as the family's model does, linear layers with its initializer_range.
+    """
+    config.dtype = dtype
+    model = without_values(model_class, config, dtype)
+    family = family_of_config(config.to_dict())
+    deviation = getattr(config, "initializer_range", 0.02)
+    for name, layer in model.named_sublayers(include_self=True):
+        # A head that shares the embedding's weight comes a second time, and has been drawn.
+        parameters = {name: one for name, one in layer._parameters.items() if one is not None and one._init_func}
+        for parameter in parameters.values():
+            parameter.initialize()
+        if "weight" in parameters and _is_linear_weight(f"{name}.weight", family):
+            weight = parameters["weight"]
+            weight.packed = quantize(paddle.tensor.random.gaussian(weight.shape, std=deviation, dtype=dtype), format)
+            weight._clear_data()
+        elif parameters:
+            with dtype_guard(dtype):
+                model._init_weights(layer)
+    if isinstance(model, PipelineLayer):
+        model._synchronize_shared_weights()
+    return model
 
 
 def describe(layers: list, format: Format) -> str:
@@ -81,10 +101,18 @@ def describe(layers: list, format: Format) -> str:
     changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
     by_kernel = sum(layer.packed.by_kernel for layer in layers)
     kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
+    if reasons := _why_not(layers):
+        kernels += f" ({len(layers) - by_kernel} not on Paddle's kernels: {'; '.join(reasons)})"
     return (
         f"base: {len(layers)} linear layers in {format.algo}{kernels}, {8 * nbytes / weights:.2f} bits a weight, "
         f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
     )
+
+
+def _why_not(layers: list) -> list[str]:
+    """On a card: the reasons why Paddle's kernels do not compute with some of the layers, in the order they come."""
+    others = [one.packed for one in layers if not one.packed.by_kernel and cuda_kernels.on_card(one.packed.codes)]
+    return list(dict.fromkeys(cuda_kernels.why_not(one.format.algo, one.shape, one.dtype) for one in others))
 
 
 def _is_linear_weight(name: str, family: Family) -> bool:

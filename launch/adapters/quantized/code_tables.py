@@ -1,5 +1,7 @@
 """Codes of 4 and 8 bits: the numbers that they stand for, the nearest of these, and two codes in a byte."""
 
+from functools import lru_cache
+
 import paddle
 
 NF4 = (
@@ -8,7 +10,11 @@ NF4 = (
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 FP4_POSITIVE = (0.0, 0.0625 / 12, 2 / 12, 3 / 12, 4 / 12, 6 / 12, 8 / 12, 1.0)
-TABLES = {"nf4": NF4, "fp4": tuple(sorted({-value for value in FP4_POSITIVE} | set(FP4_POSITIVE)))}
+TABLES = {
+    "nf4": NF4,
+    "fp4": tuple(sorted({-value for value in FP4_POSITIVE} | set(FP4_POSITIVE))),
+    "weight_only_int4": tuple(map(float, range(-7, 8))),
+}
 
 
 def dynamic_table() -> tuple[float, ...]:
@@ -39,24 +45,49 @@ def no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
 
 def nearest(values: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
     """The place of the nearest number in an ascending table, the lower one of two that are as near."""
-    numbers = paddle.to_tensor(table, dtype="float32")
+    numbers = on_device(table)
     return paddle.bucketize(values, (numbers[1:] + numbers[:-1]) / 2, out_int32=True)
 
 
-def scaled(codes: paddle.Tensor, table: tuple[float, ...], scales: paddle.Tensor, block: int) -> paddle.Tensor:
-    """float32 [n]: the numbers that codes stand for, each times its block's scale."""
-    numbers = paddle.gather(paddle.to_tensor(table, dtype="float32"), codes.astype("int32"))
-    rows = paddle.nn.functional.pad(numbers, [0, -numbers.shape[0] % block]).reshape([-1, block])
-    return (rows * scales.unsqueeze(1)).flatten()[: codes.shape[0]]
+def on_device(table: tuple[float, ...]) -> paddle.Tensor:
+    """float32, copied from the host once for each device."""
+    return _on_device(table, str(paddle.framework._current_expected_place()))
+
+
+@lru_cache
+def _on_device(table: tuple[float, ...], place: str) -> paddle.Tensor:
+    return paddle.to_tensor(table, dtype="float32")
+
+
+@lru_cache
+def pair_table(table: tuple[float, ...]) -> tuple[float, ...]:
+    """For each of the 256 bytes the two numbers of its codes, one after the other; codes without a number are 0."""
+    numbers = table + (0.0,) * (16 - len(table))
+    return tuple(number for upper in numbers for lower in numbers for number in (upper, lower))
+
+
+def numbers_of_bytes(codes: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
+    """uint8 [n] -> float32 [n]: what codes of 8 bits stand for."""
+    return paddle.gather(on_device(table), codes.astype("int32"))
+
+
+def numbers_of_pairs(codes: paddle.Tensor, table: tuple[float, ...], count: int) -> paddle.Tensor:
+    """uint8 [(count + 1) / 2] -> float32 [count]: what pairs of codes of 4 bits stand for, both with one gather."""
+    pairs = on_device(pair_table(table)).reshape([256, 2])
+    numbers = paddle.gather(pairs, codes.astype("int32")).flatten()
+    return numbers if count % 2 == 0 else numbers[:count]
+
+
+def scale_blocks_(numbers: paddle.Tensor, scales: paddle.Tensor, block: int) -> paddle.Tensor:
+    """float32 [n]: each number times its block's scale, in place where blocks are whole."""
+    count = numbers.shape[0]
+    if count % block:
+        numbers = paddle.nn.functional.pad(numbers, [0, -count % block])
+    rows = numbers.reshape([-1, block]).multiply_(scales.unsqueeze(1)).flatten()
+    return rows[:count] if count % block else rows
 
 
 def pack(codes: paddle.Tensor) -> paddle.Tensor:
     """uint8 [n] below 16 -> uint8 [(n + 1) / 2]"""
     pairs = paddle.nn.functional.pad(codes.astype("int32"), [0, codes.shape[0] % 2]).reshape([-1, 2])
     return (pairs[:, 0] * 16 + pairs[:, 1]).astype("uint8")
-
-
-def unpack(bytes: paddle.Tensor, count: int) -> paddle.Tensor:
-    """int32 [count], the inverse of pack."""
-    pairs = bytes.astype("int32")
-    return paddle.stack([pairs // 16, pairs % 16], axis=1).flatten()[:count]

@@ -8,6 +8,7 @@ weights' file when they are first needed (ExactRows): which these are, no file s
 were in one) the rounded rows are taken.
 """
 
+import math
 from collections.abc import Callable
 
 import paddle
@@ -16,6 +17,7 @@ from launch.adapters.quantized import cuda_kernels
 from launch.adapters.quantized.code_tables import no_zeros
 from launch.adapters.quantized.quantization import KEPT, LARGEST, Packed, dequantize, whole_codes
 
+LARGEST_FLOAT16 = 65504.0
 THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
 
 
@@ -49,13 +51,18 @@ def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) 
 
 
 def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
-    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. Whole numbers, multiplied in float32, or by a kernel."""
+    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. By a kernel, or in the inputs' dtype: whole numbers are
+    exact in 16 bits, too, also times a power of two, by which sums stay below float16's largest number. Sums themselves
+    are made in float32, and rounded to 16 bits once."""
     if packed.by_kernel:
         return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
+    largest, dtype = LARGEST["llm.int8"], inputs.dtype
+    down = 2.0 ** -math.ceil(math.log2(largest * largest * packed.shape[0] / LARGEST_FLOAT16))
     values = inputs.astype("float32")
-    scales = values.abs().max(axis=1, keepdim=True) / LARGEST["llm.int8"]
-    whole = (values / no_zeros(scales)).round()
-    return (paddle.matmul(whole, whole_codes(packed)) * scales * packed.scales).astype(inputs.dtype)
+    scales = values.abs().max(axis=1, keepdim=True) / largest
+    whole = (values / no_zeros(scales)).round() * down
+    sums = paddle.matmul(whole.astype(dtype), whole_codes(packed, dtype)).astype("float32")
+    return (sums * (scales / down) * packed.scales).astype(dtype)
 
 
 def rows_of(packed: Packed, columns: list[int]) -> paddle.Tensor:

@@ -22,7 +22,17 @@ import numpy as np
 import paddle
 
 from launch.adapters.quantized import cuda_kernels
-from launch.adapters.quantized.code_tables import DYNAMIC, TABLES, blocks, nearest, no_zeros, pack, scaled, unpack
+from launch.adapters.quantized.code_tables import (
+    DYNAMIC,
+    TABLES,
+    blocks,
+    nearest,
+    no_zeros,
+    numbers_of_bytes,
+    numbers_of_pairs,
+    pack,
+    scale_blocks_,
+)
 
 LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
 PIECE = 2**22  # elements
@@ -48,7 +58,8 @@ class Format:
 
 @dataclass(frozen=True)
 class Packed:
-    """A quantised tensor. codes: uint8 [n], two of 4 bits in each, the first in the upper half; scales: float32, for
+    """A quantised tensor. codes: int8 [n], or uint8 [n / 2] of two codes, the first in the upper half, or uint8 [n] of
+    scales; scales: float32, for
     each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
     For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
     are taken from there always. by_kernel: codes and scales are those of cuda_kernels.py. squares:
@@ -79,9 +90,10 @@ def quantize(
     """weight: [inputs, outputs], of any floating-point dtype."""
     shape = tuple(weight.shape)
     apart = _large_rows(weight, format) if exact else ()
-    if cuda_kernels.can_take(format.algo, weight):
-        codes, scales = cuda_kernels.codes_of(_without(weight, apart), format.algo)
-        packed = Packed(format, codes, scales, None, shape, weight.dtype, exact, apart, by_kernel=True)
+    by_kernel = cuda_kernels.can_take(format.algo, weight)
+    if by_kernel and format.algo != "llm.int8":
+        codes, scales = cuda_kernels.codes_of(weight, format.algo)
+        packed = Packed(format, codes, scales, None, shape, weight.dtype, by_kernel=True)
         return replace(packed, squares=_squares(weight, packed))
     offset = None
     if format.algo in LARGEST:
@@ -94,7 +106,9 @@ def quantize(
             offset = scales.mean()
             scales = _quantize_scales(scales - offset, format.double_block)
     codes = paddle.concat([pack(one) if format.bits == 4 else one for one in codes])
-    packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart)
+    if by_kernel:
+        codes = cuda_kernels.by_outputs(codes, shape)
+    packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart, by_kernel)
     return replace(packed, squares=_squares(weight, packed))
 
 
@@ -102,22 +116,22 @@ def quantize(
 def dequantize(packed: Packed) -> paddle.Tensor:
     """The weight in its own shape and dtype."""
     inputs, scales = packed.shape[0], _scales(packed)
-    if packed.by_kernel:
+    if packed.by_kernel and packed.format.algo != "llm.int8":
         weight = cuda_kernels.dequantized(packed.codes, packed.scales, packed.format.algo)
     elif _rows_of_a_piece(packed.shape, packed.format) >= inputs:
         weight = _rows(packed, scales, 0, inputs)
     else:
         weight = paddle.empty(packed.shape, packed.dtype)
         for start, stop in _places(packed.shape, packed.format):
-            weight[start:stop] = _rows(packed, scales, start, stop)
+            weight[start:stop].copy_(_rows(packed, scales, start, stop), False)  # an assignment copies twice
     if packed.apart:
         weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
     return weight
 
 
-def whole_codes(packed: Packed) -> paddle.Tensor:
-    """float32 [inputs, outputs], whole numbers: of the formats in LARGEST."""
-    return _codes(packed, 0, packed.shape[0]).astype("float32").reshape(packed.shape) - LARGEST[packed.format.algo]
+def whole_codes(packed: Packed, dtype: paddle.dtype) -> paddle.Tensor:
+    """[inputs, outputs], whole numbers from -127 to 127, which every dtype holds exactly: of llm.int8."""
+    return packed.codes.reshape(packed.shape).astype(dtype)
 
 
 # ---- pieces of a weight
@@ -181,9 +195,9 @@ def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
 
 
 def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
-    """uint8 [n]: whole numbers from 0, the middle is `largest`."""
-    codes = (rows / no_zeros(scales)).round().clip(-largest, largest) + largest
-    return codes.flatten().astype("uint8")
+    """[n]: whole numbers as int8, those of 4 bits as places in their table."""
+    codes = (rows / no_zeros(scales)).round().clip(-largest, largest).flatten()
+    return codes.astype("int8") if largest == 127 else (codes + largest).astype("uint8")
 
 
 def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
@@ -193,22 +207,24 @@ def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, p
     return codes.flatten()[: rows.size].astype("uint8"), scales
 
 
-def _codes(packed: Packed, start: int, stop: int) -> paddle.Tensor:
-    """[n] of the rows from start to stop."""
+def _numbers(packed: Packed, start: int, stop: int) -> paddle.Tensor:
+    """float32 [n]: what the codes of the rows from start to stop stand for, without their scales."""
     first, last = start * packed.shape[1], stop * packed.shape[1]
-    if packed.format.bits == 8:
-        return packed.codes[first:last]
-    return unpack(packed.codes[first // 2 : (last + 1) // 2], last - first)
+    if packed.format.bits == 4:
+        pairs = packed.codes[first // 2 : (last + 1) // 2]
+        return numbers_of_pairs(pairs, TABLES[packed.format.algo], last - first)
+    codes = packed.codes[:, start:stop].T if packed.by_kernel else packed.codes[first:last]
+    return codes.astype("float32").flatten()
 
 
 def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
+    """The rows from start to stop in the weight's dtype; codes times scales in float32."""
     format, shape = packed.format, [stop - start, packed.shape[1]]
-    codes = _codes(packed, start, stop)
+    numbers = _numbers(packed, start, stop)
     if format.algo in LARGEST:
-        whole = codes.astype("float32").reshape(shape) - LARGEST[format.algo]
-        return (whole * scales).astype(packed.dtype)
+        return numbers.reshape(shape).multiply_(scales).astype(packed.dtype)
     first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
-    return scaled(codes, TABLES[format.algo], scales[first:last], format.block).reshape(shape).astype(packed.dtype)
+    return scale_blocks_(numbers, scales[first:last], format.block).reshape(shape).astype(packed.dtype)
 
 
 # ---- scales in 8 bits
@@ -221,4 +237,4 @@ def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
 
 
 def _dequantize_scales(packed: Packed) -> paddle.Tensor:
-    return scaled(packed.codes, DYNAMIC, packed.scales, packed.format.block)
+    return scale_blocks_(numbers_of_bytes(packed.codes, DYNAMIC), packed.scales, packed.format.block)

@@ -15,5 +15,6 @@ def watches(training_args, random_weights_loss: float | None = None) -> list:
         collapse=training_args.loss_collapse,
         spike=training_args.loss_spike,
         overflows=training_args.fp16,
+        on_cpu=training_args.device == "cpu",
     )
     return [LossReport(limits, broadcast)] if training_args.loss_watch else []

@@ -1,15 +1,21 @@
 """How a tokenizer and a chat template make ids of dialogues: the same in training, evaluation and use."""
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate, load_template
+from dataclasses import replace
+from pathlib import Path
+
 from data_tools.formats.dialogues.encoding import Encoding
 from launch.errors import UserError
-from launch.models.chat import template_file
+from launch.models.chat import family_chat_template, find_template
 from launch.models.families import Family, family_of_config
 
 
-def encoding_of(data_args, tokenizer, config: dict, chat: bool) -> Encoding:
+def encoding_of(
+    data_args, tokenizer, config: dict, chat: bool, use: bool = False, family_template: bool = False
+) -> Encoding:
     """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats,
-    which take the template of the model's family where no flag names one.
+    which take the tokenizer's own template, or that of the model's family, where no flag names one; other rows are
+    bare texts then. use: the model is asked, not trained: what it was trained with serves rows of every kind.
+    family_template: chats take that of the model's family, even where the tokenizer has its own.
 
     Raises UserError or DataError where the template cannot be read, or the tokenizer lacks tokens of the family.
     """
@@ -18,11 +24,19 @@ def encoding_of(data_args, tokenizer, config: dict, chat: bool) -> Encoding:
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special_tokens=False)["input_ids"]
 
-    template = _template(data_args.chat_template, config, chat)
+    directory = directory_of(tokenizer)
+    template = find_template(data_args.chat_template, directory, config)
+    if family_template:
+        template = family_chat_template(directory, config)
+    if data_args.chat_template is None and not chat and not (use and template and template.trained):
+        template = None
+    if template and use:
+        template = replace(template, today=True)
+    begins = template is None or (template.after_start and family.begins_chats)
     return Encoding(
         template=template,
         encode=encode,
-        begin=() if template and not family.begins_chats else _begin(tokenizer, encode),
+        begin=_begin(tokenizer, encode) if begins else (),
         eos=end_id(tokenizer, family),
         src_length=data_args.src_length,
         max_length=data_args.max_length,
@@ -57,10 +71,9 @@ def _id_of(tokenizer, family: Family, token: str) -> int:
     return number
 
 
-def _template(named: str | None, config: dict, chat: bool) -> ChatTemplate | None:
-    if named is None and not chat:
-        return None
-    return load_template(template_file(named, config))
+def directory_of(tokenizer) -> Path | None:
+    """Where a tokenizer was loaded from (launch/upstream/chat_templates_compiled.py)."""
+    return getattr(tokenizer, "directory", None)
 
 
 def _begin(tokenizer, encode) -> tuple[int, ...]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.questions import last_answer
-from launch.generation.generate import Decoding, generate
+from launch.checkpoint.ranks import gather
+from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import decode
 from launch.models.families import family_of_config
 from launch.training.data.encoding import end_id
 from launch.training.data.sampler import PaddedShard
-from launch.training.ranks import broadcast, gather, rank
+from launch.training.ranks import broadcast, rank
 
 PREDICTIONS = "predictions"
 
@@ -25,6 +26,7 @@ class Answers:
         self.tokenizer = tokenizer
         self.family = family_of_config(model_config)
         self.end = end_id(tokenizer, self.family)
+        self.known_ids = known_ids_of(tokenizer)
         self.decoding = Decoding(max_new_tokens)
 
     def evaluate(self, model, dataset, args, global_step: int) -> dict[str, float]:
@@ -40,6 +42,7 @@ class Answers:
                 [_question(sample) for sample in samples],
                 self.decoding,
                 self.end,
+                self.known_ids,
                 synced_gpus="stage3" in args.sharding and args.sharding_parallel_degree > 1,
             )
             own |= {number: ids for number, ids in zip(numbers, answers, strict=True) if number is not None}

@@ -51,7 +51,10 @@ class BestKeeper:
 
     def _earlier_loss(self) -> float:
         """Of the best of the run that is continued."""
+        old = self.final.with_name(f".{BEST}.old")
+        if old.exists() and not self.final.exists():  # a kill between the two renames
+            old.rename(self.final)
         try:
             return json.loads((self.final / RECORD).read_text())["eval_loss"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return math.inf

@@ -10,10 +10,21 @@ from launch.checkpoint.state import random_state
 from launch.checkpoint.state.manifest import RUN, rank_file, read_manifest
 from launch.checkpoint.state.restore import restore_tensors
 from launch.checkpoint.state.tensors import held_tensors
-from launch.reporting.summary import topology
+from launch.reporting.summary import plain, topology
 from launch.training.ranks import rank
 
 RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"
+# Arguments that may be others from here on: the run goes on with them, and says so.
+TOLD = (
+    "max_steps", "learning_rate", "min_learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
+    "decay_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+)  # fmt: skip
+
+
+def changed_arguments(before: dict, now: dict) -> list[str]:
+    """Lines about the arguments of TOLD that differ from those with which a checkpoint was made."""
+    now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
+    return [f"--{key} is {now[key]}, was {before[key]}" for key in TOLD if before.get(key, now[key]) != now[key]]
 
 
 class Continuation(TrainerCallback):
@@ -36,6 +47,9 @@ class Continuation(TrainerCallback):
                 self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]
             elif rank() == 0:
                 print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
+            if rank() == 0:
+                for line in changed_arguments(read_manifest(checkpoint).arguments, plain(vars(trainer.args))):
+                    print(f"resume: {line}", flush=True)
 
     @property
     def global_step(self) -> int:

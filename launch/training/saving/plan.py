@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from launch.checkpoint.ranks import gather
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.tensors import MODEL, Held
-from launch.training.ranks import gather, rank
+from launch.training.ranks import rank
 
 
 @dataclass(frozen=True)

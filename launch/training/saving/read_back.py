@@ -16,11 +16,12 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 
 from launch.adapters.prefix import PrefixModel
 from launch.checkpoint.dtypes import convert
+from launch.checkpoint.ranks import gather
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.state.tensors import Held, held_tensors
 from launch.checkpoint.weight_files import listed, read_indexed
 from launch.errors import UserError
-from launch.training.ranks import barrier, gather
+from launch.training.ranks import barrier, raise_first
 
 # The largest difference allowed, relative to the largest number: computed twice, a card may add up in another order.
 TOLERANCE = {"float32": 1e-6, "bfloat16": 1e-2, "float16": 1e-3}
@@ -48,7 +49,7 @@ class ReadBack:
             changed = self._fill_from(directory)
         except (UserError, OSError, KeyError, ValueError) as error:
             fault = f"{directory}: the adapter does not read back as it was trained: {error}"
-        _raise_first(fault)
+        raise_first(fault)
         again = outcome()
         difference = float(np.abs(again - trained).max(initial=0))
         if not difference <= TOLERANCE.get(self.dtype, 1e-6) * float(np.abs(trained).max(initial=1)):
@@ -59,7 +60,7 @@ class ReadBack:
                 f"{directory}: the adapter is as it was before training: no step has updated it. See loss and |g| in "
                 "train_log.jsonl; a loss scale that never fits skips every step."
             )
-        _raise_first(fault)
+        raise_first(fault)
         names = set().union(*gather({one.key for one in self._held()}))
         return len(everywhere), len(names), max(gather(difference))
 
@@ -95,9 +96,3 @@ class ReadBack:
 
 def _checksum(values: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(values))
-
-
-def _raise_first(fault: str | None) -> None:
-    faults = [one for one in gather(fault) if one]
-    if faults:
-        raise UserError(faults[0])

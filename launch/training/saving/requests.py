@@ -12,13 +12,12 @@ import paddle
 import psutil
 from paddlenlp.trainer import TrainerCallback
 
-from launch.processes.command import COMMAND
+from launch.processes.command import COMMAND, DECIDE_THE_START
 from launch.training.ranks import world_size
 
 SAVE_NOW = "save-now"
 # What may be asked for, in the order of the numbers that the ranks exchange.
-REQUESTS = ("SIGINT", "SIGTERM", "time", "failed save", "save")
-DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")
+REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
 
 
 class Requests(TrainerCallback):

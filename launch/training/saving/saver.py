@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import paddle
+from paddle.base import core
 
+from launch.checkpoint.ranks import gather
 from launch.checkpoint.state import random_state
 from launch.checkpoint.state.manifest import (
     RUN,
     Manifest,
-    checkpoints,
     rank_file,
     tensor_file,
 )
@@ -33,12 +35,13 @@ from launch.checkpoint.state.write import (
     NewTensor,
     PartialCheckpoint,
     json_file,
-    remove_checkpoint,
+    remove_old,
     safetensors_file,
 )
 from launch.errors import UserError
+from launch.reporting.records import how_to_mend
 from launch.reporting.summary import git_revision, package_versions, plain
-from launch.training.ranks import first_on_rank_zero, gather, rank, world_size
+from launch.training.ranks import first_on_rank_zero, rank, world_size
 from launch.training.saving.continuation import layout_of
 from launch.training.saving.plan import Plan, agree_on_writers
 
@@ -65,7 +68,10 @@ class Saver:
         """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
         self.settle()
         partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
-        _on_rank_zero(partial.prepare)
+        try:
+            _on_rank_zero(partial.prepare)
+        except (OSError, UserError) as error:
+            raise self._error(f"{partial.final} could not be written: {error}") from None
         files, manifest = self._files(), self._manifest()
         self._pending = partial
         self._writing = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
@@ -81,10 +87,13 @@ class Saver:
             failure = self._wait(moved)
         self._writing = None
         if failure:
-            kept = f"{self.last} is as it was" if self.last else "there is none before it"
-            mend = "Leave more host memory to the ranks" if "MemoryError" in failure else "Free the disk"
-            raise UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
+            raise self._error(failure)
         self.last = self._pending.final
+
+    def _error(self, failure: str) -> UserError:
+        kept = f"{self.last} is as it was" if self.last else "there is none before it"
+        mend = "Leave more host memory to the ranks" if "MemoryError" in failure else how_to_mend(failure)
+        return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
 
     def _wait(self, moved: Callable[[], None]) -> str | None:
         """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
@@ -115,6 +124,7 @@ class Saver:
     def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
         """All that is done without the other ranks; in the background no collective may run."""
         try:
+            _use_own_card()
             partial.write(files)
             if rank() == 0:
                 partial.finish(manifest)
@@ -173,6 +183,7 @@ class Saver:
             topology=layout_of(self._args),
             trained_only=not trains_all(trainer.model),
             data=trainer.data_identity(),
+            model=trainer.model_identity,
             arguments=plain(vars(self._args)),
             **self._software,
         )
@@ -180,14 +191,18 @@ class Saver:
     # ---- what is kept
 
     def _remove_old(self, newest: Path) -> None:
-        """Keep --save_total_limit of them; the new one is whole before an old one goes. The best one stays."""
+        """Keep --save_total_limit of them; the new one is whole before an old one goes."""
         limit = self._args.save_total_limit
-        if not limit or limit < 0:
-            return
-        best = self.trainer.best_checkpoint
-        old = [path for path in checkpoints(newest.parent) if path != newest and path.name != best]
-        for checkpoint in old[max(limit - 1, 0) :]:
-            remove_checkpoint(checkpoint)
+        if limit and limit > 0:  # -1 and 0: all of them
+            remove_old(newest, limit, self.trainer.best_checkpoint)
+
+
+def _use_own_card() -> None:
+    """In a new thread. CUDA has a current device for each thread, card 0 at first, whatever paddle.set_device said:
+    what touches that makes a context there, some 0.4 GiB a rank."""
+    kind, _, number = paddle.get_device().partition(":")
+    if kind == "gpu":
+        core.set_cuda_current_device_id(int(number))
 
 
 def _on_rank_zero(work: Callable[[], None]) -> None:

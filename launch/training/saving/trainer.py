@@ -1,17 +1,19 @@
 """paddlenlp's Trainer with our checkpoints in place of its own, and a model that is saved tensor by tensor."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from paddlenlp.trainer import Trainer
 
-from launch.checkpoint.state.manifest import checkpoint_name
+from launch.checkpoint.state.manifest import checkpoint_name, read_manifest
 from launch.checkpoint.state.restore import restore_tensors
 from launch.checkpoint.state.tensors import held_tensors
 from launch.processes.signals import recorded_signals
+from launch.training.output import put_later_aside
 from launch.training.ranks import rank
+from launch.training.saving.choose import fault_for_all
 from launch.training.saving.continuation import Continuation, scaler_state
 from launch.training.saving.requests import Requests, command_to_continue
 from launch.training.saving.saver import Saver
@@ -22,9 +24,13 @@ class CheckpointTrainer(Trainer):
     """stopped_by: what ended the training before its last step, None where nothing did.
 
     best_checkpoint: name of the one with the best metric so far, None without --metric_for_best_model.
+    weights_step: after which step the weights are, where that is not the last one: the best's, at the end.
+    model_identity: what a checkpoint keeps of the model (launch/checkpoint/state/identity.py).
     """
 
     best_checkpoint: str | None = None
+    weights_step: int | None = None
+    model_identity: dict = {}
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -38,30 +44,50 @@ class CheckpointTrainer(Trainer):
     def stopped_by(self) -> str | None:
         return self.requests.stopped_by
 
-    def train(self, checkpoint: Path | None = None):
-        """Train from step 0, or from where a checkpoint of ours ended."""
+    def train(self, checkpoint: Path | None = None, damaged: Sequence[Path] = ()):
+        """Train from step 0, or from where a checkpoint of ours ended. damaged: newer ones, which are put aside."""
+        self._damaged = damaged
         if checkpoint is not None:
             self.saver.last = checkpoint
             self.continuation = Continuation(self, checkpoint, weights_alone=self.args.ignore_load_lr_and_optim)
             self.add_callback(self.continuation)
-            if self.continuation.global_step >= self.args.max_steps:
-                return self._restore_alone()
-        with recorded_signals() as self.requests.received:
-            result = super().train()
-            self.saver.settle()
+        if self.continuation and self.continuation.global_step >= self.args.max_steps:
+            self._restore_alone()
+        else:
+            with recorded_signals() as self.requests.received:
+                super().train()
+                self.saver.settle()
         if self.args.load_best_model_at_end and self.best_checkpoint and not self.stopped_by:
-            held = held_tensors(self.model, None, self.args)
-            restore_tensors(Path(self.args.output_dir) / self.best_checkpoint, held)
-        return result
+            self._load_best(Path(self.args.output_dir) / self.best_checkpoint)
+
+    def _load_best(self, checkpoint: Path) -> None:
+        """Its weights, or those of the last step where it is gone or damaged: a run ends with a model, and says."""
+        fault = fault_for_all(checkpoint)
+        if fault is None:
+            restore_tensors(checkpoint, held_tensors(self.model, None, self.args))
+            self.weights_step = read_manifest(checkpoint).global_step
+        if rank() == 0:
+            step, metric = self.state.global_step, self.args.metric_for_best_model
+            if fault:
+                print(f"warning: no --load_best_model_at_end: {fault}. The model is that of step {step:,}.", flush=True)
+            else:
+                print(f"the model is that of step {self.weights_step:,}, the best by {metric}", flush=True)
 
     def _restore_alone(self) -> None:
         """The model of a run that has made all of its steps; upstream's loop fails without one."""
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
-        self.continuation.restore()
+        self._restore()
         self.state.global_step = self.continuation.global_step
         if rank() == 0:
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
+
+    def _restore(self) -> None:
+        """Take what the checkpoint has, if there is one. Nothing of an earlier run is moved before that has gone
+        well."""
+        if self.continuation is not None:
+            self.continuation.restore()
+        self.saver.last = put_later_aside(self.saver.last, self._damaged, self.args)
 
     def tell_how_to_continue(self) -> None:
         """Where a run that was stopped can go on."""
@@ -125,5 +151,4 @@ class CheckpointTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         """Called when the model and the optimizer have been wrapped; upstream never knows of our checkpoint."""
-        if self.continuation is not None:
-            self.continuation.restore()
+        self._restore()

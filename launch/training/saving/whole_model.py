@@ -8,18 +8,22 @@ import copy
 import json
 from pathlib import Path
 
-from data_tools.formats.atomic import written_aside
+from launch.checkpoint.ranks import gather
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.tensors import Held, held_tensors
-from launch.checkpoint.state.whole import Parts, parts_of_ranks, whole_values
-from launch.checkpoint.state.write import NewTensor, safetensors_file
-from launch.training.ranks import barrier, gather, rank
+from launch.checkpoint.state.whole import Parts, give_to_others, parts_of_ranks, whole_values
+from launch.checkpoint.state.write import NewTensor, safetensors_file, write_hashed
+from launch.training.ranks import raise_first, rank
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FREE = "Free the disk and start again: nothing is left to train, and the checkpoints are as they were."
 
 
 def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> None:
-    """Called by all ranks together. Raises DataError where a file cannot be written."""
+    """Write into a directory that holds no other model. Called by all ranks together.
+
+    Raises UserError on all ranks where a file cannot be written.
+    """
     directory = Path(directory)
     stages = max(training_args.pipeline_parallel_degree, 1)
     held = held_tensors(model, None, training_args)
@@ -28,22 +32,45 @@ def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> 
     for stage, of_rank in sorted(zip(gather(_stage(training_args)), parts, strict=True), key=lambda pair: pair[0]):
         for key in of_rank:
             owners.setdefault(key, stage)
-    whole = [_whole(one, parts) for one in held if owners[one.key] == _stage(training_args)]
+    of_stage = [one for one in held if owners[one.key] == _stage(training_args)]
+    fault = None
     if training_args.tensor_parallel_rank <= 0 and training_args.dataset_rank == 0:
-        with written_aside(directory / _file_name(_stage(training_args), stages)) as file:
-            for piece in safetensors_file("", whole).pieces():
-                file.write(piece)
+        fault = _write(directory / _file_name(_stage(training_args), stages), [_whole(one, parts) for one in of_stage])
     else:
-        for one in whole:
-            one.values()  # takes part in putting it together
-    if rank() == 0:
-        _write_index(directory, {key: _file_name(stage, stages) for key, stage in owners.items()})
-        whole_config(model).save_pretrained(str(directory))
-        if model.can_generate():
-            model.generation_config.save_pretrained(str(directory))
-        if tokenizer is not None:
-            tokenizer.save_pretrained(str(directory))
-    barrier()
+        for one in of_stage:
+            give_to_others(one)
+    if rank() == 0 and not fault:
+        places = {key: _file_name(stage, stages) for key, stage in owners.items()}
+        try:
+            _write_small(model, tokenizer, directory, places if stages > 1 else None)
+        except OSError as error:
+            fault = f"{error.strerror or error}"
+    raise_first(fault and f"{directory}: the model could not be written: {fault}. {FREE}")
+
+
+def _write(path: Path, tensors: list[NewTensor]) -> str | None:
+    """Why a file could not be written, None where it was."""
+    pieces = safetensors_file(path.name, tensors).pieces()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_hashed(path, pieces)
+    except OSError as error:
+        for _ in pieces:  # other ranks put the rest together with this one
+            pass
+        return f"{path.name}: {error.strerror or error}"
+    return None
+
+
+def _write_small(model, tokenizer, directory: Path, places: dict[str, str] | None) -> None:
+    """All but the weights. places: the file of each tensor, where there are several. Raises OSError."""
+    if places:
+        index = json.dumps({"metadata": {}, "weight_map": dict(sorted(places.items()))}, indent=2) + "\n"
+        (directory / INDEX).write_text(index, encoding="utf-8")
+    whole_config(model).save_pretrained(str(directory))
+    if model.can_generate():
+        model.generation_config.save_pretrained(str(directory))
+    if tokenizer is not None:
+        tokenizer.save_pretrained(str(directory))
 
 
 def whole_config(model):
@@ -65,12 +92,3 @@ def _stage(training_args) -> int:
 
 def _file_name(stage: int, stages: int) -> str:
     return SINGLE if stages == 1 else f"model-{stage + 1:05d}-of-{stages:05d}.safetensors"
-
-
-def _write_index(directory: Path, places: dict[str, str]) -> None:
-    """Of several files; an earlier run's is removed where there is one file now."""
-    if set(places.values()) == {SINGLE}:
-        (directory / INDEX).unlink(missing_ok=True)
-        return
-    with written_aside(directory / INDEX) as file:
-        file.write((json.dumps({"metadata": {}, "weight_map": dict(sorted(places.items()))}, indent=2) + "\n").encode())

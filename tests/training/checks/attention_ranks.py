@@ -3,12 +3,22 @@
 import numpy as np
 import paddle
 
+PREFIX = 21  # keys before the first query's
+
 
 def verdicts(cases: list) -> list[str]:
-    """What the check says of functions below, for [name, dtype, (heads, key_value heads, size), mask] each."""
-    from launch.training.checks.attention_check import Heads, disagreement
+    """What the check says of functions below, for [name, dtype, (heads, key_value heads, size), kind] each.
 
-    return [disagreement(globals()[name], Heads(*heads), dtype, mask) for name, dtype, heads, mask in cases]
+    kind: of the shapes that are tried, "causal", "dense" or "prefix".
+    """
+    from launch.training.checks.attention_check import Heads, disagreement, shapes
+
+    return [
+        disagreement(
+            globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0)
+        )
+        for name, dtype, heads, kind in cases
+    ]
 
 
 def leaves_random_numbers_alone() -> bool:
@@ -83,32 +93,44 @@ def refuses(query, key, value, mask):
     )
 
 
-def paddlenlps_own(query, key, value, mask):
-    """The function that models call; on a CPU Paddle computes it exactly, in float32."""
-    from launch.training.checks.attention_check import as_paddlenlp_calls_it
+def aligned_top_left(query, key, value, mask):
+    """As Paddle's other kernels: the first query sees the first key alone, though a prefix is before its own."""
+    return _attend(query, key, value, mask, diagonal=0).astype(query.dtype)
 
-    arguments = [one.astype("float32") for one in (query, key, value)]
-    attend = as_paddlenlp_calls_it("qwen")  # gives either the mask or causal=True
-    return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
+
+def wrong_at_odd_lengths(query, key, value, mask):
+    """The last row is not computed where it is alone in a pair of rows."""
+    computed = np.ones([1, query.shape[1], 1, 1], "float32")
+    computed[0, -1] = 1 - query.shape[1] % 2
+    return (_attend(query, key, value, mask) * paddle.to_tensor(computed)).astype(query.dtype)
+
+
+def paddlenlps_chatglm(query, key, value, mask):
+    """The function that models call; on a CPU Paddle computes it exactly, in float32."""
+    return _by_paddlenlp("chatglm", query, key, value, mask)
 
 
 def paddlenlps_llama(query, key, value, mask):
-    """As above for a LLaMA, which gives both: the CPU's code then ignores the mask."""
+    return _by_paddlenlp("llama", query, key, value, mask)
+
+
+def _by_paddlenlp(model_type, query, key, value, mask):
     from launch.training.checks.attention_check import as_paddlenlp_calls_it
 
     arguments = [one.astype("float32") for one in (query, key, value)]
-    attend = as_paddlenlp_calls_it("llama")
+    attend = as_paddlenlp_calls_it(model_type)
     return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
 
 
-def _attend(query, key, value, mask, causal=True, of_weights=lambda weights: weights):
-    """Exact attention in float32."""
+def _attend(query, key, value, mask, causal=True, diagonal=None, of_weights=lambda weights: weights):
+    """Exact attention in float32. diagonal: the last key that the first query sees; None: its own."""
     groups = query.shape[2] // key.shape[2]
     query, key, value = (one.astype("float32").transpose([0, 2, 1, 3]) for one in (query, key, value))
     key, value = (one.repeat_interleave(groups, axis=1) for one in (key, value))
     scores = paddle.matmul(query, key, transpose_y=True) / query.shape[-1] ** 0.5
     if causal:
-        scores = scores + paddle.triu(paddle.full(scores.shape[-2:], -1e30), diagonal=1)
+        last = key.shape[2] - query.shape[2] if diagonal is None else diagonal
+        scores = scores + paddle.triu(paddle.full(scores.shape[-2:], -1e30), diagonal=last + 1)
     if mask is not None:
         scores = scores + mask.astype("float32")
     weights = of_weights(paddle.nn.functional.softmax(scores, axis=-1)).astype("float32")

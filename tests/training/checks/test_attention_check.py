@@ -8,11 +8,12 @@ GROUPED = (4, 2, 32)
 RIGHT = [
     *[(name, dtype, GROUPED, "dense") for name in ("right", "rounded") for dtype in ("bfloat16", "float16")],
     *[("rounded", "float16", heads, "dense") for heads in [(1, 1, 8), (8, 8, 64), (6, 2, 128), (2, 2, 256)]],
-    ("paddlenlps_own", "bfloat16", GROUPED, "dense"),
-    ("paddlenlps_llama", "bfloat16", GROUPED, "causal"),
+    *[("paddlenlps_llama", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    *[("paddlenlps_chatglm", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    ("rounded", "bfloat16", GROUPED, "prefix"),
     ("ignores_the_mask", "bfloat16", GROUPED, "causal"),  # without padding there is nothing to ignore
 ]
-WRONG = {  # name: (mask, what is told)
+WRONG = {  # name: (kind of shapes, what is told)
     "not_causal": ("causal", "its result is off by"),
     "zero": ("causal", "its result is off by 1 of exact attention's, allowed 0.016"),
     "not_a_number": ("causal", "its result is off by nan"),
@@ -22,15 +23,16 @@ WRONG = {  # name: (mask, what is told)
     "scaled_gradient": ("causal", "its key gradient is off by 1 of"),
     "lost_gradient": ("causal", "its query gradient is off by 1 of"),
     "ignores_the_mask": ("dense", "its result is off by"),
-    "paddlenlps_llama": ("dense", "its result is off by"),
+    "aligned_top_left": ("prefix", "allowed 0.016 (192 tokens, 21 keys of a prefix)"),
+    "wrong_at_odd_lengths": ("causal", "allowed 0.016 (287 tokens)"),
     "refuses": ("causal", "it fails here: ExternalError: Error in Flash-Attention, detail information is: `is_sm8x"),
 }
 
 
 @pytest.fixture(scope="module")
 def verdicts(ranks):
-    """{(name, dtype, heads, mask): what the check says}"""
-    cases = RIGHT + [(name, "bfloat16", GROUPED, mask) for name, (mask, _) in WRONG.items()]
+    """{(name, dtype, heads, kind of shapes): what the check says}"""
+    cases = RIGHT + [(name, "bfloat16", GROUPED, kind) for name, (kind, _) in WRONG.items()]
     return dict(zip(cases, ranks(1, f"{RANKS}:verdicts", cases)[0], strict=True))
 
 
@@ -41,8 +43,8 @@ def test_what_is_right_passes(verdicts, case):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_told(verdicts, name):
-    mask, told = WRONG[name]
-    assert told in verdicts[name, "bfloat16", GROUPED, mask]
+    kind, told = WRONG[name]
+    assert told in verdicts[name, "bfloat16", GROUPED, kind]
 
 
 def test_the_check_draws_none_of_paddles_random_numbers(ranks):

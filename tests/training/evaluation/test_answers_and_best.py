@@ -169,3 +169,9 @@ def test_a_run_that_goes_on_knows_its_best_and_a_new_one_does_not(ranks, tmp_pat
     ranks(1, KEEP, str(tmp_path), [[1, 3.0], [2, 2.0]], False)
     assert ranks(1, KEEP, str(tmp_path), [[3, 2.5]], True) == [["best.json", "of-rank-0-at-2"]]
     assert ranks(1, KEEP, str(tmp_path), [[1, 2.5]], False) == [["best.json", "of-rank-0-at-1"]]
+
+
+def test_the_best_survives_a_kill_between_its_two_renames(ranks, tmp_path):
+    ranks(1, KEEP, str(tmp_path), [[1, 3.0], [2, 2.0]], False)
+    (tmp_path / "best").rename(tmp_path / ".best.old")
+    assert ranks(1, KEEP, str(tmp_path), [[3, 2.5]], True) == [["best.json", "of-rank-0-at-2"]]

@@ -1,7 +1,9 @@
 """What the ranks of the tests of saving do. Imported in ranks only."""
 
+import builtins
 import contextlib
 import ctypes
+import errno
 import io
 import os
 import shutil
@@ -10,14 +12,16 @@ import time
 from pathlib import Path
 
 from launch.checkpoint.state.verify import first_fault
+from launch.reporting.records import TRAIN_LOG
 
 
 def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) -> dict:
     """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
 
     event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it;
-    "half filled", "filled": the disk of the output directory, but for half a checkpoint or wholly; "no memory", for the
-    thread that writes; "no report", in which a rank tells what it wrote.
+    "half filled", "filled": the disk of the output directory, but for half a checkpoint or wholly; "read-only",
+    "read-only but for the log": the output directory is so from here on; "no memory", for the thread that writes; "no
+    room for the model", at the end; "no report", in which a rank tells what it wrote.
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
@@ -53,6 +57,14 @@ def _happen(event: str, output: Path) -> None:
             raise OSError(28, "No space left on device")
 
         write.os.fsync = fsync
+    elif event == "no room for the model":
+        from launch.training.saving import whole_model
+
+        def write_hashed(path, pieces):
+            next(pieces)
+            raise OSError(28, "No space left on device")
+
+        whole_model.write_hashed = write_hashed
     elif event == "no memory":
         from launch.checkpoint.state.tensors import Held
 
@@ -72,6 +84,24 @@ def _happen(event: str, output: Path) -> None:
         size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
         left = size // 2 if event == "half filled" else 0
         (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - left))
+    elif event.startswith("read-only"):
+        _refuse_writing_below(output, but=TRAIN_LOG if event.endswith("log") else None)
+
+
+def _refuse_writing_below(folder: Path, but: str | None) -> None:
+    """As the kernel does it on a read-only file system, to root as well."""
+
+    def refused(function, writes):
+        def call(path, *args, **kwargs):
+            below = isinstance(path, (str, Path)) and Path(path).is_relative_to(folder)
+            if below and writes(*args, **kwargs) and Path(path).name != but:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return function(path, *args, **kwargs)
+
+        return call
+
+    io.open = builtins.open = refused(open, lambda mode="r", *args, **kwargs: set(mode) & set("wax+"))
+    os.mkdir = refused(os.mkdir, lambda *args, **kwargs: True)
 
 
 def _wait_for_a_checkpoint(output: Path) -> None:
@@ -151,3 +181,17 @@ def peak_of_save(directory: str, layout: list[str]) -> dict:
     root = Path(directory)
     main(argv(root, root / "out", "--max_steps", "1", "--save_steps", "1", *layout))
     return peaks
+
+
+def finetune_all(jobs: list[list[str]]) -> list[dict]:
+    """How finetune_generation's main ends for each list of flags: exit code, and what was said."""
+    from launch.finetune_generation import main
+    from launch.guard import guarded
+
+    results = []
+    for argv in jobs:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            exit_code = guarded(main, argv)
+        results.append({"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())})
+    return results

@@ -103,6 +103,21 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_says_so(ranks, material, t
     assert names(output) == ["checkpoint-2"] and first_fault(output / "checkpoint-2") is None
 
 
+def test_a_model_that_cannot_be_written_ends_all_ranks_and_the_next_start_writes_it(ranks, material, tmp_path):
+    """Under stage 3, where all ranks put each tensor together."""
+    output = tmp_path / "out"
+    flags = argv(material, output, "--save_steps", "6", "--sharding", "stage3", "--do_eval", "1", "--eval_steps", "6")
+    for said in ranks(2, PRETRAIN, flags, 6, "no room for the model", 0):
+        assert said["exit_code"] == 2
+        assert "the model could not be written: model.safetensors: No space left on device. Free the" in said["stderr"]
+    assert names(output) == ["checkpoint-6"] and not (output / "config.json").exists()
+    for said in ranks(2, PRETRAIN, flags):
+        assert (said["exit_code"], said["steps"]) == (0, []), said["stderr"]
+    assert len(find_weights(output)) == len(find_weights(output / "checkpoint-6")) > 0
+    assert not list(output.glob("*partial*"))
+    assert sum("eval_loss" in record for record in read_train_log(output)) == 1
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("event", ["half filled", "filled"])
 def test_a_small_file_system_that_is_full(ranks, material, tmp_path, event):
@@ -116,6 +131,22 @@ def test_a_small_file_system_that_is_full(ranks, material, tmp_path, event):
     assert "checkpoint-4 could not be written: rank 0: " in said["stderr"]
     assert "No space left on device" in said["stderr"] and "checkpoint-2 is as it was" in said["stderr"]
     assert said["faults"] == {"checkpoint-2": None}
+
+
+@pytest.mark.parametrize("event", ["read-only", "read-only but for the log"])
+def test_an_output_that_becomes_read_only(ranks, material, tmp_path, event):
+    """As Linux makes a disk after an error, and as chmod makes a folder, whose log can still be written."""
+    output = tmp_path / "out"
+    [said] = ranks(1, PRETRAIN, argv(material, output, "--save_steps", "2"), 3, event)
+    assert said["exit_code"] == 2 and said["stderr"].count("\n") == 1
+    reason, mend = "[Errno 30] Read-only file system: '", "Make the output directory writable and start again.\n"
+    if event == "read-only":
+        assert said["stderr"] == f"error: {reason}{output}/train_log.jsonl'. The checkpoints are as they were. {mend}"
+    else:
+        fault = f"{output}/checkpoint-4 could not be written: {reason}{output}/partial-checkpoint-4"
+        assert said["stderr"].startswith(f"error: {fault}")
+        assert said["stderr"].endswith(f"Of the checkpoints before it, {output}/checkpoint-2 is as it was. {mend}")
+    assert names(output) == ["checkpoint-2"] and first_fault(output / "checkpoint-2") is None
 
 
 @pytest.mark.long
@@ -143,6 +174,21 @@ def test_a_directory_in_which_another_run_lives_is_refused(ranks, material, tmp_
     for said in ranks(2, PRETRAIN, argv(material, tmp_path / "out")):
         assert said["exit_code"] == 2 and f"{tmp_path}/out is in use by another run (process " in said["stderr"]
     os.close(held)
+
+
+def test_a_start_that_is_refused_leaves_the_position_where_it_was(ranks, material, whole, tmp_path):
+    """Another model is found out when all is built and the checkpoint is read: the last that can refuse a run."""
+    output, model = tmp_path / "out", tmp_path / "model"
+    shutil.copytree(whole, output, ignore=shutil.ignore_patterns("run.lock"))
+    shutil.copytree(material / "model", model, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": config["num_hidden_layers"] + 1}))
+    log = (output / "train_log.jsonl").read_bytes()
+    other = ["--resume_from_checkpoint", str(whole / "checkpoint-2"), "--model_name_or_path", str(model)]
+    [said] = ranks(1, PRETRAIN, argv(material, output, *other, "--continue_training", "0"))
+    assert said["exit_code"] == 2 and "checkpoint-2" in said["stderr"], said["stderr"]
+    assert names(output) == names(whole) and not (output / "earlier").exists()
+    assert (output / "train_log.jsonl").read_bytes() == log
 
 
 def test_saved_in_the_background_is_the_same(ranks, material, whole, tmp_path):
@@ -173,6 +219,27 @@ def test_a_damaged_checkpoint_is_named_kept_aside_and_the_one_before_continued(r
     assert names(output) == ["checkpoint-2", "checkpoint-4", "damaged-checkpoint-6"]
     assert losses(output) == losses(whole)
     assert len((output / "train_log.1.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_start_that_is_refused_leaves_damaged_and_unfinished_checkpoints_where_they_were(
+    ranks, material, whole, tmp_path
+):
+    """And a checkpoint with weights of somebody else, which is whole, is neither damaged nor passed over."""
+    output = tmp_path / "out"
+    shutil.copytree(whole, output, ignore=shutil.ignore_patterns("run.lock"))
+    with open(output / "checkpoint-6" / "model-00001-of-00001.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"?")
+    (output / "partial-checkpoint-8").mkdir()
+    (output / "checkpoint-4" / "pytorch_model.bin").write_text("mine")
+    before = sorted(path.relative_to(output) for path in output.rglob("*"))
+    [said] = ranks(1, PRETRAIN, argv(material, output))
+    assert said["exit_code"] == 2 and said["stderr"] == (
+        f"error: {output}/checkpoint-4/pytorch_model.bin is not among the files of the checkpoint's manifest: move it "
+        "elsewhere.\n"
+    )
+    (output / "run.lock").unlink()
+    assert sorted(path.relative_to(output) for path in output.rglob("*")) == before
 
 
 def test_starting_anew_keeps_what_was_there(ranks, material, whole, tmp_path):
