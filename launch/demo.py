@@ -7,7 +7,6 @@ is used again. Flags that are not the demo's go to recipes/tiny/pretrain.sh: --m
 """
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,14 +24,17 @@ from launch.demos.checks import first_loss_check, held_out_check
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import print_findings
+from launch.processes.orphans import run_child
 from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log
 from launch.reporting.terminal_plot import plot_losses
 
 PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "    for line in "]
 VOCABULARY = 4096
+INTERRUPTED = "the same command uses the data that are made, and begins the training anew"
 NEXT_COMMANDS = """\
 Next:
+  make lora-tiny                    a LoRA on this model (2 minutes)
   make demo-finetune                this model fine-tuned in every way, compared (10 minutes)
   make dashboard                    the curves of this run in the browser
   make rehearse-pretrain-llama7b    the 8-card LLaMA-7B recipe, rehearsed on this machine's CPU
@@ -112,7 +114,7 @@ class Demo:
         heading("4 of 5: what the model writes")
         prepare("auto", processes=1)  # before Paddle is imported
         import_paddle_quietly()
-        from launch.demos.continuations import continuations
+        from launch.prediction.continuations import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):
             print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")
@@ -140,10 +142,10 @@ def heading(text: str) -> None:
 def run(command: list, variables: dict[str, str] | None = None) -> None:
     """Run a command with its output on the terminal. Raises UserError when it fails: it has said why."""
     words = [str(word) for word in command]
-    result = subprocess.run(words, cwd=ROOT, env=os.environ | (variables or {}))
-    if result.returncode != 0:
-        raise UserError(f"this step ended with exit code {result.returncode}: {' '.join(words[:3])} ...")
+    exit_code = run_child(words, os.environ | (variables or {}), ROOT)
+    if exit_code != 0:
+        raise UserError(f"this step ended with exit code {exit_code}: {' '.join(words[:3])} ...")
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], INTERRUPTED))

@@ -24,12 +24,12 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.safetensors_reader import read_header
 from launch.demo import heading, run
-from launch.demos.questions import write_questions
+from launch.demos.questions import DEV_ROWS, TRAIN_ROWS, write_questions
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary
 
-TRAIN_ROWS, DEV_ROWS = 4000, 128
+INTERRUPTED = "the same command begins anew; --methods takes only some of the methods"
 QUERY_VALUE = "q_proj v_proj"
 RESULTS = "results.json"
 
@@ -81,20 +81,22 @@ def main(argv: list[str]) -> None:
     args, flags = parser.parse_known_args(argv)
     if not (args.model / "config.json").is_file():
         raise UserError(f"{args.model}: no model. Make one first: make demo")
-    demo = FinetuneDemo(args.directory.resolve(), args.model.resolve(), flags)
+    methods = [method for method in METHODS if method.name in args.methods]
+    demo = FinetuneDemo(args.directory.resolve(), args.model.resolve(), flags, runs=1 + len(methods))
     demo.make_data()
     before = demo.evaluate_base()
-    rows = [demo.finetune(method) for method in METHODS if method.name in args.methods]
+    rows = [demo.finetune(method) for method in methods]
     with written_aside(demo.directory / RESULTS) as file:
         file.write((json.dumps({"before": before, "methods": rows}, indent=2) + "\n").encode())
     print_table(before, rows)
 
 
 class FinetuneDemo:
-    """Runs of finetune_generation.py, each in a directory of its own. flags: for all of them."""
+    """Runs of finetune_generation.py, each in a directory of its own. flags: for all of them; runs: how many."""
 
-    def __init__(self, directory: Path, model: Path, flags: list[str]):
+    def __init__(self, directory: Path, model: Path, flags: list[str], runs: int):
         self.directory, self.model, self.flags = directory, model, flags
+        self.runs, self.begun = runs, 0
         self.data = directory / "data"
 
     def make_data(self) -> None:
@@ -106,12 +108,12 @@ class FinetuneDemo:
 
     def evaluate_base(self) -> dict:
         """The evaluation of the model as it is."""
-        heading("before: the model as it is")
+        self._heading("before: the model as it is")
         return self._run(self.directory / "base", {"do_train": 0})["evaluation"]
 
     def finetune(self, method: Method) -> dict:
         """The row of a method in the table."""
-        heading(method.name)
+        self._heading(method.name)
         output = self.directory / method.name.replace(" ", "-").replace(",", "")
         summary = self._run(output, {"do_train": 1} | method.flags)
         files = list(output.glob("*.safetensors"))
@@ -123,6 +125,10 @@ class FinetuneDemo:
             "rougel": summary["evaluation"]["eval_rougel"],
             "seconds": summary["seconds"],
         }
+
+    def _heading(self, text: str) -> None:
+        self.begun += 1
+        heading(f"{self.begun} of {self.runs}: {text}")
 
     def _run(self, output: Path, flags: dict) -> dict:
         """The summary of a run."""
@@ -156,4 +162,4 @@ def print_table(before: dict, rows: list[dict]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], INTERRUPTED))

@@ -27,7 +27,7 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.named_configs import load_config
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> None:
     if args.plan:
         return _print_plan(args)
     check_model(args.model_name_or_path)
+    if args.adapter_path:
+        check_adapter(args.model_name_or_path, args.adapter_path)
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
@@ -94,7 +96,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--data_file", type=Path, help="questions: JSON lines or a JSON list")
     add("--prompt_column", help="key of the question in each row; default: found in the row")
     add("--output_file", type=Path, help="the rows of --data_file with their predictions; default: the terminal")
-    add("--chat_template", help="how turns become text; default: plain for texts, the model family's for dialogues")
+    add("--chat_template", help="how turns become text: a name, file or none; default: as the model was trained")
     add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
     add("--max_new_tokens", type=above_zero, default=128, help="tokens of an answer, at most")
     add("--temperature", type=temperature, default=0.0, help="0: always the most likely token")

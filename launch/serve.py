@@ -22,15 +22,17 @@ from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
+from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
 from launch.preflight.report import Finding, print_findings
+from launch.processes.orphans import end_with_make
 
 KEY_VARIABLE = "SERVE_API_KEY"
 
 
 def main(argv: list[str]) -> None:
+    end_with_make()
     args = _parse(argv)
-    key = args.api_key or os.environ.get(KEY_VARIABLE) or None
+    key = _key(args)
     name = args.model_name or Path(args.model_name_or_path).resolve().name
     adapters = _adapters(args.adapter, name)
 
@@ -43,6 +45,8 @@ def main(argv: list[str]) -> None:
             "--insecure if whoever reaches it may use it."
         )
     check_model(args.model_name_or_path)
+    for adapter in adapters.values():
+        check_adapter(args.model_name_or_path, adapter)
     socket = bind(addresses)
     service = _service(args, name, adapters)
 
@@ -52,6 +56,18 @@ def main(argv: list[str]) -> None:
 
     run(service, socket, addresses, key, ready)
     print("stopped")
+
+
+def _key(args) -> str | None:
+    """What clients must send; None: nothing. Raises UserError for what no client can send in a header."""
+    key = args.api_key or os.environ.get(KEY_VARIABLE) or None
+    wrong = [sign for sign in key or "" if not "!" <= sign <= "~"]
+    if wrong:
+        raise UserError(
+            f"{'--api_key' if args.api_key else KEY_VARIABLE}: found {ascii(wrong[0])} in it, which clients cannot "
+            "send in a header. Use letters, digits and signs of ASCII, without spaces."
+        )
+    return key
 
 
 def _service(args, name: str, adapters: dict[str, Path]):
@@ -110,7 +126,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--grpc_port", type=port, default=8001, help="of gRPC; 0: any; default %(default)s")
     add("--api_key", help=f"what clients must send; or the variable {KEY_VARIABLE}")
     add("--insecure", action="store_true", help="no key on an address that others can reach")
-    add("--chat_template", help="how chats become text; default: the model family's")
+    add("--chat_template", help="how chats become text: a name or file; default: as the model was trained")
     add("--max_new_tokens", type=above_zero, default=1024, help="tokens of an answer, at most; default %(default)s")
     add("--batch_size", type=above_zero, default=16, help="answers made at once; default %(default)s")
     add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")

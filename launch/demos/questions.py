@@ -18,6 +18,7 @@ from pathlib import Path
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import modules
 
+TRAIN_ROWS, DEV_ROWS = 4000, 128
 LONGEST_ANSWER = 100  # characters
 
 

@@ -5,14 +5,17 @@
 Prompts are padded on the left, so that all answers begin in the same column; no token sees the padding.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import paddle
-from paddlenlp.generation import GenerationConfig
+from paddlenlp.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from launch.errors import UserError
 from launch.models import prefix_lm
 from launch.models.families import Family
+from launch.upstream import correct
 
 PAD = 0  # never seen: any id does
 
@@ -40,11 +43,24 @@ class Decoding:
         )
 
 
-def generate(model, family: Family, prompts: list[list[int]], decoding: Decoding, eos: int, **more) -> list[list[int]]:
+def generate(
+    model,
+    family: Family,
+    prompts: list[list[int]],
+    decoding: Decoding,
+    eos: int,
+    known_ids: int | None = None,
+    processors: Iterable[LogitsProcessor] = (),
+    **more,
+) -> list[list[int]]:
     """The ids of each answer, eos and what follows it left out. All ranks of a model call it together.
 
-    eos: the id that ends an answer. more: for generate(), as `streamer`.
+    eos: the id that ends an answer. known_ids: only ids below it are taken, those of the tokenizer; None: all of the
+    model's. processors: of the logits, after that. more: for generate(), as `streamer`.
+    Raises UserError where the model's logits are no numbers.
     """
+    correct(["logits_processor_list"])
+    more["logits_processors"] = LogitsProcessorList([KnownIds(known_ids), *processors])
     if not hasattr(model, "prefix_config"):
         return _generate(model, family, prompts, decoding, eos, **more)
     # A prefix has its keys at fixed positions: padding between it and a prompt would move the prompt away from it.
@@ -54,6 +70,38 @@ def generate(model, family: Family, prompts: list[list[int]], decoding: Decoding
         found = _generate(model, family, [prompts[number] for number in numbers], decoding, eos, **more)
         answers |= zip(numbers, found, strict=True)
     return [answers[number] for number in range(len(prompts))]
+
+
+class KnownIds(LogitsProcessor):
+    """Leaves the logits of the first `size` ids, those that a tokenizer can decode. Logits are looked at once, for the
+    first token: where a weight is no number, all of them are none, and the likeliest id would be any."""
+
+    def __init__(self, size: int | None):
+        self.size = size
+        self.looked = False
+        self.mask: paddle.Tensor | None = None
+
+    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary]"""
+        if not self.looked and bool(paddle.isnan(logits[:, : self.size]).any()):
+            raise UserError(
+                "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
+                "--dtype bfloat16 or float32."
+            )
+        self.looked = True
+        if self.size is None or self.size >= logits.shape[-1]:
+            return logits
+        if self.mask is None:
+            self.mask = paddle.zeros([logits.shape[-1]], logits.dtype)
+            self.mask[self.size :] = paddle.finfo(logits.dtype).min
+        return logits + self.mask
+
+
+def known_ids_of(tokenizer) -> int:
+    """One more than the largest id that a tokenizer can decode. Not its len(), which counts added tokens twice where
+    its vocabulary has them, too; a special token that it has no id for is None."""
+    others = [*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()]
+    return max([tokenizer.vocab_size, *(one + 1 for one in others if one is not None)])
 
 
 def _generate(model, family: Family, prompts: list, decoding: Decoding, eos: int, **more) -> list[list[int]]:

@@ -2,15 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
+from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.errors import UserError
 from launch.generation.generate import Decoding
+from launch.models.chat import template_line
 from launch.prediction.predictor import Predictor
 from launch.training.data.encoding import encoding_of
 from launch.training.ranks import broadcast, rank
@@ -18,7 +21,8 @@ from launch.training.ranks import broadcast, rank
 
 def answer_rows(predictor: Predictor, questions: list[Question], args, decoding: Decoding) -> None:
     """Write all rows with their predictions to args.output_file, or print them."""
-    prompts = [_encode(predictor, question, args) for question in questions]
+    encodings = _encodings(predictor, args)
+    prompts = [_encode(question, encodings) for question in questions]
     cut = sum(was_cut for _, was_cut in prompts)
     if cut and rank() == 0:
         print(f"cut to their last {args.src_length} tokens (--src_length): {plural(cut, 'question')}", file=sys.stderr)
@@ -34,14 +38,27 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
 
 def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: Decoding) -> None:
     """Show the answers to texts, or where there are none to the lines of the standard input, while they are made."""
+    encodings = _encodings(predictor, args)
     for text in texts or _lines():
-        ids, _ = _encode(predictor, text_question(text), args)
+        ids, _ = _encode(text_question(text), encodings)
         predictor.stream(ids, decoding)
 
 
-def _encode(predictor: Predictor, question: Question, args) -> tuple[list[int], bool]:
-    encoding = encoding_of(args, predictor.tokenizer, predictor.config.to_dict(), question.chat)
-    ids, was_cut = encode_question(question.dialogue, encoding)
+def _encodings(predictor: Predictor, args) -> Callable[[bool], Encoding]:
+    """From whether a question is a chat to its encoding, which is made and told once."""
+
+    @cache
+    def encoding(chat: bool) -> Encoding:
+        made = encoding_of(args, predictor.tokenizer, predictor.config.to_dict(), chat, use=True)
+        if rank() == 0:
+            print(template_line(made.template), file=sys.stderr)
+        return made
+
+    return encoding
+
+
+def _encode(question: Question, encodings: Callable[[bool], Encoding]) -> tuple[list[int], bool]:
+    ids, was_cut = encode_question(question.dialogue, encodings(question.chat))
     if not ids:
         raise UserError(f"no token to begin with: {question.row}. Ask something.")
     return ids, was_cut

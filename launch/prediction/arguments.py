@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from launch.adapters import lora_files
 from launch.checkpoint.weight_files import find_weights
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
 from launch.models.named_configs import load_config
+from launch.models.parameters import parameters
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
 FORMATS = ", ".join(QUANTIZED)
@@ -26,3 +28,13 @@ def check_model(name: str) -> None:
     load_config(name)
     if Path(name).is_dir():
         find_weights(name)
+
+
+def check_adapter(name: str, adapter: Path) -> None:
+    """Whether a LoRA adapter belongs to the model, by the shapes in its files and the model's configuration.
+
+    Raises UserError where it does not; nothing for a prefix, which is small and compared when it is loaded.
+    """
+    if (adapter / lora_files.CONFIG).is_file():
+        shapes = {one.name: one.shape for one in parameters(load_config(name))}
+        lora_files.require_fit(lora_files.read_lora(adapter), name, shapes)

@@ -7,6 +7,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import paddle
@@ -20,13 +21,13 @@ from launch.checkpoint.dtypes import FLOATS
 from launch.checkpoint.read import load_model
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
-from launch.generation.generate import Decoding, generate
+from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import TextStream, decode
 from launch.models.families import Family, family_of_config
 from launch.models.named_configs import load_config
 from launch.models.tensor_parallel import require_divisible
 from launch.training.data.encoding import end_id
-from launch.training.model import family_config, weights_directory
+from launch.training.model import family_config, open_tokenizer, weights_directory
 from launch.training.ranks import rank, world_size
 
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
@@ -43,6 +44,10 @@ class Predictor:
     def eos(self) -> int:
         return end_id(self.tokenizer, self.family)
 
+    @cached_property
+    def known_ids(self) -> int:
+        return known_ids_of(self.tokenizer)
+
     def answer(self, prompts: list[list[int]], decoding: Decoding, batch_size: int) -> Iterator[list[tuple[int, str]]]:
         """Batch by batch, (number of the prompt, its answer). Prompts of about the same length go together."""
         self.require_room(max(map(len, prompts)), decoding)
@@ -50,14 +55,14 @@ class Predictor:
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
             batch = [prompts[number] for number in numbers]
-            answers = generate(self.model, self.family, batch, decoding, self.eos)
+            answers = generate(self.model, self.family, batch, decoding, self.eos, self.known_ids)
             yield [(number, decode(self.tokenizer, ids)) for number, ids in zip(numbers, answers, strict=True)]
 
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
         """Print the answer to one prompt while it is made."""
         self.require_room(len(prompt), decoding)
         streamer = TextStream(self.tokenizer, self.eos)
-        generate(self.model, self.family, [prompt], decoding, self.eos, streamer=streamer)
+        generate(self.model, self.family, [prompt], decoding, self.eos, self.known_ids, streamer=streamer)
 
     @property
     def positions(self) -> float:
@@ -117,7 +122,7 @@ def load_tokenizer(adapter: Path | None, directory: Path, name: str):
     """The adapter's, which is the one it was trained with, or else the model's."""
     for place in (adapter, directory):
         if place and (Path(place) / "tokenizer_config.json").is_file():
-            return transformers.AutoTokenizer.from_pretrained(str(place))
+            return open_tokenizer("adapter_path" if place is adapter else "model_name_or_path", str(place))
     if Path(name).is_dir():
         raise UserError(f"{name}: no tokenizer_config.json, neither here nor with the adapter. Add the tokenizer.")
-    return transformers.AutoTokenizer.from_pretrained(name)
+    return open_tokenizer("model_name_or_path", name)

@@ -38,7 +38,10 @@ class Answer:
         self.decoders = [Decoder(served.decode) for _ in prompts]
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [
-            Row(served.group(prompt), prompt, options, length, number, deadline, partial(self._take, number))
+            Row(
+                served.group(prompt), prompt, options, length, number, deadline, partial(self._take, number),
+                served.positions,
+            )
             for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
         ]
 
@@ -48,21 +51,31 @@ class Answer:
         outcome = "cancelled"
         try:
             while ended < len(self.rows):
-                number, event = await asyncio.wait_for(self.events.get(), max(self.deadline - time.monotonic(), 0))
+                number, event = await self._next()
                 piece = self._piece(number, event)
                 if piece:
                     ended += piece.finish is not None
                     outcome = "answered" if ended == len(self.rows) else outcome
                     yield piece
-        except asyncio.TimeoutError:
-            outcome = "late"
-            raise _refusal(Finish.LATE) from None
         except Refusal as refusal:
             outcome = refusal.reason.name.lower()
             raise
         finally:
             self.cancel()
             self.on_end(self, outcome)
+
+    async def _next(self) -> tuple[int, int | Finish]:
+        """Not by asyncio.wait_for, which up to Python 3.11 forgets that it was cancelled where an event comes at the
+        same moment: the answer to a client that has left would be made to its end. Raises Refusal when time runs
+        out."""
+        event = asyncio.ensure_future(self.events.get())
+        try:
+            await asyncio.wait({event}, timeout=max(self.deadline - time.monotonic(), 0))
+        finally:
+            event.cancel()  # changes nothing where it is there
+        if event.cancelled() or not event.done():
+            raise _refusal(Finish.LATE)
+        return event.result()
 
     def cancel(self) -> None:
         """Free the places that these answers have in the queue and in their batches."""

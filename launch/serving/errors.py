@@ -10,6 +10,7 @@ class Reason(Enum):
     INVALID = (400, "INVALID_ARGUMENT", "invalid_request_error")
     NO_KEY = (401, "UNAUTHENTICATED", "authentication_error")
     UNKNOWN_MODEL = (404, "NOT_FOUND", "invalid_request_error")
+    SLOW = (408, "DEADLINE_EXCEEDED", "timeout_error")
     TOO_LARGE = (413, "RESOURCE_EXHAUSTED", "invalid_request_error")
     BUSY = (429, "RESOURCE_EXHAUSTED", "rate_limit_error")
     FAILED = (500, "INTERNAL", "server_error")

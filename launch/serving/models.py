@@ -17,7 +17,6 @@ from launch.prediction.predictor import Predictor, load_predictor, load_tokenize
 from launch.serving.batching.batch import answer_rows
 from launch.serving.batching.request import Row
 from launch.serving.prompts import Prompts
-from launch.upstream import correct
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,10 @@ class Served:
         behind_prefix = hasattr(self.predictor.model, "prefix_config")
         return (self.name, len(prompt)) if behind_prefix else (self.name,)
 
-    def room(self, prompt: list[int]) -> float:
-        """The most tokens that an answer to this prompt can have."""
-        return self.predictor.positions - len(prompt)
+    @property
+    def positions(self) -> float:
+        """For a prompt and its answer together."""
+        return self.predictor.positions
 
     def answer(self, rows: list[Row]) -> None:
         answer_rows(self.predictor, rows)
@@ -57,7 +57,6 @@ def load_models(
 
     Raises UserError where an adapter does not fit, or there is no tokenizer.
     """
-    correct(["logits_processor_list"])
     base = load_predictor(directory, None, dtype, format)
     predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
     for predictor in predictors.values() if format else ():
@@ -67,7 +66,7 @@ def load_models(
     for one, predictor in predictors.items():
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
-        served[one] = Served(one, predictor, prompts, f"{places[one]}: {_kind(predictor)}")
+        served[one] = Served(one, predictor, prompts, f"{places[one]}: {_kind(predictor)}; {prompts.template_line}")
     return served
 
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from launch.errors import UserError
 from launch.serving.rest.app import make_app
-from launch.serving.rest.limits import LOOPBACK
+from launch.serving.rest.limits import LOOPBACK, TimedHead
 from launch.serving.rpc.server import RpcServer
 from launch.serving.service import Service
 
@@ -97,6 +97,7 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
 def _config(service: Service, addresses: Addresses, key: str | None) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service, key, addresses.is_local),
+        http=TimedHead,
         log_level="error",
         access_log=False,
         lifespan="off",

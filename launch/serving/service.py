@@ -1,7 +1,9 @@
 """What REST and gRPC share: requests checked, turned into ids, queued, and answered with text as it is made."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from launch.serving.answer import Answer
@@ -28,11 +30,12 @@ class Service:
         self.models = models
         self.limits = limits
         self.engine = Engine(self._answer_rows, limits.batch, limits.places)
+        self.encoder = ThreadPoolExecutor(1, "encoder")  # a long text must not keep the event loop from all others
         self.metrics = Metrics(self.engine)
         self.started = int(time.time())
         self.stopping = False
 
-    def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
+    async def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
         """Queue answers to texts or lists of ids. Raises Refusal where there cannot be any, or not now."""
 
         def encode(served) -> list[list[int]]:
@@ -41,11 +44,12 @@ class Service:
             ]
             return [one for one in ids for _ in range(options.n)]
 
-        return self._start(model, encode, options)
+        return await self._start(model, encode, len(prompts) * options.n, options)
 
-    def chat(self, model: str, messages: list[dict], options: Options) -> Answer:
+    async def chat(self, model: str, messages: list[dict], options: Options) -> Answer:
         """Queue answers to a chat. Raises Refusal where there cannot be any, or not now."""
-        return self._start(model, lambda served: [served.prompts.of_chat(messages)] * options.n, options)
+        encode = lambda served: [served.prompts.of_chat(messages)] * options.n  # noqa: E731
+        return await self._start(model, encode, options.n, options)
 
     def model(self, name: str):
         """Raises Refusal for a name that no model has."""
@@ -57,25 +61,25 @@ class Service:
         """From now on; what was asked before is answered."""
         self.stopping = True
 
-    def _start(self, name: str, encode: Callable, options: Options) -> Answer:
+    async def _start(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
         try:
-            answer = self._queued(name, encode, options)
+            answer = await self._queued(name, encode, answers, options)
         except Refusal as refusal:
             self.metrics.refused(refusal)
             raise
         self.metrics.started(name, answer)
         return answer
 
-    def _queued(self, name: str, encode: Callable, options: Options) -> Answer:
+    async def _queued(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
+        deadline = time.monotonic() + self.limits.seconds
         if self.stopping:
             raise Refusal(Reason.STOPPING, "the server is stopping")
         served = self.model(name)
         if options.n > self.limits.places:
             raise Refusal(Reason.INVALID, f"n: found {options.n}, at most {self.limits.places}", "n")
-        prompts = encode(served)
-        if not 0 < len(prompts) <= self.limits.places:
-            raise Refusal(Reason.INVALID, f"prompt: {len(prompts)} answers wanted, 1 to {self.limits.places}", "prompt")
-        deadline = time.monotonic() + self.limits.seconds
+        if not 0 < answers <= self.limits.places:
+            raise Refusal(Reason.INVALID, f"prompt: {answers} answers wanted, 1 to {self.limits.places}", "prompt")
+        prompts = await asyncio.get_running_loop().run_in_executor(self.encoder, encode, served)
         answer = Answer(served, prompts, [self._length(served, one, options) for one in prompts], options, deadline)
         try:
             self.engine.submit(answer.rows)
@@ -87,7 +91,7 @@ class Service:
         """The most tokens that the answer may have. Raises Refusal where there is no room for what was asked."""
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
-        room = served.room(prompt)
+        room = served.positions - len(prompt)
         if room <= 0:
             raise Refusal(Reason.INVALID, f"prompt: {len(prompt)} tokens leave no position for an answer", "prompt")
         most = min(self.limits.answer, room)

@@ -72,7 +72,7 @@ def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
     command = [sys.executable, str(ROOT / "launch/dashboard.py"), "--logdir", str(directory), "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        assert f"http://127.0.0.1:{port}/app/index" in server.stdout.readline()
+        assert f"http://127.0.0.1:{port}/app/scalar" in server.stdout.readline()
         [run] = get(port, "runs")
         scalars = get(port, "scalar/list", run=run, tag="train/loss")
     finally:

@@ -92,3 +92,52 @@ class Numbers:
 
     def decode(self, ids: list[int], **_) -> str:
         return " ".join(map(str, ids))
+
+
+def beyond_the_tokenizer(directory: str, known: int) -> dict:
+    """The largest id of greedy and drawn answers of a LLaMA that would rather say ids from `known` on."""
+    import paddle
+
+    model = load("llama", directory)
+    head = model.lm_head.weight
+    with paddle.no_grad():
+        head[:, known:] = 30 * head[:, known:]
+    largest = {}
+    for name, limit in (("all", None), ("known", known)):
+        for how in ({}, {"temperature": 1.0}):
+            paddle.seed(1)
+            answers = generate(model, FAMILIES["llama"], prompts("llama"), Decoding(NEW_TOKENS, **how), NEVER, limit)
+            largest[f"{name} {'drawn' if how else 'greedy'}"] = max(map(max, answers))
+    return largest
+
+
+def no_numbers(directory: str, broken: str) -> dict:
+    """What is said to a model with one NaN: when it generates, when it is evaluated, and when it is read from a
+    file."""
+    from safetensors.numpy import load_file, save_file
+
+    import paddle
+    import paddlenlp.transformers as transformers
+
+    from launch.checkpoint.read import load_model
+    from launch.errors import UserError
+    from launch.training.checks.weights import require_numbers
+
+    model = load("llama", directory)
+    with paddle.no_grad():
+        model.llama.norm.weight[3] = float("nan")
+    tensors = load_file(f"{directory}/llama/model.safetensors")
+    tensors["llama.layers.1.mlp.down_proj.weight"][2, 1] = np.inf
+    save_file(tensors, f"{broken}/model.safetensors", {"format": "np"})
+    asks = {
+        "generate": lambda: generate(model, FAMILIES["llama"], prompts("llama"), Decoding(2), NEVER),
+        "evaluate": lambda: require_numbers(model),
+        "read": lambda: load_model(transformers.LlamaForCausalLM, family_ranks.tiny("llama"), "float32", broken),
+    }
+    said = {}
+    for name, ask in asks.items():
+        try:
+            ask()
+        except UserError as error:
+            said[name] = str(error)
+    return said

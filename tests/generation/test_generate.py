@@ -72,3 +72,16 @@ def test_half_a_character_is_not_shown(capsys):
     stream.end()
     assert shown == ["a", "", "é", "", "", "字"]
     assert capsys.readouterr().out == "\n"
+
+
+def test_ids_beyond_the_tokenizer_are_never_taken(ranks, directory):
+    [found] = ranks(1, f"{MODULE}:beyond_the_tokenizer", directory, 40)
+    assert found["all greedy"] >= 40 and found["all drawn"] >= 40
+    assert found["known greedy"] < 40 and found["known drawn"] < 40
+
+
+def test_weights_that_are_no_numbers_are_refused(ranks, directory, tmp_path):
+    [said] = ranks(1, f"{MODULE}:no_numbers", directory, str(tmp_path))
+    assert said["generate"].startswith("the model's logits are no numbers: its weights are damaged")
+    assert "NaN or infinite values in llama.norm.weight" in said["evaluate"]
+    assert said["read"].startswith(f"{tmp_path}: NaN or infinite values in llama.layers.1.mlp.down_proj.weight")

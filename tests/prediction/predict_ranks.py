@@ -46,3 +46,27 @@ def quantization_loss(argv: list[str]) -> dict:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         exit_code = guarded(main, argv)
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+
+
+def make_wide(directory: str) -> None:
+    """A random model of 1,024 ids with a tokenizer of 300."""
+    from pathlib import Path
+
+    from data_tools.tokenizer import save_tokenizer, train_tokenizer
+    from launch.training.model import save_random_model
+
+    save_random_model("llama-rehearsal", Path(directory))
+    save_tokenizer(Path(directory), train_tokenizer(["some words, and some more words than those"] * 9, 300))
+
+
+def known_ids(directory: str, added: str) -> list[int]:
+    """Those of a saved tokenizer, with one of its own tokens among the added ones, and with one more token."""
+    from paddlenlp.transformers import AutoTokenizer
+
+    from launch.generation.generate import known_ids_of
+
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.added_tokens_encoder["<s>"] = 1  # as files of transformers list them
+    found = [known_ids_of(tokenizer)]
+    tokenizer.added_tokens_encoder[added] = 300
+    return [*found, known_ids_of(tokenizer)]

@@ -136,3 +136,13 @@ def test_a_run_that_ends_early_leaves_an_earlier_file_as_it_was(ranks, trained, 
     [said] = ranks(1, PREDICT, flags(trained, **more))
     assert said["exit_code"] == 2
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.json", "earlier\n")]
+
+
+def test_a_model_with_more_ids_than_its_tokenizer_draws_those_of_the_tokenizer(ranks, tmp_path):
+    """A random one of 1,024 would draw one in three of its tokens from the others in no time."""
+    ranks(1, "tests.prediction.predict_ranks:make_wide", str(tmp_path))
+    assert ranks(1, "tests.prediction.predict_ranks:known_ids", str(tmp_path), "<more>")[0] == [300, 301]
+    words = ["--model_name_or_path", str(tmp_path), "--prompt", "some", "--temperature", "1", "--max_new_tokens", "40"]
+    [said] = ranks(1, PREDICT, [*words, "--device", "cpu"])
+    assert said["exit_code"] == 0, said["stderr"]
+    assert len(said["stdout"].strip()) > 20

@@ -1,19 +1,28 @@
 """A model without Paddle, to serve in tests: ids are bytes, the answer to "a" is "<a>".
 
 A prompt with "slow" takes 20 ms a token, one with "stuck" 3 s for the first one, one with "fail" fails its batch, one
-with "endless" never ends by itself.
+with "break" does so at the third token, one with "endless" never ends by itself. "heavy FOLDER" is encoded as long as
+there is no FOLDER/go; FOLDER/begun says that it has begun.
+Rows that are together longer than the model's positions fail their batch, as the tables of a model do.
 """
 
 import time
+from itertools import islice
+from pathlib import Path
 
 from data_tools.formats.errors import DataError
 from launch.serving.errors import Reason, Refusal
+from tests.processes.waiting import wait_for
 
 EOS, POSITIONS = 256, 4096
 
 
 class Prompts:
     def of_text(self, text: str) -> list[int]:
+        if text.startswith("heavy "):
+            folder = Path(text.removeprefix("heavy "))
+            (folder / "begun").touch()
+            wait_for((folder / "go").exists)
         return list(text.encode())
 
     def of_chat(self, messages: list[dict]) -> list[int]:
@@ -29,6 +38,7 @@ class FakeModel:
     """Has what launch/serving/models.py: Served has."""
 
     prompts = Prompts()
+    positions = POSITIONS
 
     def __init__(self, name: str):
         self.name = name
@@ -37,23 +47,25 @@ class FakeModel:
     def group(self, prompt: list[int]) -> tuple:
         return (self.name,)
 
-    def room(self, prompt: list[int]) -> int:
-        return POSITIONS - len(prompt)
-
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode("utf-8", errors="replace")
 
     def answer(self, rows: list) -> None:
         self.batches.append(len(rows))
-        answers = {id(row): _answer(bytes(row.prompt)) for row in rows}
+        answers = {id(row): islice(_answer(bytes(row.prompt)), len(row.tokens), None) for row in rows}
         if any(b"fail" in bytes(row.prompt) for row in rows):
             raise RuntimeError("this model fails where it is told to")
+        length = max(len(row.prompt) + len(row.tokens) for row in rows)
+        if length + max(row.max_tokens - len(row.tokens) for row in rows) > POSITIONS:
+            raise IndexError(f"more than {POSITIONS} positions")
         if any(b"stuck" in bytes(row.prompt) for row in rows):
             time.sleep(3)
         while not all(row.done for row in rows):
             if any(b"slow" in bytes(row.prompt) for row in rows):
                 time.sleep(0.02)
             for row in rows:
+                if b"break" in bytes(row.prompt) and len(row.tokens) == 2:
+                    raise RuntimeError("this model breaks where it is told to")
                 if not row.done:
                     row.put(next(answers[id(row)]), EOS)
 

@@ -1,16 +1,20 @@
-"""The servers in front of the fake model, as a process: `python -m tests.serving.fake_server PLACES SECONDS [KEY]`.
+"""The servers in front of the fake model, as a process.
 
-Says "ready PORT GRPC_PORT".
+    python -m tests.serving.fake_server PLACES SECONDS CLIENT_SECONDS [KEY]
+
+CLIENT_SECONDS: for a header, and for a body. Says "ready PORT GRPC_PORT".
 """
 
 import sys
 
+from launch.serving.rest import limits
 from launch.serving.run import Addresses, bind, run
 from launch.serving.service import Limits, Service
 from tests.serving.fake_model import FakeModel
 
 
-def main(places: str, seconds: str, key: str | None = None) -> None:
+def main(places: str, seconds: str, client_seconds: str, key: str | None = None) -> None:
+    limits.HEAD_SECONDS = limits.BODY_SECONDS = float(client_seconds)
     models = {name: FakeModel(name) for name in ("base", "poems")}
     service = Service(models, Limits(2000, 4, int(places), float(seconds)))
     addresses = Addresses("127.0.0.1", 0, 0)

@@ -92,8 +92,10 @@ def _kill_group(number: int) -> None:
         os.killpg(number, signal.SIGKILL)
 
 
-def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None) -> Server:
-    words = ["-m", "tests.serving.fake_server", str(places), str(seconds), *([key] if key else [])]
+def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None, client_seconds: float = 20) -> Server:
+    """client_seconds: for a request's header and its body."""
+    numbers = map(str, (places, seconds, client_seconds))
+    words = ["-m", "tests.serving.fake_server", *numbers, *([key] if key else [])]
     return start(words, r"ready (\d+) (\d+)\n")
 
 

@@ -15,6 +15,7 @@ from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from launch.serving.run import Addresses, bind, run
 from launch.serving.service import Limits, Service
+from tests.processes.waiting import wait_for
 from tests.serving.servers import start_fake
 
 
@@ -123,6 +124,14 @@ def test_stop_words_end_an_answer_and_are_no_part_of_it(client):
         ({"model": "base", "prompt": "a", "seed": 10**30, "top_k": 10**18}, 200, "<a>"),
         ({"model": "base", "prompt": "a", "stop": ""}, 400, "stop: found '', expected texts of 1 to"),
         ({"model": "base", "prompt": "a", "logprobs": 3}, 400, "not understood by this server: logprobs"),
+        ({"model": "base", "prompt": "a", "logprobs": 0}, 400, "not understood by this server: logprobs"),
+        ({"model": "base", "prompt": "a", "echo": True, "best_of": 2}, 400, "by this server: best_of, echo"),
+        ({"model": "base", "prompt": "a", "logit_bias": {"5": 1}}, 400, "not understood by this server: logit_bias"),
+        ({"model": "base", "prompt": "a", "tomorrow": 0}, 400, "not understood by this server: tomorrow"),
+        ({"model": "base", "prompt": "a", "stream_options": {"include_usage": True}}, 400, "without stream: true"),
+        ({"model": "base", "prompt": "a", "stream": True, "stream_options": {"all": 1}}, 400, "stream_options.all"),
+        ({"model": "base", "prompt": "a", "n": 2, "best_of": 2, "logprobs": None, "echo": False}, 200, "<a>"),
+        ({"model": "base", "prompt": "x" * 20, "max_tokens": None}, 200, '"completion_tokens":16'),
         ({"model": "base", "prompt": "a", "frequency_penalty": 0, "user": "me"}, 200, "<a>"),
         ({"model": "base", "prompt": "fail"}, 500, "the batch of this request failed"),
     ],
@@ -137,11 +146,112 @@ def test_what_is_wrong_has_its_status_and_the_server_goes_on(server, body, statu
 
 @pytest.mark.parametrize(
     ("messages", "said"),
-    [([], "messages"), ([{"role": "poet", "content": "a"}], "role"), ([{"role": "assistant", "content": "a"}], "user")],
+    [
+        ([], "messages"),
+        ([{"role": "poet", "content": "a"}], "role"),
+        ([{"role": "assistant", "content": "a"}], "user"),
+        (
+            [{"role": "user", "content": "a", "name": "Ann"}],
+            "messages.0: Value error, not understood by this server: name",
+        ),
+        ([{"role": "user", "content": "a", "tool_calls": [{"id": "1"}]}], "tool_calls"),
+        ([{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}], "cache_control"),
+    ],
 )
 def test_chats_that_ask_nothing(server, messages, said):
     status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages})
     assert status == 400 and said in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"max_completion_tokens": 0}, "max_completion_tokens: found 0"),
+        ({"max_completion_tokens": 2, "max_tokens": 3}, "max_completion_tokens: found 2, and max_tokens: 3"),
+        ({"response_format": {"type": "json_object"}}, "not understood by this server: response_format"),
+        ({"logprobs": True, "top_logprobs": 2}, "not understood by this server: logprobs, top_logprobs"),
+        ({"logprobs": 0}, "not understood by this server: logprobs"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "by this server: tool_choice, tools"),
+        ({"reasoning_effort": "low"}, "not understood by this server: reasoning_effort"),
+        ({"modalities": ["text", "audio"]}, "not understood by this server: modalities"),
+    ],
+    ids=str,
+)
+def test_a_chat_is_not_answered_otherwise_than_asked(server, more, said):
+    body = {"model": "base", "messages": [{"role": "user", "content": "a"}]} | more
+    status, text = server.ask("/v1/chat/completions", body)
+    assert status == 400 and said in json.loads(text)["error"]["message"], text
+
+
+def test_a_chat_may_say_that_it_wants_nothing_and_send_back_what_it_was_given(server):
+    given = {"role": "assistant", "content": "b", "refusal": None, "annotations": [], "tool_calls": None, "audio": None}
+    messages = [{"role": "user", "content": "a"}, given, {"role": "user", "content": "c"}]
+    nothing = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "auto", "logprobs": False}
+    nothing |= {"parallel_tool_calls": True, "presence_penalty": 0.0, "modalities": ["text"], "safety_identifier": "me"}
+    status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages} | nothing)
+    assert status == 200 and json.loads(text)["choices"][0]["message"]["content"] == "<a|b|c>", text
+
+
+def test_a_row_that_fails_its_batch_fails_alone(server, client):
+    """Also one that fails after some tokens: the others go on behind theirs."""
+
+    def ask(prompt: str) -> str:
+        try:
+            return client.completions.create(model="base", prompt=prompt, max_tokens=100).choices[0].text
+        except openai.InternalServerError:
+            return "500"
+
+    prompts = ["slow first", "fail", "good", "break", "slow good"]
+    with ThreadPoolExecutor(8) as pool:
+        before = pool.submit(ask, prompts[0])
+        server.wait_for("running_rows", 1)  # the others wait, and go together
+        assert list(pool.map(ask, prompts[1:])) == ["500", "<good>", "500", "<slow good>"]
+        assert before.result() == "<slow first>"
+
+
+def test_valid_requests_that_are_too_long_together_are_all_answered(server, client):
+    """A prompt of 4000 and an answer of 96 tokens; an answer of 2000: padded together more than 4096 positions."""
+
+    def ask(prompt: str, most: int) -> int:
+        return client.completions.create(model="base", prompt=prompt, max_tokens=most).usage.completion_tokens
+
+    with ThreadPoolExecutor(4) as pool:
+        before = pool.submit(ask, "slow first", 100)
+        server.wait_for("running_rows", 1)
+        failed = server.metric('requests_total{model="base",outcome="failed"}')
+        long, short = pool.submit(ask, "a" * 4000, 96), pool.submit(ask, "endless", 2000)
+        assert (long.result(), short.result(), before.result()) == (96, 2000, 12)
+    assert server.metric('requests_total{model="base",outcome="failed"}') == failed
+
+
+def test_others_are_answered_while_a_long_prompt_is_encoded(server, client, tmp_path):
+    prompt = f"heavy {tmp_path}"
+    with ThreadPoolExecutor(1) as pool:
+        heavy = pool.submit(lambda: client.completions.create(model="base", prompt=prompt, max_tokens=999))
+        wait_for((tmp_path / "begun").exists)
+        for _ in range(20):
+            assert server.ask("/health")[0] == 200
+        assert not heavy.done()
+        (tmp_path / "go").touch()
+        assert heavy.result().choices[0].text == f"<{prompt}>"
+
+
+def test_headers_and_bodies_that_do_not_end_are_ended():
+    server = start_fake(client_seconds=0.5)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for sent, answer in [
+        (b"", b""),
+        (head, b""),
+        (head + b"Content-Length: 100\r\n\r\n{", b" 408 "),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea", b" 200 "),
+    ]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            connection.sendall(sent)
+            received = b"".join(iter(lambda: connection.recv(4096), b""))  # to the end: the server closes it
+            assert answer in received and received.count(b"HTTP/1.1") == (answer != b""), sent
+    body = json.dumps({"model": "base", "prompt": "slow" * 10, "max_tokens": 99}).encode()
+    assert server.ask("/v1/completions", body)[0] == 200  # an answer may take longer
+    assert server.stop() == 0
 
 
 def test_other_paths_methods_and_kinds_of_body(server):

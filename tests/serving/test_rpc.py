@@ -1,5 +1,6 @@
 """gRPC in front of a fake model, by stubs: answers, streams, statuses, health, reflection."""
 
+import asyncio
 import time
 
 import grpc
@@ -10,6 +11,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
+from launch.serving.rpc import server as rpc_server
 from tests.serving.servers import start_fake
 
 SERVICE = "paddle_llm_recipes.v1.Generation"
@@ -142,3 +144,45 @@ def test_health_and_reflection(channel):
     service = DescriptorPool(found).FindServiceByName(SERVICE)
     methods = ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
     assert [method.name for method in service.methods] == methods
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2 (RFC 9113, section 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def half_a_message() -> bytes:
+    """The beginning of a connection, a call of Complete and 10 bytes of the 100 that its message is to have."""
+    headers = {
+        ":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/Complete", ":authority": "here",
+        "te": "trailers", "content-type": "application/grpc",
+    }  # fmt: skip
+    literals = b"".join(
+        b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in pair) for pair in headers.items()
+    )
+    message = b"\0" + (100).to_bytes(4, "big") + bytes(10)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    return preface + frame(4, 0, 0, b"") + frame(1, 4, 1, literals) + frame(0, 0, 1, message)
+
+
+async def is_closed_within(seconds: float) -> bool:
+    """Whether the server ends a connection on which half a message has come and nothing more."""
+    server = rpc_server.RpcServer(None, "127.0.0.1:0", None)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(half_a_message())
+    try:
+        assert await asyncio.wait_for(reader.read(), seconds)  # to the end of the connection; pings are among it
+        return True
+    except asyncio.TimeoutError:
+        return False
+    finally:
+        writer.close()
+        await server.stop(0)
+
+
+def test_a_message_that_is_never_finished_ends_with_its_connection(monkeypatch):
+    """After its age and the time for calls that run, here of a second each."""
+    ages = {name: 1000 for name in rpc_server.LIMITS if "connection_age" in name}
+    monkeypatch.setattr(rpc_server, "LIMITS", rpc_server.LIMITS | ages)
+    assert asyncio.run(is_closed_within(20))

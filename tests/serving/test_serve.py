@@ -111,6 +111,14 @@ def test_another_address_wants_a_key_or_insecure(tmp_path):
     assert said.stderr.startswith("error: --host: found 0.0.0.0, which others can reach. Give a key (--api_key or ")
 
 
+@pytest.mark.parametrize(("key", "sign"), [("schlüssel", "'\\xfc'"), ("two words", "' '"), ("\udcff", "'\\udcff'")])
+def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, sign):
+    monkeypatch.setenv("SERVE_API_KEY", key)
+    said = serve("--model_name_or_path", tmp_path)
+    assert said.returncode == 2
+    assert said.stderr.startswith(f"error: SERVE_API_KEY: found {sign} in it, which clients cannot send in a header.")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
@@ -123,10 +131,15 @@ def test_another_address_wants_a_key_or_insecure(tmp_path):
         (["--adapter", "{root}/lora", "{root}/nowhere"], "error: --adapter: {root}/nowhere is no directory."),
         (["--adapter", "{root}/pairs", "--port", "0"], "pairs: no adapter: neither lora_config.json nor"),
         (["--chat_template", "nobody", "--port", "0"], "error: --chat_template: found 'nobody', allowed: "),
+        (
+            ["--chat_template", "{root}/endless.jinja", "--port", "0"],
+            "endless.jinja: it calls itself without end. Anot",
+        ),
     ],
     ids=lambda one: one[0] if isinstance(one, list) else "",
 )
 def test_mistakes_are_named(server, root, words, message):
+    (root / "endless.jinja").write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
     words = [word.format(root=root, port=server.port) for word in words]
     said = serve("--model_name_or_path", root / "model", *words)
     assert said.returncode == 2

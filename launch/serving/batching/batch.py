@@ -1,7 +1,7 @@
 """A batch of rows through paddlenlp's generate(), each with its own temperature, seed and length."""
 
 import paddle
-from paddlenlp.generation import LogitsProcessor, LogitsProcessorList
+from paddlenlp.generation import LogitsProcessor
 
 from launch.generation.generate import Decoding, generate
 from launch.prediction.predictor import Predictor
@@ -10,11 +10,12 @@ from launch.serving.batching.sampling import draw, random_of
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
-    """Answer rows together until all are done. Rows of a model with a prefix must be of one length."""
-    decoding = Decoding(max_new_tokens=max(row.max_tokens for row in rows))
-    choice = LogitsProcessorList([Choice(rows, predictor.eos)])
-    prompts = [row.prompt for row in rows]
-    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, logits_processors=choice)
+    """Answer rows together until all are done; one that has tokens already goes on behind them. Rows of a model with a
+    prefix must be of one length."""
+    decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
+    choice = Choice(rows, predictor.eos)
+    prompts = [row.prompt + row.tokens for row in rows]
+    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, predictor.known_ids, [choice])
 
 
 class Choice(LogitsProcessor):
@@ -26,7 +27,8 @@ class Choice(LogitsProcessor):
     def __init__(self, rows: list[Row], eos: int):
         self.rows = rows
         self.eos = eos
-        self.random = [random_of(row.options, row.number) for row in rows]
+        for row in rows:
+            row.random = row.random or random_of(row.options, row.number)
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
@@ -40,6 +42,6 @@ class Choice(LogitsProcessor):
             return self.eos
         token = likely
         if row.options.temperature > 0:
-            token = draw(logits[number].astype("float32").numpy(), row.options, self.random[number])
+            token = draw(logits[number].astype("float32").numpy(), row.options, row.random)
         row.put(token, self.eos)
         return token

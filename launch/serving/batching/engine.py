@@ -1,7 +1,8 @@
 """One thread that answers rows batch by batch, fed from a bounded queue.
 
-Rows that wait together go together: the first one, and those behind it of the same group, up to the size of a batch.
-The next batch begins when the last row of this one has ended.
+Rows that wait together go together: the first one, and those behind it of the same group, up to the size of a batch,
+and as far as the longest prompt, to which all are padded, and the longest answer fit into the model's positions. The
+next batch begins when the last row of this one has ended. Where a batch fails, each of its rows goes on alone.
 """
 
 import sys
@@ -63,13 +64,19 @@ class Engine:
     def _work(self) -> None:
         while rows := self._next_batch():
             self.running = rows
-            try:
-                self.answer(rows)
-            except Exception:  # a batch that fails must not end the server
-                traceback.print_exc(file=sys.stderr)
-            for row in rows:
-                row.finish(Finish.FAILED)
+            self._answer(rows)
             self.running = []
+
+    def _answer(self, rows: list[Row]) -> None:
+        try:
+            self.answer(rows)
+        except Exception:  # neither the server nor the other rows must end with one that fails
+            traceback.print_exc(file=sys.stderr)
+        left = [row for row in rows if not row.done]
+        for row in left:
+            if len(rows) > 1 and not self.stopping:
+                self._answer([row])
+            row.finish(Finish.FAILED)
 
     def _next_batch(self) -> list[Row]:
         """Rows of one group; none when the engine stops."""
@@ -85,7 +92,13 @@ class Engine:
 
     def _taken(self) -> list[Row]:
         group = self.waiting[0].group
-        rows = [row for row in self.waiting if row.group == group][: self.largest_batch]
+        rows, prompt, answer = [], 0, 0
+        for row in self.waiting:
+            padded, longest = max(prompt, len(row.prompt)), max(answer, row.max_tokens)
+            fits = not rows or padded + longest <= row.positions and len(rows) < self.largest_batch
+            if row.group == group and fits:
+                rows.append(row)
+                prompt, answer = padded, longest
         self.waiting = deque(row for row in self.waiting if row not in rows)
         return rows
 

@@ -3,8 +3,10 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+
+import numpy as np
 
 from launch.serving.errors import Reason, Refusal
 
@@ -59,7 +61,8 @@ class Row:
     """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once.
 
     group: rows of the same group can be in one batch. number: among the answers of its request. deadline: of
-    time.monotonic().
+    time.monotonic(). positions: that the model has for prompt and answer. tokens: of the answer so far. random: the
+    generator of its draws, from the first one on.
     """
 
     group: tuple
@@ -69,16 +72,18 @@ class Row:
     number: int
     deadline: float
     emit: Callable[[int | Finish], None]
-    made: int = 0
+    positions: float = math.inf
+    tokens: list[int] = field(default_factory=list)
+    random: np.random.Generator | None = None
     done: bool = False
 
     def put(self, token: int, eos: int) -> None:
         """Take the next token; the answer ends with eos, at its largest length or when it is late."""
         if token == eos:
             return self.finish(Finish.STOP)
-        self.made += 1
+        self.tokens.append(token)
         self.emit(token)
-        if self.made == self.max_tokens:
+        if len(self.tokens) == self.max_tokens:
             self.finish(Finish.LENGTH)
         elif time.monotonic() > self.deadline:
             self.finish(Finish.LATE)

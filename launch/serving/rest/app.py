@@ -35,12 +35,12 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 
     @app.post("/v1/completions", dependencies=keyed)
     async def completions(body: CompletionRequest, request: Request):
-        answer = service.complete(body.model, body.prompts(), body.options())
+        answer = await service.complete(body.model, body.prompts(), body.options())
         return await _reply("text_completion", body, answer, request)
 
     @app.post("/v1/chat/completions", dependencies=keyed)
     async def chat(body: ChatRequest, request: Request):
-        answer = service.chat(body.model, [message.turn() for message in body.messages], body.options())
+        answer = await service.chat(body.model, [message.turn() for message in body.messages], body.options())
         return await _reply("chat.completion", body, answer, request)
 
     @app.get("/v1/models", dependencies=keyed)
@@ -111,16 +111,16 @@ async def _refused(request: Request, refusal: Refusal) -> Response:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"][1:])
-    found = f"{place}: {first['msg']}" if place else str(first["msg"])
+    deepest = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union, the kind that was meant
+    place = ".".join(str(part) for part in deepest["loc"][1:])
+    found = f"{place}: {deepest['msg']}" if place else str(deepest["msg"])
     return await _refused(request, Refusal(Reason.INVALID, found, place or None))
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     """Of the framework: no such path, wrong method, a body that is too large."""
     body = {"error": {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": None}}
-    return JSONResponse(body, error.status_code)
+    return JSONResponse(body, error.status_code, error.headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -1,17 +1,56 @@
 """Requests of the OpenAI API, as far as they are understood here.
 
-A key that is not understood is an error, unless its value asks for nothing (null, false, 0, empty): a client that
-believes to have, say, a penalty on repetition must not be answered without one.
+A key that is not understood is an error, unless its value asks for nothing: a client that believes to have, say, a
+penalty on repetition must not be answered without one. What asks for nothing depends on the key: `logprobs: 0` wants
+the probabilities of the tokens themselves.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from launch.serving.batching.request import Options
 
-ASKS_FOR_NOTHING = (None, False, 0, "", [], {})
-IGNORED = {"user", "metadata", "store", "service_tier"}  # about the request, not about the answer
+# Values of the API's keys that leave an answer as it is; null does so for every key.
+ASKS_FOR_NOTHING = {
+    "audio": ({},),
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (False, True),  # of tools, and there are none
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+}
+# About the request, not about the answer.
+IGNORED = set(
+    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention".split()
+)
+# What clients send back of the messages that they were given.
+OF_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": (), "tool_calls": ([],)}
+
+
+def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
+    """Raises ValueError for keys that ask for what there is not. A number is not a truth value: 0 is not false."""
+    wanted = {
+        key: value
+        for key, value in (extra or {}).items()
+        if value is not None and not any(value == one and type(value) in _alike(one) for one in neutral.get(key, ()))
+    }
+    if wanted:
+        raise ValueError(f"not understood by this server: {', '.join(sorted(wanted))}")
+
+
+def _alike(value: object) -> tuple[type, ...]:
+    return (int, float) if type(value) in (int, float) else (type(value),)
 
 
 def _as_list(stop: object) -> object:
@@ -31,6 +70,7 @@ Text = Annotated[str, AfterValidator(_of_characters)]
 
 
 class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
     include_usage: bool = False
 
 
@@ -51,10 +91,12 @@ class Request(BaseModel):
 
     @model_validator(mode="after")
     def _understood(self):
-        extra = (self.model_extra or {}).items()
-        unknown = [key for key, value in extra if key not in IGNORED and value not in ASKS_FOR_NOTHING]
-        if unknown:
-            raise ValueError(f"not understood by this server: {', '.join(sorted(unknown))}")
+        extra = {key: value for key, value in (self.model_extra or {}).items() if key not in IGNORED}
+        if extra.get("best_of") is not None and extra["best_of"] == self.n:  # all that are made are given
+            del extra["best_of"]
+        _require_nothing(extra, ASKS_FOR_NOTHING)
+        if self.stream_options and not self.stream:
+            raise ValueError("stream_options: found without stream: true, whose events it is about")
         return self
 
     @property
@@ -74,20 +116,32 @@ class CompletionRequest(Request):
     prompt: Text | list[Text] | list[int] | list[list[int]]
     max_tokens: int | None = 16  # as the API has it
 
+    @field_validator("max_tokens")
+    @classmethod
+    def _default(cls, max_tokens: int | None) -> int:
+        """null is the default, not as many as there is room for."""
+        return 16 if max_tokens is None else max_tokens
+
     def prompts(self) -> list:
         single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
         return [self.prompt] if single else self.prompt
 
 
 class TextPart(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
     type: Literal["text"]
     text: Text
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="allow")
     role: Literal["system", "developer", "user", "assistant"]
     content: Text | list[TextPart]
+
+    @model_validator(mode="after")
+    def _understood(self):
+        _require_nothing(self.model_extra, OF_MESSAGES)
+        return self
 
     def turn(self) -> dict:
         """As data_tools/formats/dialogues/dialogue.py has messages."""
@@ -102,5 +156,10 @@ class ChatRequest(Request):
     @model_validator(mode="after")
     def _one_name(self):
         """The API's newer name for max_tokens."""
-        self.max_tokens = self.max_completion_tokens or self.max_tokens
+        newer, older = self.max_completion_tokens, self.max_tokens
+        if newer is not None and newer < 1:
+            raise ValueError(f"max_completion_tokens: found {newer}, expected above 0")
+        if newer is not None and older is not None and newer != older:
+            raise ValueError(f"max_completion_tokens: found {newer}, and max_tokens: {older}. Give one")
+        self.max_tokens = older if newer is None else newer
         return self

@@ -10,14 +10,23 @@ from launch.serving.rpc.servicer import Servicer
 from launch.serving.service import Service
 
 NAME = generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name
-OPTIONS = [("grpc.max_receive_message_length", LARGEST_BODY), ("grpc.so_reuseport", 0)]
+MINUTE = 60_000  # in milliseconds, as the options have it
+# A client that answers no pings is gone. One that answers them but never finishes its message ends with the age of its
+# connection: from then on clients connect again, and calls that run have an hour to finish.
+LIMITS = {
+    "grpc.keepalive_time_ms": MINUTE,
+    "grpc.keepalive_timeout_ms": MINUTE // 2,
+    "grpc.max_connection_age_ms": 60 * MINUTE,
+    "grpc.max_connection_age_grace_ms": 60 * MINUTE,
+}
+OPTIONS = {"grpc.max_receive_message_length": LARGEST_BODY, "grpc.so_reuseport": 0}
 
 
 class RpcServer:
     """Takes its port at once, answers from start() on. key: see Servicer. Raises RuntimeError where it gets no port."""
 
     def __init__(self, service: Service, address: str, key: str | None):
-        self.server = grpc.aio.server(options=OPTIONS)
+        self.server = grpc.aio.server(options=list((OPTIONS | LIMITS).items()))
         self.health = health.aio.HealthServicer()
         generation_pb2_grpc.add_GenerationServicer_to_server(Servicer(service, key), self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)

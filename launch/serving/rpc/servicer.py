@@ -28,20 +28,20 @@ class Servicer(stubs.GenerationServicer):
 
     async def Complete(self, request, context):
         async with self._admitted(context):
-            return await _reply(self._complete(request))
+            return await _reply(await self._complete(request))
 
     async def CompleteStream(self, request, context):
         async with self._admitted(context):
-            async for chunk in _chunks(self._complete(request)):
+            async for chunk in _chunks(await self._complete(request)):
                 yield chunk
 
     async def Chat(self, request, context):
         async with self._admitted(context):
-            return await _reply(self._chat(request))
+            return await _reply(await self._chat(request))
 
     async def ChatStream(self, request, context):
         async with self._admitted(context):
-            async for chunk in _chunks(self._chat(request)):
+            async for chunk in _chunks(await self._chat(request)):
                 yield chunk
 
     async def ListModels(self, request, context):
@@ -58,12 +58,12 @@ class Servicer(stubs.GenerationServicer):
         except Refusal as refusal:
             await context.abort(grpc.StatusCode[refusal.reason.grpc], refusal.message)
 
-    def _complete(self, request) -> Answer:
-        return self.service.complete(request.model, list(request.prompts), _options(request.options))
+    async def _complete(self, request) -> Answer:
+        return await self.service.complete(request.model, list(request.prompts), _options(request.options))
 
-    def _chat(self, request) -> Answer:
+    async def _chat(self, request) -> Answer:
         turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        return self.service.chat(request.model, turns, _options(request.options))
+        return await self.service.chat(request.model, turns, _options(request.options))
 
 
 def _options(options) -> Options:

@@ -18,7 +18,7 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
     found = {}
     for name in names:
         model, family = load(name, directory), FAMILIES[name]
-        predictor = SimpleNamespace(model=model, family=family, eos=NEVER)
+        predictor = SimpleNamespace(model=model, family=family, eos=NEVER, known_ids=None)
         told = [[] for _ in prompts(name)]
         late = time.monotonic() + 600
         rows = [

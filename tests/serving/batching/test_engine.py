@@ -9,9 +9,10 @@ from launch.serving.batching.engine import Engine, QueueFull
 from launch.serving.batching.request import Finish, Options, Row
 
 
-def row(group="a", seconds=60.0, max_tokens=3):
+def row(group="a", seconds=60.0, max_tokens=3, prompt=(1,), positions=100):
     events = []
-    made = Row((group,), [1], Options(), max_tokens, 0, time.monotonic() + seconds, events.append)
+    late = time.monotonic() + seconds
+    made = Row((group,), list(prompt), Options(), max_tokens, 0, late, events.append, positions)
     made.events = events
     return made
 
@@ -104,6 +105,42 @@ def test_a_cancelled_row_frees_its_place(engine, held):
     held.go()
     held.wait()
     assert waiting[1] not in held.batches[1] and waiting[1].events == []
+
+
+def test_a_batch_fits_into_the_positions(engine, held):
+    """7 + 3, 1 + 9 and 2 + 8 of 10; padded to 7 the second would end behind them, the last one fits beside the
+    second."""
+    rows = [row(prompt=[1] * n, max_tokens=10 - n, positions=10) for n in (7, 1, 2)]
+    rows[1].max_tokens = 8
+    engine.submit(rows)
+    held.wait()
+    held.go()
+    held.wait()
+    held.go()
+    assert held.batches == [[rows[0]], [rows[1], rows[2]]]
+
+
+def test_rows_of_a_batch_that_fails_go_on_alone(capfd):
+    """With the tokens that they have."""
+    bad, good, done = row(), row(), row(max_tokens=1)
+
+    def answer(rows):
+        for one in rows:
+            if not one.done:
+                one.put(5 + len(one.tokens), eos=0)
+        if bad in rows:
+            raise RuntimeError("not with this one")
+        while not good.done:
+            good.put(5 + len(good.tokens), eos=0)
+
+    engine = Engine(answer, 3, 4)
+    engine.submit([good, bad, done])
+    engine.start()
+    until(lambda: bad.done and good.done)
+    assert good.events == [5, 6, 7, Finish.LENGTH] and done.events == [5, Finish.LENGTH]
+    assert bad.events == [5, 6, Finish.FAILED]
+    engine.stop(10)
+    assert capfd.readouterr().err.count("not with this one") == 4  # twice, with the line of the code
 
 
 def test_a_row_that_is_late_leaves_the_queue_and_is_told(engine, held):
