@@ -15,10 +15,13 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser, amount
+from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters import lora_files
+from launch.errors import UserError
 from launch.guard import guarded
+from launch.models.named_configs import read_config
 from launch.weights.exporting import export_directory
+from launch.weights.peft import CONFIG as PEFT_CONFIG
 from launch.weights.peft import export_adapter
 
 
@@ -27,9 +30,13 @@ def main(argv: list[str]) -> None:
     source = args.source.expanduser()
     target = (args.target or Path("exported") / source.resolve().name).expanduser()
     if (source / lora_files.CONFIG).is_file():
-        tensors = export_adapter(source, args.base, target)
+        tensors = export_adapter(source, args.base, target, args.base_model_name)
         print(f"{target}: a LoRA adapter of {tensors} tensors in PEFT's format")
+        base = read_config(target / PEFT_CONFIG, "a PEFT adapter")["base_model_name_or_path"]
+        print(f"AutoPeftModelForCausalLM loads its base from {base}, which must be in Hugging Face's format")
         return
+    if args.base_model_name:
+        raise UserError("--base_model_name: found for a model; it names the base of a LoRA adapter. Leave it out.")
     exported = export_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
     print(f"{target}: {exported.family.title}, {exported.parameters:,} parameters in {', '.join(exported.dtypes)}")
     print(exported.tokenizer)
@@ -43,10 +50,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")
+    parser.add_argument("--base_model_name", help="where PEFT finds that base: a name on Hugging Face's hub, or a path")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
     parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))

@@ -10,12 +10,15 @@ A LoRA adapter in PEFT's format becomes ours, too: --base names its model. Famil
 import argparse
 import sys
 from pathlib import Path
+from shlex import quote
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser, amount
+from data_tools.cli import BEGINS_ANEW, Parser, amount
+from launch.errors import UserError
 from launch.guard import guarded
+from launch.models.named_configs import how_to_get
 from launch.weights import peft
 from launch.weights.importing import import_directory
 
@@ -23,15 +26,17 @@ from launch.weights.importing import import_directory
 def main(argv: list[str]) -> None:
     args = _parse(argv)
     source = args.source.expanduser()
+    if not source.exists() and (way := how_to_get(str(args.source))):
+        raise UserError(f"{source}: no such directory. {way}")
     target = (args.target or Path("models") / source.resolve().name).expanduser()
     if (source / peft.CONFIG).is_file():
         tensors = peft.import_adapter(source, args.base, target)
-        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={target}")
+        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={quote(str(target))}")
         return
     imported = import_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
     print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
     print(imported.tokenizer)
-    print(f"use it: --model_name_or_path {target}, or MODEL={target}")
+    print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={quote(str(target))}")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -48,4 +53,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))

@@ -13,11 +13,12 @@ that is there already.
 import argparse
 import sys
 from pathlib import Path
+from shlex import quote
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from data_tools.cli import Parser, amount
+from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters.lora_files import Lora, read_lora
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -36,7 +37,8 @@ def main(argv: list[str]) -> None:
         _check(base, lora, args.output_dir)
         return
     merge(base, lora, args.output_dir, int(args.shard_gb * 1e9), lambda merged: _check(base, lora, merged))
-    print(f"use it: --model_name_or_path {args.output_dir}, or MODEL={args.output_dir}")
+    merged = quote(str(args.output_dir))
+    print(f"use it: --model_name_or_path {merged}, or MODEL={merged}")
 
 
 def _check(base: Path, lora: Lora, merged: Path) -> None:
@@ -72,4 +74,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))

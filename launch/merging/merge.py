@@ -3,6 +3,7 @@
 The weights pass through memory in pieces of a few rows, so that a machine with less memory than the model can do it.
 """
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,10 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
+from data_tools.formats.dialogues.chat_template import (
+    JINJA_FILE,
+    JSON_FILE,
+    TOKENIZER_CONFIG,
+    directory_template,
+    trained_with,
+)
+from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
-from launch.adapters.lora_files import Lora, LoraLayer
+from launch.adapters.lora_files import Lora, LoraLayer, require_fit
 from launch.checkpoint.dtypes import FLOATS, convert
-from launch.checkpoint.fit import Misfits, difference
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
@@ -40,7 +48,21 @@ def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callabl
         for file in base.iterdir():
             if file.is_file() and not file.name.endswith(NOT_COPIED):
                 shutil.copyfile(file, directory / file.name)
+        _carry_template(lora.directory, directory)
         check(directory)
+
+
+def _carry_template(adapter: Path, directory: Path) -> None:
+    """What the adapter was trained with, a chat template or none, becomes what the merged model was trained with."""
+    config = directory / TOKENIZER_CONFIG
+    if not (adapter / TOKENIZER_CONFIG).is_file() or not config.is_file():
+        return
+    own = directory_template(adapter)
+    trained = own if own and own.trained else None
+    for name in (JINJA_FILE, JSON_FILE) if trained else ():  # would be read first
+        (directory / name).unlink(missing_ok=True)
+    text = json.dumps(trained_with(trained, read_object(config)), indent=2, ensure_ascii=False) + "\n"
+    config.write_text(text, encoding="utf-8")
 
 
 def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
@@ -48,7 +70,13 @@ def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
     another shape."""
     weights = find_weights(base)
     changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
-    _require_fit(base, weights, lora, changes)
+    require_fit(lora, base, {name: stored.shape for name, stored in weights.items()})
+    for name in changes:
+        if weights[name].dtype not in FLOATS:
+            raise UserError(
+                f"{base}: {name}: found {weights[name].dtype}, allowed: {', '.join(FLOATS)}. Give the model before it "
+                "was quantized."
+            )
     return [
         NewTensor(name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling))
         for name, stored in weights.items()
@@ -61,23 +89,6 @@ def pieces_of(stored: StoredTensor) -> Iterator[tuple[int, int]]:
     step = max(1, PIECE_BYTES // (4 * max(1, prod(stored.shape[1:]))))
     for start in range(0, rows, step):
         yield start, min(start + step, rows)
-
-
-def _require_fit(base: Path, weights: dict[str, StoredTensor], lora: Lora, changes: dict[str, LoraLayer]) -> None:
-    misfits = Misfits(missing={name for name in changes if name not in weights})
-    for name, change in changes.items():
-        if name in misfits.missing:
-            continue
-        shape = (change.a.shape[0], change.b.shape[1])
-        if weights[name].shape != shape:
-            misfits.different.add(difference(name, str(list(weights[name].shape)), f"{list(shape)} by the adapter"))
-        elif weights[name].dtype not in FLOATS:
-            misfits.different.add(difference(name, weights[name].dtype, "floating-point numbers"))
-    if misfits:
-        raise UserError(
-            f"{lora.directory} is no adapter of {base}: {misfits}. Give the model that it was trained on: "
-            f"{lora.config.get('base_model_name_or_path') or 'its name was not kept'}."
-        )
 
 
 def _pieces(name: str, stored: StoredTensor, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:

@@ -6,6 +6,7 @@ What our model classes cannot do is refused by key: a setting that is left out w
 from collections.abc import Callable
 
 from launch.errors import UserError
+from launch.models.config_check import check_config, check_values
 
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -15,13 +16,16 @@ def our_config(theirs: dict, path: str) -> dict:
 
     Raises UserError for a model that is of no family of ours, or has a setting that its family lacks here.
     """
+    check_values(theirs, path)
     model_type = theirs.get("model_type")
     if model_type not in _CONVERTERS:
         allowed = ", ".join(sorted(_CONVERTERS))
         raise UserError(f"{path}: model_type: found {model_type!r}, allowed: {allowed}.")
     config = _CONVERTERS[model_type](_Values(theirs, path))
     tokens = {key: theirs[key] for key in TOKENS if theirs.get(key) is not None}
-    return config | {key: value[0] if isinstance(value, list) else value for key, value in tokens.items()}
+    config |= {key: value[0] if isinstance(value, list) else value for key, value in tokens.items()}
+    check_config(config, path)
+    return config
 
 
 def has_unit_head(theirs: dict) -> bool:
@@ -104,11 +108,12 @@ def _llama_rope_scaling(theirs: _Values) -> dict:
     kind, scaling = _rope_scaling(theirs)
     if kind == "default":
         return {}
+    stated = _Values(scaling, f"{theirs.path}: rope scaling")
     if kind == "linear":
-        return {"rope_scaling_type": "linear", "rope_scaling_factor": scaling["factor"]}
+        return {"rope_scaling_type": "linear", "rope_scaling_factor": stated.take("factor")["factor"]}
     if kind == "llama3":
         keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-        return {"rope_scaling": {"rope_type": "llama3", **{key: scaling[key] for key in keys}}}
+        return {"rope_scaling": {"rope_type": "llama3", **stated.take(*keys)}}
     raise UserError(f"{theirs.path}: rope scaling: found {kind!r}, allowed: linear, llama3.")
 
 

@@ -34,13 +34,13 @@ def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list
     Raises UserError with the names of all tensors that are missing, not known, or of another shape or no floats.
     """
     expected = [(one, origin(one, config["model_type"], stored)) for one in parameters(config)]
-    misfits = _misfits(config, stored, expected)
+    misfits = _misfits(stored, expected)
     if misfits:
         raise UserError(f"the weights are not those of their config.json: {misfits}")
     return [Conversion(one, place, stored[place.name], unit_head and one.kind == HEAD) for one, place in expected]
 
 
-def _misfits(config: dict, stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
+def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
     misfits = Misfits()
     for _, place in expected:
         if place.name not in stored:

@@ -4,20 +4,20 @@ import json
 import shutil
 from pathlib import Path
 
+from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
+from data_tools.formats.json_files import read_object
 from launch.models.families import Family
 from launch.weights.tokenizer import (
     ADDED,
     CONFIG,
     FAST,
     GLM_FILES,
-    JINJA,
     JSON,
     MERGES,
     SENTENCEPIECE,
     SPECIAL,
     VOCABULARY,
     copy,
-    read,
 )
 
 # The classes that go with a sentencepiece model; all but LLaMA's come as code beside the original weights.
@@ -37,9 +37,11 @@ KEPT = (
 
 def export_tokenizer(source: Path, target: Path, family: Family) -> str:
     """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
-    config = read(source / CONFIG)
+    config = read_object(source / CONFIG)
     theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
     values = {key: config[key] for key in KEPT if config.get(key) is not None}
+    if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
+        values["chat_template"] = directory_template(source).source
     if (source / JSON).is_file():
         shutil.copyfile(source / JSON, target / JSON)
         kind, line = {"tokenizer_class": FAST.replace("Pretrained", "PreTrained")}, JSON
@@ -57,7 +59,7 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
         kind, line = {"tokenizer_class": name}, f"{VOCABULARY} and {MERGES}"
     else:
         return "tokenizer: no files of one"
-    for name in (SPECIAL, ADDED, JINJA):
+    for name in (SPECIAL, ADDED, JINJA_FILE):
         copy(source, target, name)
     text = json.dumps(values | kind, indent=2, ensure_ascii=False)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")

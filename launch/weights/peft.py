@@ -37,8 +37,11 @@ PLAIN = {
 }
 
 
-def export_adapter(source: Path, base: Path | None, target: Path) -> int:
-    """Write `target` from an adapter's directory; the number of tensors. base: default as the adapter names it.
+def export_adapter(source: Path, base: Path | None, target: Path, base_model_name: str | None = None) -> int:
+    """Write `target` from an adapter's directory; the number of tensors.
+
+    base: our directory or name of its model, default as the adapter names it. base_model_name: where PEFT finds the
+    model in Hugging Face's format, a directory or a name on its hub; default: base.
 
     Raises UserError, and leaves nothing behind, where source is no adapter, or one that PEFT cannot express.
     """
@@ -57,7 +60,7 @@ def export_adapter(source: Path, base: Path | None, target: Path) -> int:
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None, TORCH)
         (directory / SINGLE).rename(directory / WEIGHTS)
-        _write_json(directory / CONFIG, _peft_config(lora, config, name))
+        _write_json(directory / CONFIG, _peft_config(lora, config, base_model_name or name))
     return len(tensors)
 
 

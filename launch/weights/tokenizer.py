@@ -11,7 +11,12 @@ from pathlib import Path
 
 import sentencepiece
 
+from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
+from data_tools.formats.json_files import read_object
+from data_tools.text.encoders import JsonEncoder
+from launch.errors import UserError
 from launch.models.families import Family
+from launch.models.tokenizer_files import read_tokenizer
 
 CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
 # family: (the sentencepiece model's name there, its name for the family's class)
@@ -27,15 +32,19 @@ SETTINGS = {"chatglm_v2": {"encode_special_tokens": False}}
 # GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
 GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
-JINJA = "chat_template.jinja"
 FAST = "PretrainedTokenizerFast"
 
 
 def import_tokenizer(source: Path, target: Path, family: Family) -> str:
-    """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
-    config = read(source / CONFIG)
+    """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none.
+
+    Raises UserError or DataError where one of its files is damaged.
+    """
+    read_tokenizer(source)
+    config = read_object(source / CONFIG)
     theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
     if (source / JSON).is_file():
+        JsonEncoder(source / JSON)  # raises where it is none
         shutil.copyfile(source / JSON, target / JSON)
         tokenizer_class, line = FAST, JSON
     elif theirs and (source / theirs).is_file():
@@ -46,6 +55,8 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     elif family.name == "glm" and config:
         for name in GLM_FILES:
             copy(source, target, name)
+        if not isinstance(config.get("tokenizer_class"), str):
+            raise UserError(f"{source / CONFIG}: no tokenizer_class, of which GLM has several. Copy the file again.")
         tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
     elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
         _make_json(source, config).save(str(target / JSON))
@@ -55,8 +66,8 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     for name in (SPECIAL, ADDED):
         copy(source, target, name)
     values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
-    if (source / JINJA).is_file():
-        values["chat_template"] = (source / JINJA).read_text(encoding="utf-8")
+    if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
+        values["chat_template"] = directory_template(source).source
     text = json.dumps(values | {"tokenizer_class": tokenizer_class}, indent=2, ensure_ascii=False)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     return f"tokenizer: {line}, for {tokenizer_class}"
@@ -91,14 +102,9 @@ def _make_json(source: Path, config: dict):
 
 def _special_tokens(source: Path, config: dict) -> dict[str, str]:
     """bos_token, eos_token, ... and their texts."""
-    named = read(source / SPECIAL) | config
+    named = read_object(source / SPECIAL) | config
     tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
     return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
-
-
-def read(path: Path) -> dict:
-    """The values of a JSON file; none where there is no file."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def copy(source: Path, target: Path, name: str) -> None:

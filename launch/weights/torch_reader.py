@@ -7,14 +7,15 @@ Since torch 1.6 `torch.save` writes a zip file: ARCHIVE/data.pkl, a pickle of th
 and the storages' bytes, not compressed, in ARCHIVE/data/KEY. Only dictionaries of tensors are taken.
 """
 
+import errno
 import io
+import math
 import pickle
 import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
 from launch.checkpoint.strict_pickle import Refused, StrictUnpickler, dispatch
@@ -34,6 +35,10 @@ STORAGES = {
     "ByteStorage": "uint8",
     "BoolStorage": "bool",
 }
+# What zipfile raises for an archive that is damaged (a negative place in it: EINVAL), encrypted or of another kind.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError,
+)  # fmt: skip
 LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip entry: lengths of its name and extra field, which precede the bytes
 
 
@@ -47,7 +52,9 @@ def read_torch(path: str | Path) -> dict[str, StoredTensor]:
         with zipfile.ZipFile(path) as archive:
             state = _unpickled(path, archive)
             return {name: _stored(path, archive, name, value) for name, value in state.items()}
-    except zipfile.BadZipFile:
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise UserError(f"{path}: not a file of torch.save since torch 1.6, or cut off. {AGAIN}") from None
 
 
@@ -64,6 +71,18 @@ class _Tensor:
     first: int  # element of the storage
     shape: tuple
     strides: tuple
+
+    @property
+    def makes_sense(self) -> bool:
+        return (
+            isinstance(self.storage, _Storage)
+            and isinstance(self.storage.key, str)
+            and isinstance(self.shape, tuple)
+            and isinstance(self.strides, tuple)
+            and len(self.shape) == len(self.strides)
+            and all(type(number) is int for number in (self.first, *self.shape, *self.strides))
+            and min(self.shape, default=0) >= 0
+        )
 
 
 class _Dict(dict):
@@ -92,7 +111,7 @@ class _TensorsOnly(StrictUnpickler):
 
     def persistent_load(self, reference: tuple) -> _Storage:
         kind, dtype, key, _, elements = reference
-        if kind != "storage" or not isinstance(dtype, str):
+        if kind != "storage" or not isinstance(dtype, str) or dtype not in STORAGES.values():
             raise Refused(f"a reference to {kind!r}")
         return _Storage(key, dtype, elements)
 
@@ -101,6 +120,7 @@ def _unpickled(path: Path, archive: zipfile.ZipFile) -> dict:
     entries = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
     if len(entries) != 1:
         raise UserError(f"{path}: a zip file, but none of torch.save: no data.pkl in it. {AGAIN}")
+    _require_stored(path, archive.getinfo(entries[0]))
     try:
         state = _TensorsOnly(io.BytesIO(archive.read(entries[0]))).load()
     except Refused as refused:
@@ -114,8 +134,8 @@ def _unpickled(path: Path, archive: zipfile.ZipFile) -> dict:
 
 
 def _stored(path: Path, archive: zipfile.ZipFile, name: str, tensor: object) -> StoredTensor:
-    if not isinstance(name, str) or not isinstance(tensor, _Tensor):
-        raise UserError(f"{path}: refused: {name!r} is no tensor. {HOW_TO_CONVERT}")
+    if not isinstance(name, str) or not isinstance(tensor, _Tensor) or not tensor.makes_sense:
+        raise UserError(f"{path}: refused: {str(name)[:80]!r} is no tensor. {HOW_TO_CONVERT}")
     if not _is_row_major(tensor):
         raise UserError(f"{path}: {name!r} is not in row-major order. {HOW_TO_CONVERT}")
     start, size = _place(path, archive, tensor.storage.key)
@@ -129,7 +149,7 @@ def _stored(path: Path, archive: zipfile.ZipFile, name: str, tensor: object) -> 
 def _is_row_major(tensor: _Tensor) -> bool:
     """Whether elements lie one after another as NumPy would have them; dimensions of one element do not matter."""
     shape = tensor.shape
-    expected = [int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape))]
+    expected = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     lengths = zip(shape, tensor.strides, expected, strict=True)
     return 0 in shape or all(length == 1 or stride == step for length, stride, step in lengths)
 
@@ -141,9 +161,17 @@ def _place(path: Path, archive: zipfile.ZipFile, key: str) -> tuple[int, int]:
         entry = archive.getinfo(pickled.removesuffix("data.pkl") + f"data/{key}")
     except KeyError:
         raise UserError(f"{path}: the bytes of storage {key} are missing. {AGAIN}") from None
-    if entry.compress_type != zipfile.ZIP_STORED:
-        raise UserError(f"{path}: its tensors are compressed, as torch.save never does. {HOW_TO_CONVERT}")
+    _require_stored(path, entry)
     with open(path, "rb") as file:
         file.seek(entry.header_offset)
         name, extra = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
-    return entry.header_offset + LOCAL_HEADER.size + name + extra, entry.file_size
+    start = entry.header_offset + LOCAL_HEADER.size + name + extra
+    if start + entry.file_size > path.stat().st_size:
+        raise UserError(f"{path}: the bytes of storage {key} are missing. {AGAIN}")
+    return start, entry.file_size
+
+
+def _require_stored(path: Path, entry: zipfile.ZipInfo) -> None:
+    """Raises UserError where an entry would have to be unpacked: a small file could fill the memory."""
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise UserError(f"{path}: its tensors are compressed, as torch.save never does. {HOW_TO_CONVERT}")

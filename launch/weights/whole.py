@@ -1,5 +1,8 @@
 """A directory that is there when it is whole, or not at all."""
 
+import fcntl
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,14 +16,18 @@ from launch.errors import UserError
 def written_whole(target: Path) -> Iterator[Path]:
     """Yields a directory to fill, which takes the name `target` at the end; anything raised leaves nothing behind.
 
+    What a killed process left of the same target is removed first.
     Raises UserError where target is there already or cannot be written.
     """
     if target.exists():
         raise UserError(f"{target}: is there already. Remove it, or name another directory.")
-    unfinished = None
+    unfinished, lock = None, None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # beside it: one rename away
+        prefix = f".{target.name}.unfinished-"  # beside it: one rename away
+        _remove_abandoned(target.parent, prefix)
+        unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+        lock = _lock(unfinished)
         yield unfinished
         unfinished.chmod(0o755)  # a temporary directory is its owner's alone
         unfinished.rename(target)
@@ -29,3 +36,26 @@ def written_whole(target: Path) -> Iterator[Path]:
     finally:
         if unfinished:
             shutil.rmtree(unfinished, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Directories that no living process fills."""
+    for path in parent.iterdir():
+        if re.fullmatch(re.escape(prefix) + r"[a-z0-9_]{8}", path.name) and path.is_dir():
+            lock = _lock(path)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(directory: Path) -> int | None:
+    """Held until it is closed, or the process ends; None where another process holds it, or nothing can be locked."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

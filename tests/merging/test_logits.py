@@ -1,6 +1,7 @@
 """A merged model has the logits of base + adapter, for every family; make merge says so, and what it refuses."""
 
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -27,9 +28,10 @@ def families(tmp_path_factory):
 @pytest.fixture
 def small(tmp_path):
     """A directory with base and lora of a LLaMA."""
-    save_base(tmp_path / "base", llama())
-    save_lora(tmp_path / "lora", llama())
-    return tmp_path
+    directory = tmp_path / "my models"
+    save_base(directory / "base", llama())
+    save_lora(directory / "lora", llama())
+    return directory
 
 
 def arguments(directory, *more: str) -> list[str]:
@@ -56,6 +58,7 @@ def test_every_family_is_merged_and_its_logits_agree(ranks, families):
 def test_check_only_tells_a_merge_from_another_and_writes_nothing(ranks, small):
     [[first]] = ranks(1, MERGE, [arguments(small)])
     assert first["exit_code"] == 0
+    assert shlex.split(first["stdout"].splitlines()[-1])[-1] == f"MODEL={small / 'merged'}"
     made = {file: file.stat().st_mtime_ns for file in (small / "merged").iterdir()}
     [[again]] = ranks(1, MERGE, [arguments(small, "--check-only")])
     assert again["exit_code"] == 0 and "largest difference of logits" in again["stdout"]

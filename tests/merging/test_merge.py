@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template, trained_with
 from launch.adapters.lora_files import read_lora
 from launch.checkpoint.dtypes import convert
 from launch.checkpoint.weight_files import find_weights
@@ -62,6 +63,20 @@ def test_the_product_is_added_to_its_layers_and_all_else_stays_to_the_bit(base, 
         layer = name.removesuffix(".weight")
         product = lora[f"{layer}.lora_A"].astype(np.float64) @ lora[f"{layer}.lora_B"].astype(np.float64)
         np.testing.assert_allclose(after[name], before[name] + ALPHA / RANK * product, rtol=0, atol=1e-6)
+
+
+def test_the_chat_template_that_the_adapter_was_trained_with_is_the_merged_models(base, adapter, target):
+    trained = trained_with(ChatTemplate("T {{ messages }}"), {"eos_token": "no"})
+    (base / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": "B"}))
+    (base / "chat_template.jinja").write_text("J")
+    (adapter / "tokenizer_config.json").write_text(json.dumps(trained))
+    merged(base, adapter, target)
+    found = directory_template(target)
+    assert (found.source, found.trained, found.tokens) == ("T {{ messages }}", True, {"eos_token": "</s>"})
+    (base / "tokenizer_config.json").write_text(json.dumps(trained))
+    (adapter / "tokenizer_config.json").write_text(json.dumps({"chat_template": "B"}))
+    merged(base, adapter, target.with_name("bare"))
+    assert not directory_template(target.with_name("bare")).trained
 
 
 def test_the_result_is_a_model_directory_like_the_base(base, adapter, target):

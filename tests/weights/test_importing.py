@@ -1,7 +1,10 @@
 """An import is whole or leaves nothing; what is wrong with its source is named."""
 
 import json
+import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -232,6 +235,42 @@ def test_the_command_says_what_it_made(source, target, capsys):
     said = capsys.readouterr().out
     assert f"{target}: LLaMA 1, 2, 3; Baichuan-7B, 44,784 parameters in float32" in said
     assert "tokenizer: no files of one" in said
+
+
+def test_the_directory_can_be_pasted(source, tmp_path, capsys):
+    target = tmp_path / "my model; $HOME"
+    main([str(source), str(target)])
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert words[-1] == f"MODEL={target}" and f"{target}," in words
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2-7B", "meta-llama/Llama-3.1-8B"])
+def test_a_name_of_hugging_face_is_told_with_the_two_commands(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = name.partition("/")[2]
+    with pytest.raises(UserError) as refused:
+        main([name])
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith(f"{name}: no such directory. It may be a model at Hugging Face. Two commands")
+    assert lines[1:3] == [
+        f"    .venv/bin/huggingface-cli download {name} --local-dir models/hf/{short}",
+        f"    make import MODEL=models/hf/{short} OUTPUT=models/{short}",
+    ]
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"^{name}/config.json: no such file. Name the directory of a Hugging Face"):
+        main([name])
+
+
+def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    os.mkfifo(tmp_path / "theirs" / "config.json")
+    command = [sys.executable, "launch/import_weights.py", str(tmp_path / "theirs"), str(tmp_path / "out" / "ours")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "theirs" / "config.json", "w"):  # opens when the command does
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert said == "interrupted: nothing unfinished was left behind; the same command begins anew\n"
+    assert process.returncode == 130 and not (tmp_path / "out").exists()
 
 
 def test_memory_is_that_of_some_pieces(tmp_path):

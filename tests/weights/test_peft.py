@@ -9,6 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from launch.adapters.lora_files import read_lora
 from launch.errors import UserError
+from launch.export import main
+from launch.prediction.arguments import check_adapter
 from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter, import_adapter
 from tests.weights import models
@@ -48,6 +50,32 @@ def test_names_shapes_and_configuration_are_those_of_peft(tmp_path, adapter):
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (3, 12, 0.1)
     assert (config["peft_type"], config["target_modules"]) == ("LORA", ["q_proj"])
+
+
+def test_the_base_has_the_name_that_peft_finds(tmp_path, base, adapter, capsys):
+    assert main([str(adapter), str(tmp_path / "out"), "--base_model_name", "huggyllama/llama-7b"]) is None
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "huggyllama/llama-7b"
+    assert "AutoPeftModelForCausalLM loads its base from huggyllama/llama-7b, which" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--base_model_name: found for a model"):
+        main([str(base), str(tmp_path / "model"), "--base_model_name", "huggyllama/llama-7b"])
+
+
+def test_an_adapter_of_another_model_is_refused_before_weights_are_read(tmp_path, base, adapter):
+    check_adapter(str(base), adapter)
+    weights = next(base.glob("*.safetensors"))
+    weights.write_bytes(b"")  # nobody looks at them
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(UserError) as refused:
+        check_adapter(str(base), adapter)
+    assert str(refused.value) == (
+        f"{adapter} is no adapter of {base}: missing: {LAYER}.weight.\n"
+        f"Give the model that it was trained on: {base}."
+    )
+    (base / "config.json").write_text(json.dumps(config | {"hidden_size": 96}))
+    with pytest.raises(UserError, match=r"q_proj.weight \(found \[96, 96\], expected \[48, 48\] by the adapter\)"):
+        check_adapter(str(base), adapter)
 
 
 def test_there_and_back(tmp_path, base, adapter):

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from data_tools.tokenizer import train_tokenizer
 from launch.models.families import FAMILIES
+from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.tokenizer import import_tokenizer
 
 CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
@@ -137,6 +138,17 @@ def test_a_chat_template_of_its_own_file_comes_along(ranks, sources, tmp_path):
     (source / "chat_template.jinja").write_text("{% for m in messages %}Q: {{ m['content'] }} A:{% endfor %}")
     import_tokenizer(source, tmp_path, FAMILIES[family])
     assert ranks(1, "tests.weights.tokenizer_ranks:chat", str(tmp_path), "why?") == ["Q: why? A:"]
+
+
+def test_a_chat_template_of_transformers_json_comes_along_and_goes_back(sources, tmp_path):
+    source = shutil.copytree(sources["llama3"][0], tmp_path / "theirs", ignore=shutil.ignore_patterns("*.jinja"))
+    (source / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    for name in ("ours", "again"):
+        (tmp_path / name).mkdir()
+    import_tokenizer(source, tmp_path / "ours", FAMILIES["llama"])
+    assert json.loads((tmp_path / "ours" / "tokenizer_config.json").read_text())["chat_template"] == "{{ messages }}"
+    export_tokenizer(tmp_path / "ours", tmp_path / "again", FAMILIES["llama"])
+    assert json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())["chat_template"] == "{{ messages }}"
 
 
 def test_no_files_of_a_tokenizer_are_said(tmp_path):

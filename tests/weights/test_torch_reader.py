@@ -104,3 +104,22 @@ def test_a_file_that_is_cut_off(path, monkeypatch):
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(UserError, match="cut off"):
         read_torch(path)
+
+
+def test_a_bomb_is_refused_unpacked(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10**7))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(UserError, match="compressed"):
+        read_torch(path)
+
+
+def test_a_storage_of_objects_is_refused(path):
+    """A string in the place of torch's name: NumPy would take what lies there for addresses."""
+    reference = b"X\x07\0\0\0storageX\x06\0\0\0objectX\x01\0\0\x000X\x03\0\0\0cpuK\x01t"
+    pickled = b"\x80\x02}X\x01\0\0\0xctorch._utils\n_rebuild_tensor_v2\n((" + reference + b"QK\0(K\x01t(K\x01ttRs."
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/data/0", bytes(8))
+    with pytest.raises(UserError, match="refused: it holds a reference to 'storage'"):
+        read_torch(path)

@@ -23,3 +23,19 @@ def chat(directory: str, question: str) -> str:
     from paddlenlp.transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(directory).apply_chat_template(question, tokenize=False)
+
+
+def open_all(directories: list[str]) -> dict[str, str]:
+    """By directory "read", or the class and text of what its tokenizer raises."""
+    from launch.training.model import open_tokenizer
+    from launch.upstream import correct
+
+    correct(["chat_templates_compiled"])
+    outcomes = {}
+    for directory in directories:
+        try:
+            open_tokenizer("model_name_or_path", directory).encode("a b")
+            outcomes[directory] = "read"
+        except Exception as error:
+            outcomes[directory] = f"{type(error).__name__}: {error}"
+    return outcomes

@@ -1,0 +1,40 @@
+"""A directory that a killed process left unfinished is removed by the next that writes the same one."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.weights.whole import written_whole
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = """
+import os, sys
+from pathlib import Path
+from launch.weights.whole import written_whole
+with written_whole(Path(sys.argv[1])) as directory:
+    (directory / "model.safetensors").write_text("half")
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_what_a_kill_left_goes_and_what_lives_or_is_anothers_stays(tmp_path):
+    target = tmp_path / "merged [1]"
+    (tmp_path / f".{target.name}.unfinished-notes").mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(target), str(int(signal.SIGKILL))], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL and len(names(tmp_path)) == 2
+    with written_whole(target) as first:
+        assert names(tmp_path) == sorted([first.name, f".{target.name}.unfinished-notes"])
+        with pytest.raises(KeyboardInterrupt), written_whole(target) as second:
+            assert first.exists() and second != first
+            raise KeyboardInterrupt
+        (first / "model.safetensors").write_text("whole")
+    assert names(tmp_path) == [f".{target.name}.unfinished-notes", target.name]
+    assert (target / "model.safetensors").read_text() == "whole" and os.access(target, os.R_OK)
