@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
 from data_tools.cli import Parser, above_zero
+from data_tools.language import localized
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.models.aliases import todays_flags
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> None:
     print(report(Job.from_flags(script, flags, args.gpus, card), card, args.format))
     if args.format == TEXT:
         for line in lines_below_a_plan(Situation(script, flags, processes=args.gpus), card):
-            print(line)
+            print(localized(line))
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

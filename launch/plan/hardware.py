@@ -6,8 +6,10 @@
 Rates are those of the maker; what a program reaches of them is launch/plan/time/pace.py's.
 """
 
+import re
 from dataclasses import dataclass, field
 
+from launch.devices.peak import TERAFLOPS
 from launch.errors import UserError
 
 GIB = 2**30
@@ -84,7 +86,7 @@ CARDS = {
             compute_capability=(8, 0),
             memory_bytes=int(79.15 * GIB),
             memory_bandwidth=2039e9,
-            half_flops=312e12,
+            half_flops=TERAFLOPS["A100"] * 1e12,
             full_flops=19.5e12,
             nvlink=300e9,
             pcie=(4, 16),
@@ -96,7 +98,7 @@ CARDS = {
             compute_capability=(8, 0),
             memory_bytes=int(39.39 * GIB),
             memory_bandwidth=1555e9,
-            half_flops=312e12,
+            half_flops=TERAFLOPS["A100"] * 1e12,
             full_flops=19.5e12,
             nvlink=300e9,
             pcie=(4, 16),
@@ -108,7 +110,7 @@ CARDS = {
             compute_capability=(7, 0),
             memory_bytes=int(31.74 * GIB),
             memory_bandwidth=900e9,
-            half_flops=125e12,
+            half_flops=TERAFLOPS["V100"] * 1e12,
             full_flops=15.7e12,
             nvlink=150e9,
             pcie=(3, 16),
@@ -120,7 +122,7 @@ CARDS = {
             compute_capability=(7, 0),
             memory_bytes=int(15.77 * GIB),
             memory_bandwidth=900e9,
-            half_flops=125e12,
+            half_flops=TERAFLOPS["V100"] * 1e12,
             full_flops=15.7e12,
             nvlink=150e9,
             pcie=(3, 16),
@@ -132,7 +134,7 @@ CARDS = {
             compute_capability=(8, 9),
             memory_bytes=int(23.64 * GIB),
             memory_bandwidth=1008e9,
-            half_flops=165.2e12,
+            half_flops=TERAFLOPS["4090"] * 1e12,
             full_flops=82.6e12,
             pcie=(4, 16),
             sources=_sources("23.64 GiB", ADA, nvlink="none: PCIe only", pcie="NVIDIA GeForce RTX 4090 specifications"),
@@ -143,7 +145,7 @@ CARDS = {
             compute_capability=(8, 6),
             memory_bytes=int(23.69 * GIB),
             memory_bandwidth=936e9,
-            half_flops=71e12,
+            half_flops=TERAFLOPS["3090"] * 1e12,
             full_flops=35.6e12,
             pcie=(4, 16),
             sources=_sources("23.69 GiB", GA102, nvlink="none without the bridge, which joins two cards at most"),
@@ -154,7 +156,7 @@ CARDS = {
             compute_capability=(7, 5),
             memory_bytes=int(14.75 * GIB),
             memory_bandwidth=300e9,
-            half_flops=65e12,
+            half_flops=TERAFLOPS["T4"] * 1e12,
             full_flops=8.1e12,
             pcie=(3, 16),
             sources=_sources("14.75 GiB", TURING, nvlink="none: PCIe only"),
@@ -165,7 +167,7 @@ CARDS = {
             compute_capability=(9, 0),
             memory_bytes=int(79.10 * GIB),
             memory_bandwidth=3350e9,
-            half_flops=989e12,
+            half_flops=TERAFLOPS["H100"] * 1e12,
             full_flops=67e12,
             nvlink=450e9,
             pcie=(5, 16),
@@ -177,7 +179,7 @@ CARDS = {
             compute_capability=(9, 0),
             memory_bytes=int(139.72 * GIB),
             memory_bandwidth=4800e9,
-            half_flops=989e12,
+            half_flops=TERAFLOPS["H200"] * 1e12,
             full_flops=67e12,
             nvlink=450e9,
             pcie=(5, 16),
@@ -208,15 +210,14 @@ CPU = Card(
 
 
 def card_named(name: str) -> Card:
-    """A kind by its name in the catalogue, or as the driver calls it. Raises UserError for an unknown one."""
-    for card in sorted(CARDS.values(), key=lambda card: -len(card.name)):
-        model, _, size = card.name.partition("-")
-        if name == card.name or (model in name and size.rstrip("G") in name):
-            return card
-    for card in CARDS.values():  # A100-SXM4 without a size: the first kind of that model
-        if card.name.partition("-")[0] in name:
-            return card
-    raise UserError(f"CARD: found {name!r}, known: {', '.join(CARDS)}.")
+    """A kind by its name in the catalogue, or as the driver calls it. Raises UserError for an unknown one, as is a card
+    of that model with less memory: a laptop's, or a slice (MIG)."""
+    words = [word.removeprefix("RTX") for word in re.split(r"[\s-]+", name)]
+    of_model = [card for card in CARDS.values() if card.name.partition("-")[0] in words]
+    if not of_model or not {"Laptop", "MIG"}.isdisjoint(words):
+        raise UserError(f"CARD: found {name!r}, known: {', '.join(CARDS)}.")
+    of_size = [card for card in of_model if {f"{card.named_gb}{unit}" for unit in ("", "G", "GB")} & set(words)]
+    return (of_size or of_model)[0]  # A100-SXM4 without a size: the first kind of that model
 
 
 def wished_card(name: str | None, memory_gb: int | None) -> Card | None:

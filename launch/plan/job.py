@@ -4,13 +4,13 @@ import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launch.checkpoint.state.continued import run_config
 from launch.devices import precision
-from launch.devices.flash_attention import case_of, obstacle
+from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.models.families import Family, family_of_config
 from launch.models.flag_values import Flags, FlagValues
 from launch.models.layout import Layout
-from launch.models.named_configs import load_config
 from launch.models.parameters import key_value_heads
 from launch.plan.hardware import Card
 from launch.plan.quantised import QuantisedBase
@@ -57,6 +57,7 @@ class Job:
     compute:           dtype of weights and activations
     amp:               O1: float32 weights, matrix products in `compute`; "" where there is nothing to cast
     master_weights:    a float32 copy of each trained weight that is kept in half precision
+    master_gradients:  gradients are summed and kept in float32 (--amp_master_grad)
     recompute:         "", full, full_attn or core_attn
     adapter:           what is trained instead of the model's own weights
     base:              how the frozen weights of linear layers are quantised
@@ -75,6 +76,7 @@ class Job:
     compute: str = FLOAT32
     amp: str = ""
     master_weights: bool = False
+    master_gradients: bool = False
     sequence_parallel: bool = False
     recompute: str = ""
     flash_attention: bool = False
@@ -100,6 +102,11 @@ class Job:
         return ITEM[self.compute]
 
     @property
+    def gradient_item(self) -> int:
+        """Bytes of a number of a weight's gradient."""
+        return ITEM[FLOAT32 if self.master_gradients else self.compute]
+
+    @property
     def key_value_heads(self) -> int:
         return key_value_heads(self.config)
 
@@ -123,7 +130,7 @@ class Job:
         values = FlagValues(script, flags)
         if not values.model_name_or_path:
             raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
-        config = load_config(values.model_name_or_path)
+        config = run_config(values)
         on_gpu = not str(values.device).startswith("cpu")
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
         asked = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
@@ -142,6 +149,7 @@ class Job:
             compute=half if whole else FLOAT32,
             amp=level if half != FLOAT32 else "",
             master_weights=whole,
+            master_gradients=whole and bool(values.amp_master_grad),
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
             flash_attention=_flash_attention(values, config, capability, half),
@@ -167,9 +175,12 @@ def _fused_rms_norm(values: FlagValues, on_gpu: bool) -> bool:
 
 
 def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:
-    if not values.use_flash_attention:
+    """A plan does not count on the memory efficient kernel of older cards: only a run sees whether its build of Paddle
+    has it."""
+    if not values.use_flash_attention or (capability and capability < OWN_KERNEL):
         return False
-    return not obstacle(case_of(config, capability, dtype, build="12.6" if capability else "cpu"))
+    build = "12.6" if capability else "cpu"
+    return not obstacle(case_of(config, capability, dtype, mask_of(values), build, values.fp16_opt_level))
 
 
 def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
@@ -206,7 +217,7 @@ def _offload(values: FlagValues, flags: Flags) -> Offload:
 
 
 def checkpoints_at_once(values: FlagValues) -> int:
-    """A checkpoint beyond --save_total_limit is removed only after the next one is written."""
+    """A checkpoint beyond --save_total_limit is removed only after the next one is written, the best one never."""
     strategy = values.save_strategy
     if strategy == "no":
         return 0
@@ -215,4 +226,6 @@ def checkpoints_at_once(values: FlagValues) -> int:
     else:
         saves = values.max_steps // max(1, values.save_steps) if values.max_steps > 0 else 1
     limit = values.save_total_limit
-    return min(saves, limit + 1) if limit else saves
+    if not limit or limit < 0:
+        return saves
+    return min(saves, limit + (2 if values.metric_for_best_model else 1))

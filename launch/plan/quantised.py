@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass
 
-# What a number of a piece takes while it is computed from its code, in float32, the number itself among it.
-SCRATCH = {"weight_only_int8": 8, "llm.int8": 8, "weight_only_int4": 12, "nf4": 16, "fp4": 16}
+# Bytes an element of a piece takes while it is computed from its code: the float32 result, and of 4 bits the int32
+# place of a pair in the table.
+SCRATCH = {"weight_only_int8": 4, "llm.int8": 4, "weight_only_int4": 6, "nf4": 6, "fp4": 6}
+# Bytes an element reads and writes while it is computed from its code (launch/adapters/quantized/quantization.py): the
+# cast of the code (of 4 bits to the place of a pair, and the gather of the pair), and the product with its scale, in
+# place.
+MOVED = {8: 5 + 8, 4: 2.5 + 6 + 8}
 PIECE = 2**22  # numbers of a weight that are computed at once
 FLOAT32 = 4
 
@@ -37,4 +42,15 @@ class QuantisedBase:
     def scratch(self, size: int, item: int) -> int:
         """Bytes of a weight of so many numbers, in so many bytes each, while it is computed from its codes."""
         in_place = size <= PIECE and item == FLOAT32
-        return SCRATCH[self.algo] * min(size, PIECE) + (0 if in_place else size * item)
+        element = SCRATCH[self.algo]
+        if self.algo in ("nf4", "fp4") and size % self.block and size <= PIECE:
+            element = 2 * FLOAT32  # the last block is filled up in a copy
+        return element * min(size, PIECE) + (0 if in_place else size * item)
+
+    def moved(self, size: float, item: int) -> float:
+        """Bytes that computing a weight of so many elements, in so many bytes each, from its codes reads and writes; of
+        llm.int8 the mean of the backward pass and the forward pass, which casts the codes alone."""
+        cast = 0 if item == FLOAT32 else FLOAT32 + item
+        into_weight = 2 * item if size > PIECE else 0
+        element = MOVED[self.bits] + cast + into_weight
+        return size * ((element + 1 + item) / 2 if self.algo == "llm.int8" else element)

@@ -36,13 +36,13 @@ def _recipes() -> list[dict]:
     files = sorted((ROOT / "recipes").glob("*/*.sh"))
     listing = ["awk", "-f", ROOT / "launch" / "environment" / "list_recipes.awk", *files]
     lines = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [_row(*line.split("\t")) for line in lines]
+    return [_row(*line.split("\t")[:4]) for line in lines]
 
 
 def _row(target: str, file: str, gpus: str, summary: str) -> dict:
     path, plan = Path(file), plan_of(Path(file))
     peak = plan["peak_bytes"] / GIB
-    layout = plan["layout"].partition(": ")[2] or "one card"
+    layout = plan["layout"].partition(": ")[2] or ("one card" if plan["card"] else "one process")
     if plan["card"]:
         size = re.search(r"^GPUS=.*GPU_MEMORY_GB=(\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
         cards = f"{gpus} x {size} GB"

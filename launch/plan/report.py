@@ -2,7 +2,8 @@
 
 import json
 
-from data_tools.terminal import width, wrapped
+from data_tools.language import localized
+from data_tools.terminal import columns, width, wrapped
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
@@ -26,5 +27,5 @@ def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str
             "million_samples_days": time.days(MILLION),
         }
         return json.dumps(as_json(job, plan) | {"time": speed}, indent=1)
-    lines = [*memory_lines(job, plan), *time_lines(time, steps)]
-    return "\n".join(wrapped(line, further=" " * 6) if len(line) > width() else line for line in lines)
+    lines = [localized(line) for line in (*memory_lines(job, plan), *time_lines(time, steps))]
+    return "\n".join(wrapped(line, further=" " * 6) if columns(line) > width() else line for line in lines)

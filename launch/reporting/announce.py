@@ -10,6 +10,8 @@ def announce(lines: list[str], decisions, trainer) -> None:
     lines = [*lines, describe_layout(trainer), *decisions.lines]
     if trainer.args.do_train:
         lines.append(describe_steps(trainer))
+    if trainer.throughput.note:
+        lines.append(trainer.throughput.note)
     print("\n".join(lines), flush=True)
 
 

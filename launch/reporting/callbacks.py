@@ -1,26 +1,9 @@
 """What a run tells while it runs: one line per logging step on the terminal, the same as JSON lines in a file."""
 
-import json
-from pathlib import Path
-
 from paddlenlp.trainer import TrainerCallback
 
-from launch.reporting.records import TRAIN_LOG
-
-
-def format_duration(seconds: float) -> str:
-    """42s, 3m05s, 2h07m or 5d03h."""
-    seconds = int(round(seconds))
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    if days:
-        return f"{days}d{hour:02d}h"
-    if hours:
-        return f"{hours}h{minute:02d}m"
-    if minutes:
-        return f"{minutes}m{second:02d}s"
-    return f"{second}s"
+from launch.reporting.next_step import format_duration
+from launch.reporting.records import LogWriter
 
 
 def format_bytes(count: int) -> str:
@@ -71,10 +54,13 @@ class TerminalReport(TrainerCallback):
 class JsonLinesReport(TrainerCallback):
     """Appends every record to train_log.jsonl in the output directory, floats with all their digits."""
 
+    def __init__(self):
+        self.log: LogWriter | None = None
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if args.process_index == 0:
-            with open(Path(args.output_dir) / TRAIN_LOG, "a", encoding="utf-8") as file:
-                file.write(json.dumps(logs) + "\n")
+            self.log = self.log or LogWriter(args.output_dir, continues=args.do_train)
+            self.log.write(logs)
 
 
 REPORTS = (LogLastStep, TerminalReport, JsonLinesReport)  # of every run

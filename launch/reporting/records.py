@@ -1,16 +1,23 @@
-"""Read what a run has written. No Paddle here."""
+"""What a run has written: read, continued, cut back to where a run goes on. No Paddle here.
 
+train_log.jsonl has one record a line, and one a step and kind (training, evaluation).
+"""
+
+import errno
 import json
+import os
 from pathlib import Path
+
+from data_tools.formats.atomic import written_aside
+from launch.errors import UserError
 
 TRAIN_LOG = "train_log.jsonl"
 RUN_SUMMARY = "run_summary.json"
 
 
 def read_train_log(output_dir: Path | str) -> list[dict]:
-    """The records of a run, oldest first."""
-    with open(Path(output_dir) / TRAIN_LOG, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    """The records of a run, oldest first. Lines that are none are left out: a kill cut them, or a disk changed them."""
+    return [record for _, record in _records(Path(output_dir) / TRAIN_LOG) if record]
 
 
 def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
@@ -23,3 +30,83 @@ def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
 
 def read_summary(output_dir: Path | str) -> dict:
     return json.loads((Path(output_dir) / RUN_SUMMARY).read_text(encoding="utf-8"))
+
+
+class LogWriter:
+    """Appends records to the log of a run. continues: the run so far is in it, and what it has is not written again:
+    a run that was killed after its last step, or is started again at its end, repeats the last evaluation,
+    and one that ends with its best weights repeats theirs."""
+
+    def __init__(self, output_dir: Path | str, continues: bool):
+        self.path = Path(output_dir) / TRAIN_LOG
+        self.continues = continues
+        self.written: set[tuple[int, bool]] = set()
+        if continues and self.path.exists():
+            self.written = {_step_and_kind(record) for record in read_train_log(output_dir)}
+
+    def write(self, record: dict) -> None:
+        """Raises UserError where the file cannot be written."""
+        if self.continues and _step_and_kind(record) in self.written:
+            return
+        self.written.add(_step_and_kind(record))
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            mend = how_to_mend(str(error))
+            raise UserError(f"{error}. The checkpoints are as they were. {mend} and start again.") from None
+
+
+def how_to_mend(failure: str) -> str:
+    """What to do where a file of the output could not be written. failure: it names what the system said."""
+    closed = (os.strerror(code) for code in (errno.EROFS, errno.EACCES, errno.EPERM))
+    return "Make the output directory writable" if any(word in failure for word in closed) else "Free the disk"
+
+
+def cut_log(output_dir: Path | str, step: int) -> None:
+    """Take the records behind a step out of the log; all that was in it is kept under the next free name.
+
+    A kill at any moment leaves the log as it was or as it is to be.
+    """
+    log = Path(output_dir) / TRAIN_LOG
+    if not log.exists():
+        return
+    lines = _records(log)
+    kept = [line for line, record in lines if step and record and record["global_step"] <= step]
+    if len(kept) == len(lines):
+        return
+    if not kept:
+        os.replace(log, next_free_name(log))
+        return
+    with written_aside(next_free_name(log)) as file:
+        file.write(log.read_bytes())
+    with written_aside(log) as file:
+        file.writelines(kept)
+
+
+def next_free_name(path: Path) -> Path:
+    """train_log.1.jsonl for train_log.jsonl, or the first number that is free."""
+    number = 1
+    while path.with_suffix(f".{number}{path.suffix}").exists():
+        number += 1
+    return path.with_suffix(f".{number}{path.suffix}")
+
+
+def _records(log: Path) -> list[tuple[bytes, dict | None]]:
+    """(line, its record) of a log; None for a line without its end, or one that is no object with a step's number."""
+    with open(log, "rb") as file:
+        return [(line, _record(line)) for line in file]
+
+
+def _record(line: bytes) -> dict | None:
+    try:
+        record = json.loads(line.decode("utf-8")) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or type(record.get("global_step")) is not int:
+        return None
+    return record if isinstance(record.get("loss", 0.0), (int, float)) else None
+
+
+def _step_and_kind(record: dict) -> tuple[int, bool]:
+    return record["global_step"], "loss" in record

@@ -68,13 +68,15 @@ class Throughput:
     """What a token costs, and what the devices could do.
 
     sequence_length: of a sample, on average. peak_flops: of all devices together, in FLOP/s (1 TFLOP = 1e12), dense,
-    in the dtype of training. frozen: whether the model's own weights get no gradients.
+    in the dtype of training. frozen: whether the model's own weights get no gradients. note: a line to tell about
+    peak_flops, "" where there is none.
     """
 
     shape: ModelShape
     sequence_length: float
     peak_flops: float
     frozen: bool = False
+    note: str = ""
 
     def measure(self, tokens: int, steps: int, seconds: float) -> dict:
         """tokens_per_second, step_seconds, mfu (6 N) and mfu_with_attention (6 N + 12 L h s) of some steps.

@@ -7,7 +7,7 @@ norm that is no number, a collapse towards 0, a spike, gradients that stay 0. No
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from launch.errors import UserError
@@ -34,12 +34,13 @@ class Window:
 class Limits:
     """first_loss: None where nothing is known of it. collapse: share of the first loss (at least 1 nat); spike: nats
     above the median of the last losses; 0: not looked at. overflows: whether a gradient norm without a value is
-    usual, as with a loss scale that is still being found."""
+    usual, as with a loss scale that is still being found. on_cpu: no cause is a kernel of a card."""
 
     first_loss: Window | None
     collapse: float
     spike: float
     overflows: bool = False
+    on_cpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class LossWatch:
             or self._stuck()
         )
         self._recent.append(loss)
+        if found and self.limits.on_cpu:
+            return replace(found, causes=tuple(cause for cause in found.causes if "on this card" not in cause))
         return found
 
     def _no_number(self, loss: float, grad_norm: float) -> Fault | None:

@@ -10,8 +10,9 @@ FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward 
 OPTIMIZER, EVALUATION, CHECKPOINT = "the optimizer step", "an evaluation", "saving a checkpoint"
 BUILDING = "building the model"
 
-# Of Paddle's allocators: paddle/phi/core/memory/allocation/cuda_allocator.cc, cpu_allocator.cc.
-PADDLES_WORD = "ResourceExhausted"
+# Of Paddle's allocators: paddle/phi/core/memory/allocation/cuda_allocator.cc, cpu_allocator.cc; of CUDA itself, where a
+# stream, a handle of cuBLAS or a communicator finds no memory beside them: an OSError "(External) CUDA error(2)".
+WORDS = ("ResourceExhausted", "cudaErrorMemoryAllocation", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class Phase:
@@ -28,7 +29,7 @@ class Phase:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or PADDLES_WORD in str(error)
+    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,13 @@ def test_what_fits_13b_on_two_cards_of_24_gb(of_baichuan):
     ]
 
 
+def test_a_measure_that_changes_nothing_is_left_out(of_baichuan):
+    """Baichuan-13B has no flash attention (ALiBi)."""
+    steps = [one.numbers for one in of_baichuan.values()]
+    assert "flash attention" not in of_baichuan and "recompute" in of_baichuan
+    assert len(set(steps)) == len(steps)
+
+
 def test_without_offload_stage_3_fails_in_loading(of_baichuan):
     divided = of_baichuan["LoRA, stage 3: the base is divided"]
     assert divided.phase == "loading" and divided.card_bytes > 2 * 13.2e9
@@ -56,7 +63,7 @@ def test_without_offload_stage_3_fails_in_loading(of_baichuan):
 def test_a_base_in_4_bits_is_several_times_faster_than_stage_3_with_offload(of_baichuan):
     offloaded = of_baichuan["LoRA, stage 3 with offload"]
     quantised = of_baichuan["LoRA on a base of 4 bits (QLoRA)"]
-    assert quantised.tokens_per_second > 3 * offloaded.tokens_per_second
+    assert quantised.tokens_per_second > 2 * offloaded.tokens_per_second
     assert offloaded.host_bytes > 2 * 2 * 13.2e9  # read as a whole on each rank
 
 
@@ -92,7 +99,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
     assert title == (
         "llama-tiny, 2 x T4, 16 samples of 1024 tokens a step; this kind of card is uncalibrated (docs/plan.md)"
     )
-    assert head.startswith("| measure | GiB on a card") and len(rows) == 18
+    assert head.startswith("| measure | GiB on a card") and len(rows) == 17
     for words in (["measures", "nothing"], ["measures", "llama-tiny", "--gpus", "0"]):
         refused = run(*words)
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and not refused.stdout

@@ -47,15 +47,20 @@ def test_rates_are_those_of_the_utilisation_that_a_run_reports(card):
         ("Tesla T4", "T4"),
         ("NVIDIA H200", "H200"),
         ("NVIDIA A100", "A100-80G"),
+        ("A100-40", "A100-40G"),
+        ("RTX4090", "4090"),
     ],
 )
 def test_a_card_is_found_by_its_name(name, kind):
     assert card_named(name).name == kind
 
 
-def test_an_unknown_name_is_refused():
-    with pytest.raises(UserError, match=r"CARD: found 'P100', known: A100-80G, A100-40G"):
-        card_named("P100")
+@pytest.mark.parametrize(
+    "name", ["P100", "NVIDIA T400 4GB", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"]
+)
+def test_an_unknown_name_is_refused(name):
+    with pytest.raises(UserError, match=f"CARD: found '{name}', known: A100-80G, A100-40G"):
+        card_named(name)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,23 @@ def test_states_of_7b_on_8_cards(layout, gigabytes):
     assert kept / numbers * 7 == pytest.approx(gigabytes, rel=0.02)
 
 
+@pytest.mark.parametrize("layout", [ONE, sharded(1, 8), sharded(2, 8), sharded(3, 8)], ids=str)
+def test_gradients_that_are_summed_in_float32_take_twice_the_memory(layout):
+    """--amp_master_grad 1."""
+    jobs = [half("llama-7b", layout, accumulation=2, master_gradients=master) for master in (False, True)]
+    usual, summed = (replay(job, Place(0, 0))["optimizer step"] for job in jobs)
+    assert summed["gradients"] == 2 * usual["gradients"]
+    assert {part: summed[part] for part in ("parameters", "moments")} == {
+        part: usual[part] for part in ("parameters", "moments")
+    }
+
+
+def test_the_flag_for_gradients_in_float32_is_planned_with():
+    flags = {"model_name_or_path": ["llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"], "amp_master_grad": ["1"]}
+    assert Job.from_flags("run_pretrain", flags, 1).gradient_item == 4
+    assert Job.from_flags("run_pretrain", flags | {"amp_master_grad": ["0"]}, 1).gradient_item == 2
+
+
 def test_activations_of_7b():
     """(34 + 5 a s / h) s b h bytes a layer (arXiv 2205.05198, equation 2) are 28.5 GiB in all, 42.5 with the 14 of
     stage 3. Paddle keeps more: the softmax in float32 beside that in 16 bit (6 bytes a score, not 5), the norms' inputs

@@ -1,5 +1,6 @@
 """The lines below a run that has ended well."""
 
+import json
 import os
 
 import pytest
@@ -33,6 +34,15 @@ def test_a_model_and_an_adapter(output):
             f"The adapter: {output}",
             f"To ask it, a line each: make predict MODEL=models/base ADAPTER='{output}'",
         ]
+
+
+def test_how_long_it_took_and_what_came_of_it(output):
+    summary = {"seconds": 754.2, "global_step": 1600, "first_loss": 8.4, "last_loss": 4.25, "evaluation": None}
+    (output / "run_summary.json").write_text(json.dumps(summary))
+    assert told(output, BASE)[0] == "Done in 12m34s, 1,600 steps: loss 4.2500, 8.4000 at first"
+    summary["evaluation"] = {"eval_loss": 4.125}
+    (output / "run_summary.json").write_text(json.dumps(summary))
+    assert told(output, BASE)[0].endswith("at first; evaluation loss 4.1250")
 
 
 def test_nothing_where_there_is_no_result_of_this_run(output):

@@ -1,6 +1,7 @@
 """What the loss watch stops, and what it lets pass."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -103,3 +104,13 @@ def test_gradients_that_stay_zero():
     step, fault = first_fault([2.0] * 5, grad_norms=[0.0, 1.0, 0.0, 0.0, 0.0])
     assert step == 5 and fault.found.startswith("the gradient is 0 in 3 records")
     assert first_fault([2.0] * 4, grad_norms=[0.0, 0.0, 1.0, 0.0]) is None
+
+
+def test_no_cause_is_a_kernel_of_a_card_where_there_is_none():
+    here = replace(USUAL, on_cpu=True)
+    for losses in ([2.0, 2.0, 0.001], [2.0, math.nan]):
+        _, fault = first_fault(losses)
+        _, on_cpu = first_fault(losses, here)
+        assert any("flash_attention" in cause for cause in fault.causes)
+        assert on_cpu.found == fault.found and len(on_cpu.causes) == len(fault.causes) - 1
+        assert not any("flash" in cause for cause in on_cpu.causes)

@@ -30,7 +30,7 @@ def checkpoints(output) -> list[str]:
     ("fault", "step", "stopped", "message", "changes"),
     [
         ("nan", 7, 8, "the loss is nan. Likely causes, the likeliest first: 1. half precision", {}),
-        ("collapse", 7, 12, "nobody predicts text like that. Likely causes, the likeliest first: 1. flash attention",
+        ("collapse", 7, 12, "nobody predicts text like that. Likely causes, the likeliest first: 1. the inputs tell",
          {"logging_steps": 100}),
         ("spike", 9, 9, "the loss jumped to 9.", {"logging_steps": 1, "per_device_train_batch_size": 4}),
         ("stuck", 7, 9, "the gradient is 0 in 3 records in a row", {"logging_steps": 1}),

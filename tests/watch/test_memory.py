@@ -71,6 +71,21 @@ def test_paddles_words_for_a_card_are_known():
     assert str(caught.value).endswith("Cannot allocate 2.000000GB memory on GPU 0, 79.1GB memory has been allocated.")
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "(External) CUDA error(2), out of memory. \n  [Hint: 'cudaErrorMemoryAllocation'. The API call failed because "
+        "it was unable to allocate enough memory to perform the requested operation. ] (at .../cuda_stream.cc:45)",
+        "(External) CUBLAS error(3). \n  [Hint: 'CUBLAS_STATUS_ALLOC_FAILED'. Resource allocation failed inside the "
+        "cuBLAS library. ] (at .../gpu_resources.cc:215)",
+    ],
+)
+def test_cudas_own_words_are_known(told):
+    with pytest.raises(UserError, match="^out of memory in the forward pass"):
+        with out_of_memory_explained(Phase(FORWARD), arguments()):
+            raise OSError(told)
+
+
 def test_another_error_is_left_alone():
     with pytest.raises(RuntimeError, match="^shapes differ$"):
         with out_of_memory_explained(Phase(FORWARD), arguments()):

@@ -48,6 +48,10 @@ class Measured:
     tokens_per_second: float
 
     @property
+    def numbers(self) -> tuple[int, int, float]:
+        return self.card_bytes, self.host_bytes, self.tokens_per_second
+
+    @property
     def cells(self) -> tuple[str, ...]:
         return (
             self.name,
@@ -60,11 +64,14 @@ class Measured:
 
 
 def measures(case: Case) -> list[Measured]:
-    """All of them on this case, those of several cards where there are several."""
+    """All of them on this case, those of several cards where there are several; none that changes nothing, such as
+    flash attention on a card that cannot."""
     found, flags = [], ""
     for name, added in BEFORE_SHARDING:
         flags += " " + added
-        found.append(_planned(case, name, flags, added))
+        planned = _planned(case, name, flags, added)
+        if not found or planned.numbers != found[-1].numbers:
+            found.append(planned)
     several = case.gpus > 1
     for name, added in SHARDING if several else ():
         found.append(_planned(case, name, f"{flags} {added}", added))

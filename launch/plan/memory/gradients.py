@@ -81,7 +81,7 @@ def _give_away(leaf: Leaf) -> None:
 
 def gradients_of(job: Job, memory: Memory, states: States, shard: int):
     if job.layout.sharding == "stage2":
-        return BufferedGradients(memory, states, shard, job.item)
+        return BufferedGradients(memory, states, shard, job.gradient_item)
     if job.layout.sharding == "stage3":
-        return SlicedGradients(memory, states, job.item, job.offload.gradients)
+        return SlicedGradients(memory, states, job.gradient_item, job.offload.gradients)
     return KeptGradients()

@@ -1,5 +1,7 @@
 """A memory plan as a table of 80 columns, and as JSON."""
 
+from data_tools.language import localized
+from data_tools.terminal import columns
 from launch.models.arithmetic import ModelShape
 from launch.models.parameters import layers
 from launch.plan.hardware import GIB
@@ -67,19 +69,20 @@ def _table(plan: MemoryPlan) -> list[str]:
     return [*lines, _row("together", [f"{one.peak.total_bytes / GIB:.2f}" for one in stages])]
 
 
-def _row(name: str, columns: list[str]) -> str:
-    return f"{name:<{NAME}}" + "".join(f"{column:>{COLUMN}}" for column in columns)
+def _row(name: str, cells: list[str]) -> str:
+    name = localized(name)
+    return name + " " * (NAME - columns(name)) + "".join(f"{cell:>{COLUMN}}" for cell in cells)
 
 
 def verdict(plan: MemoryPlan) -> str:
     """Whether it fits, in one line."""
-    needed = f"{plan.peak_bytes / GIB:.1f} GiB at the peak ({plan.worst.peak.name}"
-    needed += f", stage {plan.worst.stage})" if len(plan.stages) > 1 else ")"
+    stage = f", stage {plan.worst.stage}" if len(plan.stages) > 1 else ""
+    needed = f"{plan.peak_bytes / GIB:.1f} GiB at the peak ({plan.worst.peak.name}{stage})"
     if plan.fits is None:
         return f"{needed}; no card is named"
     kind = f"{plan.card.name}: {plan.card.memory_bytes / GIB:.1f} GiB"
     trust = "" if plan.calibrated else "; uncalibrated (docs/plan.md)"
-    return f"{'fits' if plan.fits else 'DOES NOT FIT'}: {needed}, {kind}{trust}"
+    return f"fits: {needed}, {kind}{trust}" if plan.fits else f"DOES NOT FIT: {needed}, {kind}{trust}"
 
 
 def _node(plan: MemoryPlan) -> list[str]:

@@ -51,9 +51,9 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
         pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
     here, there = _optimizer(job, optimized)
-    parts = _bytes_held(tensors) | here | {"gradients": gradients * job.item}
+    parts = _bytes_held(tensors) | here | {"gradients": gradients * job.gradient_item}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
-        parts["communication"] = gradients * job.item
+        parts["communication"] = gradients * job.gradient_item
     return States(parts, names, host=there)
 
 
@@ -73,13 +73,14 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
     buffers = gradient_buffers(*zip(*trained, strict=True), ranks, item, alignment)
     apart = [one for one in mine if one.name not in buffers.members[shard]]
     here, there = _optimizer(job, sum(one.size for one in mine))
-    parts = _bytes_held(tensors) | here | {"gradients": buffers.size * item}
+    parts = _bytes_held(tensors) | here | {"gradients": buffers.size * job.gradient_item}
     places = there if job.offload.gradients else parts
-    places["gradients"] = places.get("gradients", 0) + sum(one.size for one in apart) * item
+    places["gradients"] = places.get("gradients", 0) + sum(one.size for one in apart) * job.gradient_item
     placed = [one.name for one in mine if not (job.offload.gradients and one in apart)]
     updates = [one.size * (_state_bytes(job) + (item if one in apart else 0)) for one in mine]
     if buffers.last_owner not in (None, shard):
-        parts["communication"] = buffers.size * item  # the last of a backward pass is not let go before the next step
+        # The last of a backward pass is not let go before the next step.
+        parts["communication"] = buffers.size * job.gradient_item
     padding = sum(padded(one.size, item, alignment) - one.size for one, _ in trained) * item
     parts["parameters"] += padding
     return States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates))
@@ -97,9 +98,9 @@ def _stage3(job: Job, tensors: list[Held]) -> States:
     for one in large:
         (there if job.offload.parameters else parts)[_part_of(one)] += slices[one.name] * item
     small = [one for one in whole if one.trained]
-    parts["gradients"] = sum(padded(one.size, item, alignment) for one in small) * item
+    parts["gradients"] = sum(padded(one.size, item, alignment) for one in small) * job.gradient_item
     if job.offload.gradients:
-        there["gradients"] = sum(slices[one.name] for one in large if one.trained) * item
+        there["gradients"] = sum(slices[one.name] for one in large if one.trained) * job.gradient_item
     trained = [one for one in tensors if one.trained]
     here, optimizer = _optimizer(job, sum(slices.get(one.name, one.size) for one in trained))
     updates = [

@@ -95,7 +95,7 @@ class Traffic:
         Stage 2 reduces each to its owner; stage 3 sums all of them on all ranks and keeps a slice
         (paddle/distributed/fleet/meta_parallel/sharding/group_sharded_stage{2,3}.py).
         """
-        layout, size = self.job.layout, self.trained * self.job.item
+        layout, size = self.job.layout, self.trained * self.job.gradient_item
         ranks = layout.sharding_parallel_degree
         if layout.sharding == "stage2":
             return self.pace.send(size)
@@ -105,13 +105,13 @@ class Traffic:
 
     def reduce_in_step(self) -> float:
         """Gradients that are summed once a step, and updated parameters sent to all: data parallel, stages 1 and 2."""
-        layout, size = self.job.layout, self.trained * self.job.item
+        layout, gradients = self.job.layout, self.trained * self.job.gradient_item
         ranks = layout.data_parallel_degree
-        seconds = self.pace.send(2 * (ranks - 1) / ranks * size) if ranks > 1 else 0.0
+        seconds = self.pace.send(2 * (ranks - 1) / ranks * gradients) if ranks > 1 else 0.0
         if layout.sharding in ("stage1", "stage2"):
-            seconds += self.pace.send(size)
+            seconds += self.pace.send(self.trained * self.job.item)
         if layout.sharding == "stage1":
-            seconds += self.pace.send(size)
+            seconds += self.pace.send(gradients)
         return seconds
 
     def update(self) -> float:

@@ -113,7 +113,7 @@ class Work:
         inputs, outputs = self._divided(linear)
         seconds = self.pace.multiply(self.tokens, inputs, outputs)
         if self.job.base:  # a quantised weight is first written out in the dtype of the product
-            seconds += self.pace.stream(inputs * outputs * (self.job.base.bits / 8 + self.job.item))
+            seconds += self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
         return seconds
 
     def _divided(self, linear: Parameter) -> tuple[float, float]:
