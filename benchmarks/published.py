@@ -3,20 +3,24 @@
     A  FlagPerf, training/nvidia/llama1_7B-paddle: 8 x A100, Paddle 2.5.1, LLaMA-7B, fp16 O2, samples of 2048
     B  PaddleNLP, llm/docs/pretrain.rst of 2023-11: 8 x A100-80G, bf16 O2, samples of 4096
     C  PaddleNLP, examples/benchmark/peft/README.md of 2023: A100-80G, fp16 O2, real samples, no flash attention
+    D  make certify on somebody's cards, random weights: lines of its page (docs/certify.md). There are none yet
 
 A row to add is a Published(...) at the end of a list; another model is a file in launch/models/configs.
 """
 
+import shlex
 from dataclasses import dataclass
 
 from launch.models.layout import Layout
 from launch.models.named_configs import load_config
+from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
+from launch.processes.flags import parse_flags
 
 
 @dataclass(frozen=True)
 class Published:
-    """tokens_per_second: a card in A and B; of all cards, tokens that do not pad, in C.
+    """tokens_per_second: a card in A, B and D; of all cards, tokens that do not pad, in C.
 
     effective_tokens: of those of a step in C; 0: all.
     """
@@ -99,6 +103,12 @@ def _c(model: str, name: str, speed: float, samples: int, layout: Layout, **othe
         **others,
     )
     return Published("C", name, "A100-80G", job, speed, samples * ALPACA_TOKENS)
+
+
+def _d(name: str, card: str, speed: float, script: str, processes: int, flags: str) -> Published:
+    """A line as the page of make certify has it. speed: tokens a second of a card; flags: of the shared module."""
+    job = Job.from_flags(f"launch/{script}.py", parse_flags(shlex.split(flags)), processes, CARDS[card])
+    return Published("D", name, card, job, speed)
 
 
 ROWS = (

@@ -19,12 +19,14 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, port
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.processes.orphans import end_with_make
 
 DEFAULT_DIRECTORIES = ["checkpoints", "build"]
 RECORD_FILES = "vdlrecords.*.log"
 
 
 def main(argv: list[str]) -> None:
+    end_with_make()
     args = _parse(argv)
     directories = [path for path in args.logdir or DEFAULT_DIRECTORIES if _has_records(Path(path))]
     if not directories:
@@ -33,15 +35,16 @@ def main(argv: list[str]) -> None:
             "Train with --report_to visualdl first (make demo does), or name the output directory of a run."
         )
     _require_free(args.host, args.port)
-    address = f"http://{args.host}:{args.port}/app/index"
+    address = f"http://{args.host}:{args.port}/app/scalar"
     print(f"dashboards of {', '.join(directories)}: {address}  (Ctrl-C stops)", flush=True)
     os.execv(sys.executable, server_command(directories, args.host, args.port, args.language))
 
 
 def server_command(directories: list[str], host: str, port: int, language: str) -> list[str]:
     """VisualDL's own server; without --disable-telemetry it phones home, without --language some browsers get 500."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []  # no module of the current folder
     return [
-        *(sys.executable, "-W", "ignore", "-m", "visualdl.server.app"),
+        *(sys.executable, "-W", "ignore", *safe, "-m", "visualdl.server.app"),
         *("--logdir", *directories),
         *("--host", host, "--port", str(port)),
         *("--language", language),

@@ -10,9 +10,13 @@ from tests.recipes.rehearsing import Rehearsals
 
 
 def pytest_configure():
-    """`make test ARGS=...` are pytest's arguments: recipes that tests start must not take them for theirs."""
+    """What pytest was started with must not reach what tests start: make's ARGS, nohup's ignored SIGHUP."""
+    # Below nohup and in the background signals are ignored, which what tests start would inherit.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
         os.environ.pop(name, None)
+    os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
 
 
 @pytest.fixture(scope="session")

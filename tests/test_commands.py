@@ -26,10 +26,10 @@ COMMANDS = [
     "launch/quantization_loss.py --dataset_name_or_path a --model_name_or_path PATH",
     "launch/serve.py --model_name_or_path PATH",
     "launch/serve.py --model_name_or_path llama-tiny --adapter a=PATH",
-    "launch/verify_gpu.py PATH",
     "launch/run_pretrain.py --device cpu --output_dir out --continue_training 0 --model_name_or_path llama-tiny "
     "--input_dir PATH",
     "launch/finetune_generation.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
+    "-m launch.certify.table PATH",
     "-m launch.models.family_table PATH",
     "-m launch.plan.guide measures PATH",
     "-m launch.plan.guide --write PATH",
@@ -48,6 +48,7 @@ COMMANDS = [
 ]
 # Those that read nothing.
 OTHERS = [
+    "-m launch.certify",
     "launch/demo.py",
     "launch/environment/custom_ops.py",
     "launch/environment/setup.py",
@@ -57,8 +58,12 @@ OTHERS = [
     "-m launch.preflight.flag_docs",
     "-m launch.training.flag_schema",
 ]
-# Parts of commands, started by make and by recipes alone.
-PARTS = {"launch.environment.lock"}
+# Parts of commands, started by make, by recipes and by other commands alone.
+PARTS = {
+    "launch.environment.lock",
+    "launch.environment.unknown_target",
+    "data_tools.formats.dialogues.template_worker",
+}
 UNUSABLE = {
     "missing": "nowhere",
     "empty file": "empty",

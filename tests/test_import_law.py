@@ -20,12 +20,13 @@ FLOORS = {
         ("plan",),
         ("preflight",),
         ("demos", "environment", "watch"),
-        ("training", "verify"),
+        ("training",),
         ("merging", "prediction", "rehearsal"),
         ("serving", "entry"),
+        ("certify",),
     ),
     "data_tools": (
-        ("formats", "terminal"),
+        ("formats", "language", "terminal"),
         ("cleaning", "cli", "progress", "statistics", "text"),
     ),
 }
@@ -35,6 +36,7 @@ WITHOUT_PADDLE = (
     "data_tools",
     "custom_ops/fused_rms_norm/nvcc.py",
     "custom_ops/fused_rms_norm/sources.py",
+    "launch/certify",
     "launch/cpu/processor.py",
     "launch/cpu/settings.py",
     "launch/deepspeed",
@@ -50,7 +52,6 @@ WITHOUT_PADDLE = (
     "launch/reporting/records.py",
     "launch/reporting/terminal_plot.py",
     "launch/serving/run.py",
-    "launch/verify",
     "launch/watch/hang.py",
     "launch/watch/loss.py",
     "launch/watch/memory.py",
@@ -58,7 +59,9 @@ WITHOUT_PADDLE = (
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "launch").glob("*.py"))),
 )
 # Where no GPU is seen, they rehearse.
-MAY_IMPORT_REHEARSAL = {"launch/entry.py", "launch/recipe.py"}
+MAY_IMPORT_REHEARSAL = {"launch/entry.py", "launch/recipe.py"} | {
+    f"launch/certify/{name}.py" for name in ("__main__", "bench", "runner")
+}
 
 
 def python_files(*places: str) -> list[Path]:
