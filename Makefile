@@ -6,7 +6,7 @@
 # recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor test test-long demo demo-finetune dashboard custom-ops fit measures certify import export merge predict serve ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit measures certify import export merge predict serve ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -105,6 +105,11 @@ dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 
 # Most tests start processes and wait for them; fixtures of a file are made once. ARGS="-n 0": one after the other.
 TWO_FILES_AT_A_TIME := -n 2 --dist loadfile
+
+lint: setup ## style and common mistakes: ruff
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
 
 test: setup ## what a contributor runs (at most 15 minutes on 2 cores)
 	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)

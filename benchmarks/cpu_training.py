@@ -158,7 +158,7 @@ def tokens_per_second(result: dict, row: Row) -> float:
 
 def ours_is(result: dict, row: Row) -> float:
     """How many times as fast ours is: the median over the rounds, in each of which both had their turn."""
-    rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name])
+    rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name], strict=True)
     return median(median(theirs) / median(ours) for theirs, ours in rounds)
 
 
@@ -239,9 +239,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument(
-        "--threads", type=int, default=2, help="threads of each row, and cores it is pinned to"
-    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of each row, and cores it is pinned to")
     parser.add_argument("--shapes", nargs="+", default=["256x6", "512x8"], metavar="HIDDENxLAYERS")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="which seconds are counted")
@@ -260,14 +258,11 @@ def main(argv: list[str]) -> None:
     if args.markdown:
         return put(args.markdown, "cpu_training.py", page(json.loads(RESULTS.read_text())))
     if available_cores() < args.threads:
-        raise UserError(
-            f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer"
-        )
+        raise UserError(f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer")
     importing = [args.torch_python, "-c", "import torch, transformers"]
     if subprocess.run(importing, capture_output=True).returncode:
         raise UserError(
-            f"--torch-python {args.torch_python}: no torch and transformers there; "
-            "install requirements/compare.txt"
+            f"--torch-python {args.torch_python}: no torch and transformers there; install requirements/compare.txt"
         )
     obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
     if obstacle:

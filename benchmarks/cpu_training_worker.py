@@ -9,8 +9,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not benchmarks/
 

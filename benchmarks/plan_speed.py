@@ -100,9 +100,7 @@ def case_table() -> list[str]:
         plan = case((generation, lanes), SHOWN)
         parts = sorted(plan.parts.items(), key=lambda part: -part[1])[:4]
         shown = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts)
-        lines.append(
-            f"| PCIe {generation} x{lanes} | {' | '.join(days)} | {plan.step_seconds:.1f} s: {shown}, ... |"
-        )
+        lines.append(f"| PCIe {generation} x{lanes} | {' | '.join(days)} | {plan.step_seconds:.1f} s: {shown}, ... |")
     return lines
 
 

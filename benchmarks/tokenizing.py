@@ -142,7 +142,7 @@ def measure(megabytes: float, workers: int, rounds: int, console: Console) -> di
 
 def of_bare(turns: dict[str, list[dict]], row: str) -> float:
     """The row's speed against the bare library's, by CPU seconds: the median over the rounds."""
-    return median(bare["cpu_seconds"] / one["cpu_seconds"] for bare, one in zip(turns["bare"], turns[row]))
+    return median(bare["cpu_seconds"] / one["cpu_seconds"] for bare, one in zip(turns["bare"], turns[row], strict=True))
 
 
 def lines(report: dict) -> list[tuple[str, ...]]:

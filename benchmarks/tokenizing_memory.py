@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not benchmarks/
 
+import contextlib
+
 import psutil
 from rich.console import Console
 from rich.table import Table
@@ -45,10 +47,8 @@ def peak_memory(text: bytes, megabytes: int, tokenizer: Path, output: Path, work
     peak = 0
     while process.poll() is None:
         peak = max(peak, memory_of(process.pid))
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SECONDS_BETWEEN_LOOKS)
-        except subprocess.TimeoutExpired:
-            pass
     feeder.join()
     if process.returncode:
         raise UserError(f"{shlex.join(map(str, command))} failed, see above")

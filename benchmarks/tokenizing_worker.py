@@ -57,7 +57,7 @@ def bare(job: dict) -> dict:
         queue.put(clock.seconds())
         queue.put([np.array([*one, eos], dtype=token_dtype(1)).tobytes() for batch in ids for one in batch])
 
-    processes = [FORK.Process(target=work, args=arguments) for arguments in zip(parts, results)]
+    processes = [FORK.Process(target=work, args=arguments) for arguments in zip(parts, results, strict=True)]
     for process in processes:
         process.start()
     times = [queue.get() for queue in results]

@@ -61,7 +61,7 @@ def _known(text: str) -> str | None:
         values = template.values(text)
         if values is not None:
             filled = dict(zip(template.places, map(_translated_value, values), strict=True))
-            return PLACE.sub(lambda place: filled[int(place[1])], template.chinese)
+            return PLACE.sub(lambda place, filled=filled: filled[int(place[1])], template.chinese)
     return None
 
 

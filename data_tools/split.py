@@ -40,9 +40,7 @@ def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]
     sides = [side for side in range(len(NAMES)) if boundaries[side + 1] > boundaries[side]]
     prefixes = {side: f"{folder}/{NAMES[side]}" for side in sides}
     with ExitStack() as stack:
-        writers = {
-            side: stack.enter_context(IndexedWriter(prefixes[side], id_limit([corpus]))) for side in sides
-        }
+        writers = {side: stack.enter_context(IndexedWriter(prefixes[side], id_limit([corpus]))) for side in sides}
         advance = stack.enter_context(progress("splitting", corpus.tokens.nbytes))
         for document in corpus:
             writers[side_of(document.tobytes(), boundaries)].add_document(document)

@@ -63,9 +63,7 @@ def is_heldout(module: str) -> bool:
     return int(name_hash(module)[-8:], 16) % 100 < HELDOUT_PERCENT
 
 
-def write_corpus(
-    output: str | Path, root: str | Path, max_mb: float = float("inf")
-) -> dict[Path, tuple[int, int]]:
+def write_corpus(output: str | Path, root: str | Path, max_mb: float = float("inf")) -> dict[Path, tuple[int, int]]:
     """Write train.jsonl and heldout.jsonl to `output`; returns (modules, bytes of text) of each file.
 
     Each takes modules until it has its part of `max_mb` MB (10^6 bytes); those it has are a random sample.
@@ -83,18 +81,14 @@ def write_corpus(
                 count += 1
                 size += len(source.encode())
             if not count:
-                raise DataError(
-                    f"{root}: no Python sources for {name}. Use a Python with its standard library."
-                )
+                raise DataError(f"{root}: no Python sources for {name}. Use a Python with its standard library.")
         written[path] = (count, size)
     return written
 
 
 def main() -> None:
     parser = Parser("python -m data_tools.stdlib_corpus", __doc__)
-    parser.add_argument(
-        "--output", required=True, metavar="DIR", help="folder for train.jsonl and heldout.jsonl"
-    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.jsonl and heldout.jsonl")
     parser.add_argument(
         "--max_mb", type=amount, default=float("inf"), help="stop at this much training text (10^6 bytes)"
     )

@@ -174,9 +174,7 @@ def main() -> None:
         "--tokenizer", required=True, metavar="DIR", help="a directory with a sentencepiece model or tokenizer.json"
     )
     parser.add_argument("--output", required=True, metavar="PREFIX", help="writes PREFIX.bin and PREFIX.idx")
-    parser.add_argument(
-        "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
-    )
+    parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
     parser.add_argument("--no_eos", action="store_true", help="no end-of-sequence token after each document")
     parser.add_argument("--workers", type=not_negative, help="processes that encode (default: as many as help)")
     parser.add_argument(

@@ -86,8 +86,7 @@ def train_tokenizer(
             byte_fallback=True,
             split_digits=True,
             allow_whitespace_only_pieces=True,
-            max_sentence_length=1
-            << 16,  # bytes; longer lines are left out of the statistics, not of encoding
+            max_sentence_length=1 << 16,  # bytes; longer lines are left out of the statistics, not of encoding
             num_threads=1,  # with more, unigram's sums, and so its pieces, depend on the run
             minloglevel=2,
         )
@@ -168,9 +167,7 @@ def _explain(message: str, vocab_size: int) -> str:
     too_small = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
         return f"--vocab_size {vocab_size} is too small: these texts need at least {too_small[1]}."
-    return (
-        f"sentencepiece cannot train on these texts with --vocab_size {vocab_size}: {message.splitlines()[0]}"
-    )
+    return f"sentencepiece cannot train on these texts with --vocab_size {vocab_size}: {message.splitlines()[0]}"
 
 
 def main() -> None:
@@ -209,9 +206,7 @@ def main() -> None:
     print(f"{args.output}: {kind} tokenizer, {args.vocab_size} ids")
 
 
-def _texts(
-    files: list[str], text_key: str, max_bad_lines: int, advance: Callable[[int, int], None]
-) -> Iterator[str]:
+def _texts(files: list[str], text_key: str, max_bad_lines: int, advance: Callable[[int, int], None]) -> Iterator[str]:
     count = 0
     for document in read_documents(files, text_key, max_bad_lines):
         yield document.text

@@ -91,12 +91,8 @@ def main() -> None:
     vocabulary = parser.add_mutually_exclusive_group()
     vocabulary.add_argument("--vocab_size", type=above_zero, help="ids must be below this")
     vocabulary.add_argument("--tokenizer", metavar="DIR", help="ids must be of this tokenizer")
-    parser.add_argument(
-        "--against", nargs="+", metavar="FILE", help="the text it was made from; needs --tokenizer"
-    )
-    parser.add_argument(
-        "--text_key", default="text", help="the key, or column, that holds the text (default: text)"
-    )
+    parser.add_argument("--against", nargs="+", metavar="FILE", help="the text it was made from; needs --tokenizer")
+    parser.add_argument("--text_key", default="text", help="the key, or column, that holds the text (default: text)")
     parser.add_argument(
         "--max_bad_lines", type=not_negative, default=0, metavar="N", help="pass over up to N that are no documents"
     )

@@ -116,7 +116,7 @@ class Demo:
         import_paddle_quietly()
         from launch.prediction.continuations import continuations
 
-        for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48)):
+        for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48), strict=True):
             print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")
 
     def check(self) -> bool:

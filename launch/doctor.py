@@ -18,10 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/
-    if sys.version_info < (3, 10):  # too old to read what follows
+    if sys.version_info < (3, 10):  # too old to read what follows  # noqa: UP036
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(
-            "error: Python 3.10, 3.11 or 3.12 is needed, this is %s (%s)\n"
+            "error: Python 3.10, 3.11 or 3.12 is needed, this is %s (%s)\n"  # noqa: UP031
             "fix: make doctor, which looks for one; or make doctor PYTHON=/path/to/python3.11"
             % (version, sys.executable)
         )
@@ -74,10 +74,7 @@ def main(argv):
         print(json.dumps({"ok": not faults, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         print_findings(findings, sys.stdout)
-        print(
-            f"\n{len(findings)} checks, "
-            + (f"{faults} to mend: see the fixes above" if faults else "all well")
-        )
+        print(f"\n{len(findings)} checks, " + (f"{faults} to mend: see the fixes above" if faults else "all well"))
     return 1 if faults else 0
 
 

@@ -33,7 +33,7 @@ def write_table(parser: Parser, argv: list[str], name: str, table: Callable[[], 
     """The command that puts a table into the pages which are its arguments."""
     parser.add_argument("pages", nargs="+", metavar="PAGE", help="a file with the marks")
     for page in parser.parse_args(argv).pages:
-        rewrite(Path(page), lambda text: with_table(text, name, table(), page))
+        rewrite(Path(page), lambda text, page=page: with_table(text, name, table(), page))
 
 
 def rewrite(page: Path, change: Callable[[str], str]) -> None:

@@ -62,9 +62,7 @@ def find_files(inputs: Iterable[str]) -> list[str]:
     files = [file for named in inputs for file in _files_of(str(named))]
     for file in files:
         if not kind_of(file):
-            raise DataError(
-                f"{file}: unknown kind of file. Known are {', '.join(SUFFIXES)}: rename or convert it."
-            )
+            raise DataError(f"{file}: unknown kind of file. Known are {', '.join(SUFFIXES)}: rename or convert it.")
     if STDIN in files and len(files) > 1:
         raise DataError("- (stdin) is given along with other files: give it alone.")
     return files
@@ -79,8 +77,7 @@ def _files_of(named: str) -> list[str]:
         files = sorted(file for file in glob.glob(named, recursive=True) if os.path.isfile(file))
     if not files:
         raise DataError(
-            f"{named} is not a file, and no folder or pattern with files. Name files that end in "
-            f"{', '.join(SUFFIXES)}."
+            f"{named} is not a file, and no folder or pattern with files. Name files that end in {', '.join(SUFFIXES)}."
         )
     return files
 
@@ -148,9 +145,7 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
         mend = "" if "Convert" in str(error) else " Mend or remove the line."
         raise DataError(f"{where}: {error}.{mend}") from None
     if not isinstance(record, dict):
-        raise DataError(
-            f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.'
-        )
+        raise DataError(f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.')
     if not isinstance(record.get(text_key), str):
         if text_key in record:
             found = "null" if record[text_key] is None else shown(record[text_key])

@@ -101,9 +101,7 @@ def prefix_attention(bench: Bench) -> None:
                 _attention(bench, family, dtype, (8, 8, 128), masked, PREFIX)
 
 
-def _attention(
-    bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int
-) -> None:
+def _attention(bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int) -> None:
     """One row: the start-up check of a run (launch/training/checks/attention_check.py) with these shapes."""
     from launch.devices.flash_attention import Case, obstacle
     from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, disagreement, shapes
@@ -198,8 +196,8 @@ def _quantized_products(bench: Bench, algo: str, dtype: str, double: bool) -> No
         inputs = paddle.randn([rows, size]).clip(-5, 5).astype(dtype)
         expected = paddle.matmul(inputs.astype("float32"), dense)
         error = _relative_error(linear(inputs, packed).astype("float32").numpy(), expected.numpy())
-        seconds = seconds_of(lambda: linear(inputs, packed))
-        stock = seconds_of(lambda: paddle.matmul(inputs, weight))
+        seconds = seconds_of(lambda rows=inputs: linear(rows, packed))
+        stock = seconds_of(lambda rows=inputs: paddle.matmul(rows, weight))
         found = f"off by {error:.1e}, {seconds / stock:.1f} times the time of a dense product"
         numbers = {"seconds": seconds, "dense_seconds": stock}
         bench.row(f"{name}, {rows} rows", f"off by {tolerance:.0e} at most", found, error <= tolerance, **numbers)

@@ -165,9 +165,7 @@ def _run(bench: Bench, stated: Stated, changes: dict[str, str], card: Card | Non
     return bench.directory / "run"
 
 
-def prepare(
-    directory: Path, stated: Stated, changes: dict[str, str], card: Card | None, memory: int
-) -> dict[str, str]:
+def prepare(directory: Path, stated: Stated, changes: dict[str, str], card: Card | None, memory: int) -> dict[str, str]:
     """Make model and data in a folder; the recipe's variables with which it trains on them."""
     config = load_config(stated.config)
     materials = make_materials(family_of_config(config).rehearsal_config)

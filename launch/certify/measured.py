@@ -51,7 +51,7 @@ def flags_of(summary: dict, script: str) -> Flags:
 
 
 def _sharding(arguments: dict) -> str:
-    """"stage3 offload" of "[<ShardingOption.FULL_SHARD: 'stage3'>]", as the Trainer's arguments have it."""
+    """ "stage3 offload" of "[<ShardingOption.FULL_SHARD: 'stage3'>]", as the Trainer's arguments have it."""
     words = re.findall(r"stage[123]", arguments["sharding"])
     return " ".join(words + (["offload"] if words and arguments.get("host_offload") else []))
 

@@ -96,9 +96,7 @@ def _speed(bench: Bench, name: str, compute: Callable, dtype: str, copy: float) 
         raise CheckFailed(f"{name} gives {y.shape} for {x.shape}")
     size = SPEED_ROWS * HIDDEN * x.element_size()
     forward = 2 * size / seconds_of(lambda: compute(x, weight, 1e-6)[0])
-    backward = 3 * size / seconds_of(
-        lambda: paddle.grad(y, [x, weight], grad_outputs=gradient, retain_graph=True)[0]
-    )
+    backward = 3 * size / seconds_of(lambda: paddle.grad(y, [x, weight], grad_outputs=gradient, retain_graph=True)[0])
     found = ", ".join(
         f"{way} {rate / 1e9:,.0f} GB/s ({rate / copy:.0%} of a copy)"
         for way, rate in (("forward", forward), ("backward", backward))

@@ -1,6 +1,6 @@
 """Write the table of checks into pages, between their marks.
 
-    python -m launch.certify.table docs/certify.md
+python -m launch.certify.table docs/certify.md
 """
 
 import sys

@@ -42,9 +42,7 @@ def _half(bench: Bench) -> dict[str, dict]:
     return found
 
 
-def _compare(
-    bench: Bench, what: str, other: str, expected: list[Step], found: list[Step], tolerance: float
-) -> None:
+def _compare(bench: Bench, what: str, other: str, expected: list[Step], found: list[Step], tolerance: float) -> None:
     """One row: the loss of each step, at most `tolerance` apart, and the gradient norm, relative, ten times as much;
     0: equal to the bit."""
     if len(expected) != len(found) or not found:

@@ -30,9 +30,7 @@ from launch.errors import UserError
 GENERATION_CONFIG = "generation_config.json"
 
 
-def load_model(
-    model_class, config, dtype: str, directory: str | Path, filled: "Callable[[Fill], None] | None" = None
-):
+def load_model(model_class, config, dtype: str, directory: str | Path, filled: "Callable[[Fill], None] | None" = None):
     """A model of `model_class` in `dtype` with the weights of a directory.
 
     float32 becomes half precision by rounding to nearest, half precision becomes float32 as it is.

@@ -7,11 +7,44 @@ reader's `stand_ins`, or the file is refused.
 import pickle
 from typing import BinaryIO
 
-OPCODES = (
-    "PROTO FRAME STOP MARK POP POP_MARK EMPTY_DICT SETITEM SETITEMS DICT EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE "
-    "TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINUNICODE SHORT_BINUNICODE "
-    "BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE GLOBAL STACK_GLOBAL REDUCE BUILD"
-).split()
+OPCODES = [
+    "PROTO",
+    "FRAME",
+    "STOP",
+    "MARK",
+    "POP",
+    "POP_MARK",
+    "EMPTY_DICT",
+    "SETITEM",
+    "SETITEMS",
+    "DICT",
+    "EMPTY_LIST",
+    "APPEND",
+    "APPENDS",
+    "EMPTY_TUPLE",
+    "TUPLE",
+    "TUPLE1",
+    "TUPLE2",
+    "TUPLE3",
+    "NONE",
+    "NEWTRUE",
+    "NEWFALSE",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINPUT",
+    "LONG_BINPUT",
+    "BINGET",
+    "LONG_BINGET",
+    "MEMOIZE",
+    "GLOBAL",
+    "STACK_GLOBAL",
+    "REDUCE",
+    "BUILD",
+]
 
 
 def dispatch(*names: str) -> dict:

@@ -6,8 +6,8 @@ over leading axes only.
 """
 
 import math
+from collections.abc import Callable
 from types import MethodType
-from typing import Callable
 
 import paddle
 import paddle.nn.functional as F
@@ -103,9 +103,7 @@ def _prepare_decoder_attention_mask(model, attention_mask, input_shape, past_key
     )
     if causal_only:
         return None
-    return type(model)._prepare_decoder_attention_mask(
-        attention_mask, input_shape, past_key_values_length, dtype
-    )
+    return type(model)._prepare_decoder_attention_mask(attention_mask, input_shape, past_key_values_length, dtype)
 
 
 def causal_mask(length: int) -> paddle.Tensor:

@@ -1,7 +1,7 @@
 """A few tensors that depend on nothing but a shape, kept from call to call."""
 
 from collections import OrderedDict
-from typing import Callable
+from collections.abc import Callable
 
 import paddle
 

@@ -6,8 +6,8 @@ of its module; so each attention layer here gets its own class's forward again, 
 function under that one name. The module and all other models stay as they are.
 """
 
+from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Callable
 
 import paddle
 from paddle.autograd import PyLayer

@@ -50,9 +50,7 @@ def prepare(cpu_fast: str, processes: int) -> str:
     if choice == "off":
         return "cpu_fast: off, Paddle as it comes"
     if "paddle" in sys.modules:
-        raise UserError(
-            "--cpu_fast: Paddle is imported already and has read its settings; call prepare() before that"
-        )
+        raise UserError("--cpu_fast: Paddle is imported already and has read its settings; call prepare() before that")
     chosen = [
         _prepare_mkl(this_processor(), choice == "required"),
         _prepare_variable("FLAGS_use_stride_kernel", "0", "whole tensors instead of strided views"),
@@ -65,18 +63,14 @@ def prepare(cpu_fast: str, processes: int) -> str:
 def _prepare_mkl(processor: Processor | None, required: bool) -> str:
     if processor is None:
         if required:
-            raise UserError(
-                "--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here"
-            )
+            raise UserError("--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here")
         return "MKL untouched (unknown processor)"
     if processor.is_amd and not processor.has_avx2 and required:
         raise UserError(f"--cpu_fast required: {processor.name} has no AVX2; use --cpu_fast auto here")
     cpu_type = mkl_debug_cpu_type(processor)
     if cpu_type is None:
         return f"MKL untouched ({processor.name})"
-    return _prepare_variable(
-        "MKL_DEBUG_CPU_TYPE", cpu_type, "AMD with " + ("AVX-512" if cpu_type == "7" else "AVX2")
-    )
+    return _prepare_variable("MKL_DEBUG_CPU_TYPE", cpu_type, "AMD with " + ("AVX-512" if cpu_type == "7" else "AVX2"))
 
 
 def _prepare_variable(name: str, value: str, why: str) -> str:

@@ -83,9 +83,7 @@ def wheel_named(cuda: str) -> Wheel:
     for wheel in WHEELS:
         if wheel.cuda == cuda:
             return wheel
-    raise UserError(
-        f"CUDA={cuda}: Paddle's GPU builds are for CUDA {', '.join(wheel.cuda for wheel in WHEELS)}"
-    )
+    raise UserError(f"CUDA={cuda}: Paddle's GPU builds are for CUDA {', '.join(wheel.cuda for wheel in WHEELS)}")
 
 
 def choose_wheel(machine: Machine) -> Wheel:

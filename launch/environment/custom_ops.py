@@ -1,7 +1,7 @@
 """Builds the module fused_ln (custom_ops/fused_rms_norm) into .venv; does nothing where it is built as it should be.
 
-    make custom-ops     half a minute; gcc, and nvcc for Paddle's GPU build
-    python launch/environment/custom_ops.py --remove
+make custom-ops     half a minute; gcc, and nvcc for Paddle's GPU build
+python launch/environment/custom_ops.py --remove
 """
 
 import os

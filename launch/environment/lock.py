@@ -25,10 +25,7 @@ class Pin:
 
 def read_lock(path: Path) -> list[Pin]:
     """All pins of a lock in the order of the file; a name occurs once per marker."""
-    return [
-        Pin(match["name"], match["version"], match["marker"] or "")
-        for match in PIN.finditer(path.read_text())
-    ]
+    return [Pin(match["name"], match["version"], match["marker"] or "") for match in PIN.finditer(path.read_text())]
 
 
 def paddle_version() -> str:

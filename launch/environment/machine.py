@@ -22,9 +22,7 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
         return Finding(True, "CPU", f"{platform.processor() or platform.machine()}, {cores} cores")
     fields = dict(re.findall(r"^(model name|flags)\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE))
     flags = fields.get("flags", "").split()
-    widest = (
-        "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "AVX" if "avx" in flags else ""
-    )
+    widest = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "AVX" if "avx" in flags else ""
     found = f"{fields.get('model name', platform.machine())}, {cores} cores, {widest or 'no AVX'}"
     if widest or platform.machine() not in ("x86_64", "AMD64"):
         return Finding(True, "CPU", found)
@@ -36,9 +34,7 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
     )
 
 
-def check_gpus(
-    cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool
-) -> list[Finding]:
+def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool) -> list[Finding]:
     """Cards and driver, of which nothing is known without nvidia-ml-py. build: as cuda.paddle_build() gives it."""
     if not nvml_installed:
         return [Finding(True, "cards", "not looked for: nvidia-ml-py is not installed")]
@@ -47,9 +43,7 @@ def check_gpus(
 
 def check_cards(cards: list[Card]) -> Finding:
     if not cards:
-        return Finding(
-            True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run"
-        )
+        return Finding(True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run")
     kinds = Counter((card.name, card.memory_bytes, card.compute_capability) for card in cards)
     found = "; ".join(
         f"{count} x {name}, {memory / GIB:.1f} GiB, compute capability {major}.{minor}"

@@ -36,9 +36,7 @@ def installed_packages() -> dict[str, str]:
     packages = {}
     for distribution in importlib.metadata.distributions():
         if distribution.metadata["Name"]:  # a folder that an interrupted installation left behind has none
-            packages.setdefault(
-                re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(), distribution.version
-            )
+            packages.setdefault(re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(), distribution.version)
     return packages
 
 
@@ -49,16 +47,12 @@ def check_lock(installed: Mapping[str, str]) -> Finding:
         from packaging.markers import Marker
     except ImportError:
         return Finding(False, "packages", f"those of requirements/{name} are not installed here", _cure())
-    needed = [
-        pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()
-    ]
+    needed = [pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()]
     wrong = [_difference(pin, installed) for pin in needed if installed.get(pin.name) != pin.version]
     if not wrong:
         return Finding(True, "packages", f"all {len(needed)} as in requirements/{name}")
     shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
-    return Finding(
-        False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure()
-    )
+    return Finding(False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure())
 
 
 def _difference(pin: Pin, installed: Mapping[str, str]) -> str:

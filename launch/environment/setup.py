@@ -40,12 +40,8 @@ SECONDS_BETWEEN_LINES = 10
 
 def main(argv: list[str]) -> None:
     parser = Parser("python launch/environment/setup.py", __doc__)
-    parser.add_argument(
-        "--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here"
-    )
-    parser.add_argument(
-        "--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0"
-    )
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here")
+    parser.add_argument("--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0")
     parser.add_argument("--print", action="store_true", help="print the commands instead of running them")
     args = parser.parse_args(argv)
     build = choose_build(args.device, args.cuda, read_stamp().get("paddle"))

@@ -1,6 +1,6 @@
 """What make says of a target that it does not have. Started by the Makefile, with any Python: no packages.
 
-    python unknown_target.py TARGET RECIPE_OR_DATA_TOOL ...
+python unknown_target.py TARGET RECIPE_OR_DATA_TOOL ...
 """
 
 import difflib

@@ -117,7 +117,7 @@ def _generate(model, family: Family, prompts: list, decoding: Decoding, eos: int
 def _inputs(family: Family, prompts: list[list[int]], new_tokens: int) -> dict[str, paddle.Tensor]:
     length = max(map(len, prompts))
     padding = [length - len(prompt) for prompt in prompts]
-    ids = [[PAD] * pad + prompt for pad, prompt in zip(padding, prompts)]
+    ids = [[PAD] * pad + prompt for pad, prompt in zip(padding, prompts, strict=True)]
     arrays = {"input_ids": np.array(ids, dtype=np.int64)}
     if family.attention == "prefix":
         arrays |= _prefix_inputs(family, prompts, length, new_tokens)

@@ -15,27 +15,64 @@ from launch.errors import UserError
 INT32_MAX = 2**31 - 1
 FIX = "Correct the value, or copy config.json from the published model again"
 
-SIZES = (
-    "ffn_dim ffn_hidden_size head_dim hidden_size inner_hidden_size intermediate_size kv_channels "
-    "max_position_embeddings max_sequence_length model_max_length multi_query_group_num n_embed n_head n_layer "
-    "num_attention_heads num_hidden_layers num_key_value_heads num_layers original_max_position_embeddings "
-    "padded_vocab_size seq_length vocab_size word_embed_proj_dim"
-).split()
-EPSILONS = "layer_norm_epsilon layer_norm_eps layernorm_epsilon rms_norm_eps".split()
-POSITIVE = "factor high_freq_factor low_freq_factor rope_ratio rope_scaling_factor rope_theta".split()
-NOT_NEGATIVE = "init_std initializer_range".split()
-SHARES = (
-    "attention_dropout attention_dropout_prob attention_probs_dropout_prob dropout embedding_dropout_prob "
-    "hidden_dropout hidden_dropout_prob output_dropout_prob"
-).split()
-SWITCHES = (
-    "add_bias_linear add_qkv_bias alibi apply_residual_connection_post_layernorm attention_bias "
-    "block_position_encoding do_layer_norm_before mlp_bias multi_query_attention normalize_before output_predict "
-    "position_encoding_2d rmsnorm tie_word_embeddings use_cache"
-).split()
-TOKENS = "bos_token_id eos_token_id pad_token_id".split()
-MASKS = "gmask_token_id mask_token_id".split()  # compared with the tokenizer when its ids are used
-OBJECTS = "rope_parameters rope_scaling".split()
+SIZES = [
+    "ffn_dim",
+    "ffn_hidden_size",
+    "head_dim",
+    "hidden_size",
+    "inner_hidden_size",
+    "intermediate_size",
+    "kv_channels",
+    "max_position_embeddings",
+    "max_sequence_length",
+    "model_max_length",
+    "multi_query_group_num",
+    "n_embed",
+    "n_head",
+    "n_layer",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "num_layers",
+    "original_max_position_embeddings",
+    "padded_vocab_size",
+    "seq_length",
+    "vocab_size",
+    "word_embed_proj_dim",
+]
+EPSILONS = ["layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "rms_norm_eps"]
+POSITIVE = ["factor", "high_freq_factor", "low_freq_factor", "rope_ratio", "rope_scaling_factor", "rope_theta"]
+NOT_NEGATIVE = ["init_std", "initializer_range"]
+SHARES = [
+    "attention_dropout",
+    "attention_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "embedding_dropout_prob",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "output_dropout_prob",
+]
+SWITCHES = [
+    "add_bias_linear",
+    "add_qkv_bias",
+    "alibi",
+    "apply_residual_connection_post_layernorm",
+    "attention_bias",
+    "block_position_encoding",
+    "do_layer_norm_before",
+    "mlp_bias",
+    "multi_query_attention",
+    "normalize_before",
+    "output_predict",
+    "position_encoding_2d",
+    "rmsnorm",
+    "tie_word_embeddings",
+    "use_cache",
+]
+TOKENS = ["bos_token_id", "eos_token_id", "pad_token_id"]
+MASKS = ["gmask_token_id", "mask_token_id"]  # compared with the tokenizer when its ids are used
+OBJECTS = ["rope_parameters", "rope_scaling"]
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 

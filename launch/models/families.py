@@ -1,7 +1,7 @@
 """The table of model families: one row per family, as data. Classes are named, not imported.
 
-    family = family_of_config(load_config("facebook/llama-7b"))
-    family.lacking.get("sequence_parallel")  # why not, and what works instead; None where it works
+family = family_of_config(load_config("facebook/llama-7b"))
+family.lacking.get("sequence_parallel")  # why not, and what works instead; None where it works
 """
 
 from dataclasses import dataclass, field

@@ -4,6 +4,7 @@ Neither the launcher nor NCCL does that: a launcher does not know of the others'
 gone waits. Node 0 hears all others, each other hears node 0, which passes bad news on by ending itself.
 """
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -45,10 +46,8 @@ class Link:
     def end(self, exit_code: int, why: str = "") -> None:
         """Tell the others how this node ended. why: another node's end, where that was the cause."""
         for connection in self._connections.values():
-            try:
+            with contextlib.suppress(OSError):  # it has ended already
                 connection.send({"exit_code": exit_code, "why": why})
-            except OSError:
-                pass  # it has ended already
             connection.close()
         self._connections.clear()
 

@@ -102,9 +102,7 @@ def wait_seconds() -> float:
     return 60 * minutes
 
 
-def _member(
-    index: int, count: int, leader: str, known: Mapping[str, str], flags: Mapping[str, list[str]]
-) -> Member:
+def _member(index: int, count: int, leader: str, known: Mapping[str, str], flags: Mapping[str, list[str]]) -> Member:
     address = leader if index == 0 else address_towards(leader)
     return Member(index, count, known, address, interface_of(address), flag_facts(flags))
 

@@ -5,6 +5,7 @@ the others connect and say who they are. It answers all of them at once: with th
 wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is executed.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -109,10 +110,8 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     faults += differences(((index, members[index].flags) for index in order), meeting.describe)
     verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
     for connection in [*connections.values(), *refused]:
-        try:
+        with contextlib.suppress(OSError):  # its end is noticed by whoever talks to it next
             connection.send(verdict)
-        except OSError:
-            pass  # its end is noticed by whoever talks to it next
     refuse(meeting, faults)
     return Assembly(tuple(members[index] for index in order), connections)
 

@@ -61,9 +61,7 @@ def supervise(
     return exit_code
 
 
-def _run(
-    command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float
-) -> tuple[int, Ended | None]:
+def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float) -> tuple[int, Ended | None]:
     """The exit code of the run, and the other node's end that caused it."""
     _put_aside(log_dir)
     log_dir.mkdir(parents=True)

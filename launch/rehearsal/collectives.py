@@ -53,9 +53,7 @@ def install() -> None:
             "paddlepaddle instead of paddlepaddle-gpu (make setup)"
         )
     if paddle.distributed.is_initialized():
-        raise RuntimeError(
-            "collectives.install() must come before TrainingArguments: process groups exist already"
-        )
+        raise RuntimeError("collectives.install() must come before TrainingArguments: process groups exist already")
     for bridge in _BRIDGES:
         bridge.install()
     _installed = True

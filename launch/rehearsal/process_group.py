@@ -74,9 +74,7 @@ def install() -> None:
     all_reduce = Gloo.all_reduce = _refusing_float16(Gloo.all_reduce)
     reduce = Gloo.reduce = _refusing_float16(Gloo.reduce)
     Gloo.all_reduce_on_calc_stream = lambda group, tensor, op=SUM: finish(all_reduce(group, tensor, op, True))
-    Gloo.reduce_on_calc_stream = lambda group, tensor, dst, op=SUM: finish(
-        reduce(group, tensor, dst, op, True)
-    )
+    Gloo.reduce_on_calc_stream = lambda group, tensor, dst, op=SUM: finish(reduce(group, tensor, dst, op, True))
     Gloo.broadcast_on_calc_stream = lambda group, tensor, src: finish(group.broadcast(tensor, src, True))
     Gloo.all_gather_on_calc_stream = lambda group, outs, tensor: finish(group.all_gather(outs, tensor, True))
     Gloo.all_gather_into_tensor_on_calc_stream = lambda group, out, tensor: finish(

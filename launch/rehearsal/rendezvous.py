@@ -61,14 +61,10 @@ def identity(group: core.ProcessGroup) -> tuple[str, int]:
 def install() -> None:
     upstream = collective._new_process_group_impl
 
-    def new_process_group(
-        backend, store, rank, world_size, group_name, pg_options, group_id=0, *args, **kwargs
-    ):
+    def new_process_group(backend, store, rank, world_size, group_name, pg_options, group_id=0, *args, **kwargs):
         if backend == "gloo":
             return create_group(f"{group_name}/{group_id}", rank, world_size, group_id)
-        return upstream(
-            backend, store, rank, world_size, group_name, pg_options, group_id, *args, **kwargs
-        )
+        return upstream(backend, store, rank, world_size, group_name, pg_options, group_id, *args, **kwargs)
 
     # paddle.distributed.parallel has imported the function by name: the default group, which is the first one
     # and opens the common store, stays upstream's.

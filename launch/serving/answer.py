@@ -39,7 +39,13 @@ class Answer:
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [
             Row(
-                served.group(prompt), prompt, options, length, number, deadline, partial(self._take, number),
+                served.group(prompt),
+                prompt,
+                options,
+                length,
+                number,
+                deadline,
+                partial(self._take, number),
                 served.positions,
             )
             for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))

@@ -1,7 +1,7 @@
 """The models of a server: one base, and adapters by name that share its weights.
 
-    models = load_models("llama-7b", "models/llama-7b", {"poems": Path("checkpoints/poems")})
-    models["poems"].answer(rows)
+models = load_models("llama-7b", "models/llama-7b", {"poems": Path("checkpoints/poems")})
+models["poems"].answer(rows)
 """
 
 import copy

@@ -8,7 +8,6 @@ import contextlib
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import List
 
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
@@ -55,7 +54,7 @@ class ModelArguments:
 
 @dataclass(frozen=True)
 class DataArguments:
-    input_dir: List[str] = field(
+    input_dir: list[str] = field(
         metadata={"help": "Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."}
     )
     split: str = field(default="949,50,1", metadata={"help": "Shares of train, valid and test documents."})
@@ -76,7 +75,7 @@ class AdapterArguments:
         default=None, metadata={"help": "Their product counts alpha / r times. Default: 2 r, PaddleNLP's own."}
     )
     lora_dropout: float = field(default=0.0, metadata={"help": "Dropout on what the adapters read."})
-    lora_target_modules: List[str] = field(
+    lora_target_modules: list[str] = field(
         default=None,
         metadata={"help": "Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."},
     )
@@ -102,7 +101,7 @@ class AdapterArguments:
 
 @dataclass(frozen=True)
 class FinetuningDataArguments:
-    dataset_name_or_path: List[str] = field(
+    dataset_name_or_path: list[str] = field(
         metadata={"help": "Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."}
     )
     prompt_column: str = field(
@@ -201,7 +200,7 @@ class RunArguments(TrainingArguments):
             "step 0; a path: continue from that checkpoint."
         },
     )
-    resume_changed: List[str] = field(
+    resume_changed: list[str] = field(
         default_factory=list,
         metadata={
             "help": "What may differ from the run that is continued, else an error: batch (samples a step), data, "

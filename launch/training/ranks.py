@@ -1,7 +1,7 @@
 """Decisions taken on rank 0 and told to all, so that no rank decides from its own disk or clock."""
 
 import os
-from typing import Callable
+from collections.abc import Callable
 
 import paddle
 

@@ -31,8 +31,6 @@ def _init_weights(self, layer) -> None:
         return
     # Ranks draw different numbers for their parts of a divided weight, the same for a whole one.
     with get_rng_state_tracker().rng_state() if layer.weight.is_distributed else nullcontext():
-        layer.weight.set_value(
-            paddle.normal(mean=0.0, std=self.config.initializer_range, shape=layer.weight.shape)
-        )
+        layer.weight.set_value(paddle.normal(mean=0.0, std=self.config.initializer_range, shape=layer.weight.shape))
     if getattr(layer, "bias", None) is not None:
         layer.bias.set_value(paddle.zeros_like(layer.bias))

@@ -64,9 +64,7 @@ def _release(stage3: GroupShardedStage3, layer, frozen: list) -> None:
     for param in frozen:
         param.use_count = 1  # upstream counts up, too, where a layer was to be gathered ahead that is there already
     with paddle.no_grad():
-        group_sharded_stage3._release_param(
-            frozen, stage3._param2buffer, stage3._rank, task_flow, stage3._offload
-        )
+        group_sharded_stage3._release_param(frozen, stage3._param2buffer, stage3._rank, task_flow, stage3._offload)
 
 
 class _PostHooks(ForwardPostHooks):

@@ -1,6 +1,6 @@
 """The loss that a causal language model returns, for families whose own is wrong in parallel or with ignored labels.
 
-    GLMForConditionalGeneration.forward = with_token_loss(GLMForConditionalGeneration.forward)
+GLMForConditionalGeneration.forward = with_token_loss(GLMForConditionalGeneration.forward)
 """
 
 import functools

@@ -72,9 +72,7 @@ def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
 def new_tensor(conversion: Conversion, dtype: str | None) -> NewTensor:
     """The tensor to be written, in `dtype`; None: as it is stored."""
     dtype = dtype or conversion.stored.dtype
-    return NewTensor(
-        conversion.parameter.name, dtype, conversion.parameter.shape, partial(_pieces, conversion, dtype)
-    )
+    return NewTensor(conversion.parameter.name, dtype, conversion.parameter.shape, partial(_pieces, conversion, dtype))
 
 
 def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:

@@ -93,9 +93,7 @@ def rows_read(wanted: list[list[int]]) -> dict:
         return weight.index_select(paddle.to_tensor(columns), axis=0)
 
     rows = ExactRows(reader, INPUTS, "float16")
-    right = [
-        np.array_equal(rows(columns).numpy(), weight.numpy()[columns].astype("float16")) for columns in wanted
-    ]
+    right = [np.array_equal(rows(columns).numpy(), weight.numpy()[columns].astype("float16")) for columns in wanted]
     return {"read": read, "right": right}
 
 

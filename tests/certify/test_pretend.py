@@ -13,9 +13,7 @@ from tests.repository_folder import ROOT
 
 def certify(folder, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "launch.certify", "--output", str(folder), *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900
-    )
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.long

@@ -143,9 +143,7 @@ def table_longer_than_the_query() -> float:
 
 def family(name: str, **configuration) -> dict:
     """The line, and loss and gradients against stock, for a small model of another family."""
-    common = dict(
-        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4
-    )
+    common = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4)
     config = getattr(families, f"{name}Config")(**{**common, **configuration})
     made = []
     for fast in (False, True):
@@ -158,9 +156,7 @@ def family(name: str, **configuration) -> dict:
         gradients = {key: weight.grad for key, weight in one.named_parameters() if weight.grad is not None}
         made.append((loss, gradients))
     (stock_loss, stock), (fast_loss, fast) = made
-    relative = max(
-        ((fast[key] - stock[key]).norm() / stock[key].norm()).item() for key in stock if stock[key].norm()
-    )
+    relative = max(((fast[key] - stock[key]).norm() / stock[key].norm()).item() for key in stock if stock[key].norm())
     return {
         "line": line,
         "loss": difference(stock_loss, fast_loss),

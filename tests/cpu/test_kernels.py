@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
     files = [folder / name for name in ("stock.npz", "fast.npz", "again.npz")]
     started = [
         start("model_runs.py", *argv, OMP_NUM_THREADS="2")
-        for argv in zip(("off", "auto", "auto"), map(str, files))
+        for argv in zip(("off", "auto", "auto"), map(str, files), strict=True)
     ]
     for process in started:
         finish(process)
@@ -45,9 +45,7 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_and_gradients_equal_stock(runs, layout):
-    stock, fast, _ = (
-        {name: array for name, array in run.items() if name.startswith(layout + "/")} for run in runs
-    )
+    stock, fast, _ = ({name: array for name, array in run.items() if name.startswith(layout + "/")} for run in runs)
     assert stock.keys() == fast.keys()
     losses = f"{layout}/losses"
     assert len(stock[losses]) == 10
@@ -81,8 +79,7 @@ def answers():
 
 def test_says_what_was_replaced_and_does_it_once(answers):
     assert answers["line"] == (
-        "cpu_fast: LlamaForCausalLM: replaced 9 x RMSNorm, 4 x rotary embedding, 4 x causal attention, "
-        "4 x SwiGLU"
+        "cpu_fast: LlamaForCausalLM: replaced 9 x RMSNorm, 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU"
     )
     assert answers["second_line"] == "cpu_fast: LlamaForCausalLM: nothing replaced"
     assert answers["stride_kernel"] is False  # the setting reached Paddle

@@ -11,9 +11,7 @@ AVX512 = "avx2 avx512f avx512bw avx512dq avx512vl"
 
 def cpuinfo(vendor: str, flags: str) -> str:
     """Two processors, as Linux on x86 writes them."""
-    described = (
-        f"vendor_id\t: {vendor}\nmodel name\t: A Name\nflags\t\t: fpu sse {flags}\npower management:\n\n"
-    )
+    described = f"vendor_id\t: {vendor}\nmodel name\t: A Name\nflags\t\t: fpu sse {flags}\npower management:\n\n"
     return "".join(f"processor\t: {number}\n{described}" for number in range(2))
 
 
@@ -39,9 +37,7 @@ def test_fields_of_the_first_processor():
     assert found.flags == {"fpu", "sse", "avx2"}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"]
-)
+@pytest.mark.parametrize("text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"])
 def test_nothing_is_said_of_other_processors(text):
     assert parse(text) is None
     assert mkl_debug_cpu_type(None) is None

@@ -104,27 +104,19 @@ def test_off_changes_nothing(machine, cpu_fast):
 
 def test_required(machine, tmp_path):
     line, _ = prepare(tmp_path / "none", "required", 1)
-    assert line == (
-        "UserError: --cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here"
-    )
+    assert line == ("UserError: --cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here")
     line, _ = prepare(machine("AuthenticAMD", "avx"), "required", 1)
     assert line == "UserError: --cpu_fast required: A Name has no AVX2; use --cpu_fast auto here"
-    assert prepare(tmp_path / "none", "auto", 1)[0].startswith(
-        "cpu_fast: MKL untouched (unknown processor); "
-    )
+    assert prepare(tmp_path / "none", "auto", 1)[0].startswith("cpu_fast: MKL untouched (unknown processor); ")
 
 
 def test_another_word(machine):
     line, _ = prepare(machine("AuthenticAMD", AVX512), "fast", 2)
-    assert (
-        line == "UserError: --cpu_fast: found 'fast', allowed: auto, on, off, required (or 0/1, false/true)"
-    )
+    assert line == "UserError: --cpu_fast: found 'fast', allowed: auto, on, off, required (or 0/1, false/true)"
 
 
 def test_too_late():
-    code = (
-        "import sys; sys.modules['paddle'] = sys; from launch.cpu.settings import prepare; prepare('auto', 1)"
-    )
+    code = "import sys; sys.modules['paddle'] = sys; from launch.cpu.settings import prepare; prepare('auto', 1)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "UserError: --cpu_fast: Paddle is imported already" in done.stderr
 

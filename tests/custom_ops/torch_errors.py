@@ -1,6 +1,6 @@
 """How far torch's rms_norm is from float64, on the numbers of op_ranks.errors in float32: y, and both gradients.
 
-    python -m tests.custom_ops.torch_errors ROWS HIDDEN
+python -m tests.custom_ops.torch_errors ROWS HIDDEN
 """
 
 import json

@@ -150,9 +150,7 @@ def test_verify_finds_another_text(corpus, tokenizer_dir, text, tmp_path):
     compare(lines)
     changed = json.loads(lines[3])
     changed["text"] = changed["text"][:100] + "X" + changed["text"][101:]
-    with pytest.raises(
-        DataError, match=r"document 3: decodes to .* at character 100, but .*other.jsonl:4 has 'X"
-    ):
+    with pytest.raises(DataError, match=r"document 3: decodes to .* at character 100, but .*other.jsonl:4 has 'X"):
         compare([*lines[:3], json.dumps(changed).encode() + b"\n", *lines[4:]])
     with pytest.raises(DataError, match=rf"has {len(lines)} documents, its source only {len(lines) - 1}"):
         compare(lines[:-1])
@@ -235,12 +233,8 @@ def test_a_bar_on_a_terminal(text, tokenizer_dir, tmp_path):
 
 def test_nothing_here_imports_paddle(command):
     names = [f"data_tools.{name}" for name in (*COMMANDS, "statistics", "formats.tokens.blend")]
-    program = (
-        f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    program = f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
@@ -254,7 +248,10 @@ def test_names_and_numbers_are_not_cut_in_tables(command, corpus, tmp_path, monk
     words = ("0.5", folder / "english", "0.5", corpus, "--sequence_length", "64", "--tokens", "123456789e3")
     done = command("blend", *words)
     table = [line for line in done.stdout.splitlines() if line.startswith("│")]
-    columns = ["".join(cell.strip(" │") for cell in column) for column in zip(*(row[1:-1].split("│") for row in table))]
+    columns = [
+        "".join(cell.strip(" │") for cell in column)
+        for column in zip(*(row[1:-1].split("│") for row in table), strict=True)
+    ]
     assert (done.returncode, done.stderr) == (0, "") and max(map(len, table)) <= 80
     assert columns[0] == f"{folder / 'english'}{corpus}"
     assert columns[4] == "61,728,394,496" * 2

@@ -16,13 +16,9 @@ def test_counts_over_blocks(write, monkeypatch):
 
 
 def test_cross_entropy_in_nats(write):
-    assert unigram_cross_entropy(IndexedDataset(write("a", [range(8)] * 3))) == pytest.approx(
-        math.log(8), rel=1e-12
-    )
+    assert unigram_cross_entropy(IndexedDataset(write("a", [range(8)] * 3))) == pytest.approx(math.log(8), rel=1e-12)
     skewed = IndexedDataset(write("b", [[5, 5, 5, 9]]))
-    assert unigram_cross_entropy(skewed) == pytest.approx(
-        0.75 * math.log(4 / 3) + 0.25 * math.log(4), rel=1e-12
-    )
+    assert unigram_cross_entropy(skewed) == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4), rel=1e-12)
 
 
 def test_no_unigram_model_of_other_text_does_better(write, documents):

@@ -69,9 +69,7 @@ def test_the_same_input_gives_the_same_bytes(trained, sources):
 
 
 def test_a_vocabulary_that_does_not_fit_the_text():
-    with pytest.raises(
-        DataError, match="--vocab_size 5000 is too high for so little text: take [0-9]+ or less"
-    ):
+    with pytest.raises(DataError, match="--vocab_size 5000 is too high for so little text: take [0-9]+ or less"):
         train_tokenizer(["a few words", "and a few more"], 5000)
     with pytest.raises(DataError, match="--vocab_size 100 is too small: these texts need at least [0-9]+"):
         train_tokenizer(["a few words", "and a few more"], 100)

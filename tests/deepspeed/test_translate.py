@@ -125,7 +125,7 @@ PARAMS = "optimizer.params."
     [
         (
             CHATGLM2,
-            '--per_device_train_batch_size 4 --fp16 1 --fp16_opt_level O2 --scale_loss 65536 --loss_scale_window 1000 '
+            "--per_device_train_batch_size 4 --fp16 1 --fp16_opt_level O2 --scale_loss 65536 --loss_scale_window 1000 "
             '--loss_scale_hysteresis 2 --min_loss_scale 1 --sharding "stage2 offload"',
             [
                 "zero_allow_untested_optimizer",

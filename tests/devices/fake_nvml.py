@@ -1,6 +1,6 @@
 """Simulated cards, and a stand-in for NVML that tells of them.
 
-    list_cards(FakeNvml([card("A100", 0), card("A100", 1)]))
+list_cards(FakeNvml([card("A100", 0), card("A100", 1)]))
 """
 
 from dataclasses import replace

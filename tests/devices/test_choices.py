@@ -98,7 +98,7 @@ def test_every_recipe_is_in_the_table():
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_it_computes_with(found, name):
-    assert dict(zip(CARDS, found[name])) == dict(zip(CARDS, EXPECTED[name]))
+    assert dict(zip(CARDS, found[name], strict=True)) == dict(zip(CARDS, EXPECTED[name], strict=True))
 
 
 def test_what_paddle_computes_in_half_precision(ranks):

@@ -34,9 +34,7 @@ def test_choice(driver, cards, tag):
     ("driver", "cards"), [((11, 8), [A100]), ((12, 6), [B200]), ((13, 0), [V100, B200]), ((12, 4), [(5, 2)])]
 )
 def test_no_build_fits(driver, cards):
-    with pytest.raises(
-        UserError, match=rf"CUDA {driver[0]}\.{driver[1]}.*{cards[0][0]}\.{cards[0][1]}.*DEVICE=cpu"
-    ):
+    with pytest.raises(UserError, match=rf"CUDA {driver[0]}\.{driver[1]}.*{cards[0][0]}\.{cards[0][1]}.*DEVICE=cpu"):
         cuda.choose_wheel(cuda.Machine(driver, tuple(cards)))
 
 
@@ -87,8 +85,6 @@ def test_probe_without_driver_or_cards(monkeypatch):
 def test_paddle_build_is_read_without_importing_it(tmp_path, monkeypatch, line, build):
     (tmp_path / "paddle" / "version").mkdir(parents=True)
     (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('imported')")
-    (tmp_path / "paddle" / "version" / "__init__.py").write_text(
-        f"nccl_version     = '0'\ncuda_version     = {line}\n"
-    )
+    (tmp_path / "paddle" / "version" / "__init__.py").write_text(f"nccl_version     = '0'\ncuda_version     = {line}\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert cuda.paddle_build() == build

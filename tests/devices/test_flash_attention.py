@@ -75,7 +75,7 @@ def test_refused_with_the_reason(changes, reason):
 
 def test_every_row_refuses_its_example_and_no_row_above_does():
     assert len(ROWS) == len(REFUSED)
-    for row, (changes, _) in zip(ROWS, REFUSED):
+    for row, (changes, _) in zip(ROWS, REFUSED, strict=True):
         case = replace(A100, **changes)
         assert obstacle(case) == row.reason.format(case=case)
 
@@ -122,9 +122,7 @@ def test_masks_follow_from_family_and_flags(name, flags, mask):
 
 def test_models_without_it_say_why_on_an_a100():
     without = {
-        name
-        for name in config_names()
-        if obstacle(case_of(load_config(name), (8, 0), "bfloat16", build="12.6"))
+        name for name in config_names() if obstacle(case_of(load_config(name), (8, 0), "bfloat16", build="12.6"))
     }
     assert {"baichuan-13b", "bloom-7b1", "glm-10b", "opt-6.7b"} <= without
     assert not without & {"llama-7b", "llama-3-8b", "baichuan-7b", "qwen2-7b", "chatglm-6b", "chatglm2-6b"}

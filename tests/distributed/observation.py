@@ -1,8 +1,8 @@
 """What a rank of a run really does, seen from inside. Imported in ranks only: it needs Paddle.
 
-    observation = Observation()      # before the model is built
-    main(argv)
-    observation.facts                # JSON
+observation = Observation()      # before the model is built
+main(argv)
+observation.facts                # JSON
 """
 
 import re
@@ -48,7 +48,7 @@ class Observation:
 
     def _count(self, owner, name: str) -> None:
         upstream = getattr(owner, name)
-        kind = getattr(owner, "__name__").rpartition(".")[2] if name == "forward" else name
+        kind = owner.__name__.rpartition(".")[2] if name == "forward" else name
 
         def counted(*args, **kwargs):
             if kind == "LlamaDecoderLayer":

@@ -98,9 +98,9 @@ def _texts(node: ast.AST, wanted: bool) -> Iterator[str]:
         if name in OTHER_CALLS:
             return
         wanted = wanted or name in CALLS
-        if name == "Finding" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            if not str(node.args[1].value).startswith("--"):
-                yield str(node.args[1].value)
+        subject = node.args[1] if name == "Finding" and len(node.args) > 1 else None
+        if isinstance(subject, ast.Constant) and not str(subject.value).startswith("--"):
+            yield str(subject.value)
     if isinstance(node, ast.keyword) and node.arg in NOT_FOR_USERS:
         return
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:

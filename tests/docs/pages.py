@@ -73,7 +73,7 @@ def sections(page: Path) -> list[Section]:
 
     text = INDENTED.sub(put_aside, FENCED.sub(put_aside, read(page)))
     starts = [match.start() for match in HEADING.finditer(text)] + [len(text)]
-    return [_section(text[start:end], kept) for start, end in zip(starts, starts[1:])]
+    return [_section(text[start:end], kept) for start, end in zip(starts, starts[1:], strict=False)]
 
 
 def _section(text: str, kept: list[str]) -> Section:

@@ -45,9 +45,7 @@ def planned_memory() -> list[str]:
 
 
 def planned_time() -> list[str]:
-    worst = {
-        kind: max(abs(plan_speed.error(row)) for row in SPEEDS if row.source in kind) for kind in ("AB", "C")
-    }
+    worst = {kind: max(abs(plan_speed.error(row)) for row in SPEEDS if row.source in kind) for kind in ("AB", "C")}
     return [
         f"step times of those within {math.ceil(100 * worst['AB'])} %",
         f"of small fine-tuning batches up to {math.ceil(100 * worst['C'])} % off",

@@ -28,9 +28,7 @@ def find(tmp_path):
         for name, body in programs.items():
             make_program(tmp_path / "bin" / name, body)
         environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), "PYTHON": PYTHON}
-        return subprocess.run(
-            [shutil.which("sh"), str(script)], env=environment, capture_output=True, text=True
-        )
+        return subprocess.run([shutil.which("sh"), str(script)], env=environment, capture_output=True, text=True)
 
     return find
 

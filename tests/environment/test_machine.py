@@ -88,9 +88,7 @@ def test_the_launcher_still_unsets_proxies():
 
     package = Path(find_spec("paddle").submodule_search_locations[0])
     source = (package / "distributed" / "launch" / "context" / "args_envs.py").read_text()
-    assert (
-        'for proxy_key in ("http_proxy", "https_proxy")' in source and "os.environ.pop(proxy_key)" in source
-    )
+    assert 'for proxy_key in ("http_proxy", "https_proxy")' in source and "os.environ.pop(proxy_key)" in source
 
 
 def test_ccache(monkeypatch):

@@ -19,9 +19,7 @@ def house(tmp_path):
     folder = tmp_path / "launch" / "environment"
     shutil.copytree(ROOT / "launch" / "environment", folder)
     (folder / "setup.py").write_text("")
-    write_recipe(
-        tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80"
-    )
+    write_recipe(tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80")
     names = "# Target  lora-1gpu\n# Alias  lora-llama7b"
     write_recipe(tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", names)
     write_recipe(tmp_path / "recipes" / "tiny" / "pretrain.sh", "A small " * 6 + "one.", "GPUS=0 PROCESSES=2")
@@ -34,9 +32,7 @@ def write_recipe(path, summary, needs, names="# Hardware  some"):
 
 
 def make(folder, *arguments):
-    return subprocess.run(
-        ["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True
-    )
+    return subprocess.run(["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True)
 
 
 def test_plain_make_lists_targets_and_recipes(house):

@@ -76,9 +76,7 @@ def base_python():
 def test_makes_the_environment_once(repository):
     code, out, err = repository.setup()
     assert (code, err) == (0, "")
-    assert (
-        out.startswith("setup: making .venv with Python 3.") and "1.8 GB" in out and "setup: done in" in out
-    )
+    assert out.startswith("setup: making .venv with Python 3.") and "1.8 GB" in out and "setup: done in" in out
     assert [line for line in out.splitlines() if " of 3, " in line] == [
         "setup: 1 of 3, making an empty environment",
         "setup: 2 of 3, installing the packages of requirements/cpu.lock, which takes longest",
@@ -90,9 +88,7 @@ def test_makes_the_environment_once(repository):
     assert editable.endswith(f"--no-build-isolation --no-deps --editable {repository.root}")
     shutil.rmtree(repository.root / "build")
     assert repository.setup() == (0, "", "") and repository.calls() == []
-    assert not (
-        repository.root / "build"
-    ).exists()  # nothing is written: good for a checkout that is read-only
+    assert not (repository.root / "build").exists()  # nothing is written: good for a checkout that is read-only
 
 
 PIP = (
@@ -141,11 +137,7 @@ def test_makes_it_anew_for_another_interpreter_or_folder(repository):
 def test_one_that_broke_off_is_made_anew(repository):
     code, out, err = repository.setup(UV_FAILS_AT="--require-hashes")
     assert code == 2 and "done" not in out
-    assert (
-        "set-up failed (exit code 28)" in err
-        and "| no space left on device" in err
-        and "build/setup.log" in err
-    )
+    assert "set-up failed (exit code 28)" in err and "| no space left on device" in err and "build/setup.log" in err
     assert (repository.root / ".venv" / "bin" / "python").exists()  # half of it is there
     repository.calls()
     leftover = repository.root / ".venv" / "leftover"
@@ -171,9 +163,7 @@ def test_a_gpu_build_comes_from_paddles_index_alone_and_stays(repository):
     assert code == 0 and "Paddle for CUDA (cu126)" in out
     _, lock, paddle, _ = repository.calls()
     assert lock.endswith("requirements/gpu.lock")
-    assert paddle.endswith(
-        "--index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ paddlepaddle-gpu==3.3.1"
-    )
+    assert paddle.endswith("--index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ paddlepaddle-gpu==3.3.1")
     assert repository.setup() == (0, "", "")  # make demo after make setup-gpu
     assert repository.setup("--device", "gpu") == (0, "", "")
     assert "anew (changed: paddle, lock)" in repository.setup("--device", "cpu")[1]

@@ -47,7 +47,7 @@ def by_heart(directory: str, names: list[str], tensor_parallel: int) -> dict[str
         answers = generate(model, FAMILIES[name], prompts(name), Decoding(NEW_TOKENS), NEVER)
         model.config.tensor_parallel_output = False
         likely = []
-        for prompt, answer in zip(prompts(name), answers):
+        for prompt, answer in zip(prompts(name), answers, strict=True):
             with paddle.no_grad():
                 outputs = model(input_ids=paddle.to_tensor([prompt + answer]))
             logits = outputs[0] if isinstance(outputs, tuple) else outputs
@@ -114,10 +114,9 @@ def beyond_the_tokenizer(directory: str, known: int) -> dict:
 def no_numbers(directory: str, broken: str) -> dict:
     """What is said to a model with one NaN: when it generates, when it is evaluated, and when it is read from a
     file."""
-    from safetensors.numpy import load_file, save_file
-
     import paddle
     import paddlenlp.transformers as transformers
+    from safetensors.numpy import load_file, save_file
 
     from launch.checkpoint.read import load_model
     from launch.errors import UserError

@@ -23,7 +23,7 @@ def train(script: str, argv: list[str], notes: str) -> None:
     def compute_loss(trainer, model, inputs, *args, **kwargs):
         if model.training:
             with open(f"{notes}.{paddle.distributed.get_rank()}", "a") as file:
-                for ids, labels in zip(inputs["input_ids"].numpy(), inputs["labels"].numpy()):
+                for ids, labels in zip(inputs["input_ids"].numpy(), inputs["labels"].numpy(), strict=True):
                     file.write(json.dumps([trainer.state.global_step + 1, digest(ids, labels)]) + "\n")
         return upstream(trainer, model, inputs, *args, **kwargs)
 

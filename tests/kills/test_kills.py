@@ -151,5 +151,3 @@ def test_a_full_disk_leaves_the_checkpoint_before_untouched(ranks, tmp_path):
     [said] = ranks(1, "tests.training.run_ranks:pretrain", flags)
     assert said["exit_code"] == 0, said["stderr"]
     assert hashes(output, 4) == hashes(whole, 4)
-
-

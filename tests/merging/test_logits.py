@@ -42,12 +42,12 @@ def arguments(directory, *more: str) -> list[str]:
 def test_logits_beside_a_model_are_those_of_paddlenlps_lora(ranks, families):
     pairs = [[str(one / "base"), str(one / "lora")] for one in families.values()]
     [differences] = ranks(1, "tests.merging.logits_ranks:beside", pairs)
-    assert dict(zip(families, differences)) == {name: pytest.approx(0, abs=2e-5) for name in families}
+    assert dict(zip(families, differences, strict=True)) == {name: pytest.approx(0, abs=2e-5) for name in families}
 
 
 def test_every_family_is_merged_and_its_logits_agree(ranks, families):
     [results] = ranks(1, MERGE, [arguments(one) for one in families.values()])
-    for name, said in zip(families, results):
+    for name, said in zip(families, results, strict=True):
         assert said["exit_code"] == 0, (name, said["stderr"])
         found = re.search(r"base \+ adapter: (\S+), allowed .* moves them by ([\d.e+-]+)\)", said["stdout"])
         difference, effect = float(found[1]), float(found[2])

@@ -142,7 +142,7 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(name, value, found
 
 def test_the_micro_batch_of_26_multiplies_the_accumulation():
     flags, _ = todays_flags(
-        parse_flags("--pipeline_parallel_mirco_batch_size 2 --gradient_accumulation_steps 3".split())
+        parse_flags(["--pipeline_parallel_mirco_batch_size", "2", "--gradient_accumulation_steps", "3"])
     )
     assert flags == {"per_device_train_batch_size": ["2"], "gradient_accumulation_steps": ["12"]}  # 8 / 2 x 3
 
@@ -154,5 +154,5 @@ def test_no_old_name_hides_a_flag_of_today():
 
 
 def test_todays_flags_stay_as_they_are():
-    flags = parse_flags("--lora 1 --lora_rank 8 --src_length 128 --max_length 288".split())
+    flags = parse_flags(["--lora", "1", "--lora_rank", "8", "--src_length", "128", "--max_length", "288"])
     assert todays_flags(flags) == (flags, [])

@@ -67,10 +67,14 @@ def test_another_version_and_another_flag_are_refused_on_both(tmp_path):
     path = f"{nodes.machine.stubs}:{other.parent}"
     first, second = end(nodes.start(0), nodes.start(1, "--seed", "7", PYTHONPATH=path))
     assert (first[0], second[0]) == (2, 2)
-    assert first[2] == second[2] == (
-        "error: the nodes cannot train together:\n"
-        "  paddlenlp: 3.0.0b4 on node 0; 2.8.1 on node 1\n"
-        "  --seed: none on node 0; 7 on node 1\n"
+    assert (
+        first[2]
+        == second[2]
+        == (
+            "error: the nodes cannot train together:\n"
+            "  paddlenlp: 3.0.0b4 on node 0; 2.8.1 on node 1\n"
+            "  --seed: none on node 0; 7 on node 1\n"
+        )
     )
 
 
@@ -86,9 +90,7 @@ def test_a_failing_node_stops_the_other(tmp_path):
     )
     first, second = end(nodes.start(0), nodes.start(1))
     assert (first[0], second[0]) == (7, 7)
-    assert first[2] == (
-        "\nnode 1 ended with exit code 7: stopped here, too; the log of this node is out/log/node-0\n"
-    )
+    assert first[2] == ("\nnode 1 ended with exit code 7: stopped here, too; the log of this node is out/log/node-0\n")
     assert second[1].endswith("CUDA out of memory\n") and "rank 0 of this node failed with exit code 7" in second[2]
 
 

@@ -61,8 +61,9 @@ def test_ranks_are_named_by_their_nodes():
 def test_a_silent_first_node_is_named(meeting):
     (told,) = hold(replace(meeting, seconds=0.6), member(1))
     assert told.startswith("node 0 (a) did not answer at 127.0.0.1:") and "Connection refused" in told
-    assert told.endswith("127.0.0.1 is a loopback address, which no other machine reaches: start node 0 with its own "
-                         "(--host).")
+    assert told.endswith(
+        "127.0.0.1 is a loopback address, which no other machine reaches: start node 0 with its own (--host)."
+    )
 
 
 def test_differences_are_told_to_all(meeting):

@@ -10,10 +10,27 @@ from launch.processes.command import COMMAND
 from launch.watch.memory import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
-ON_A_CARD = (
-    "launch/finetune_generation.py --model_name_or_path llama-7b --lora 1 --fp16 1 --fp16_opt_level O2 --do_train 1 "
-    "--dataset_name_or_path data --output_dir out --max_length 512 --per_device_train_batch_size 2"
-).split()
+ON_A_CARD = [
+    "launch/finetune_generation.py",
+    "--model_name_or_path",
+    "llama-7b",
+    "--lora",
+    "1",
+    "--fp16",
+    "1",
+    "--fp16_opt_level",
+    "O2",
+    "--do_train",
+    "1",
+    "--dataset_name_or_path",
+    "data",
+    "--output_dir",
+    "out",
+    "--max_length",
+    "512",
+    "--per_device_train_batch_size",
+    "2",
+]
 
 
 def test_the_table_of_the_run_that_died():

@@ -23,7 +23,14 @@ def recipe(path: Path, **variables: str) -> subprocess.CompletedProcess:
 
 
 def test_the_table_is_no_wider_than_a_terminal():
-    pipeline = "--tensor_parallel_degree 2 --pipeline_parallel_degree 8 --gradient_accumulation_steps 16".split()
+    pipeline = [
+        "--tensor_parallel_degree",
+        "2",
+        "--pipeline_parallel_degree",
+        "8",
+        "--gradient_accumulation_steps",
+        "16",
+    ]
     shown = plan("--gpus", "16", "llama-7b", *HALF, *pipeline).stdout.splitlines()
     table = shown[shown.index("") + 1 :]
     table = table[: table.index("")]

@@ -71,7 +71,7 @@ def test_merged_it_says_what_base_and_adapter_say(answers, learnt, name):
     """The base in 16 bits is not quite the one of the training, and 4 bits are farther from it than 8."""
     merged = answers(f"{name}-merged", None)
     assert merged == answers("model", name)
-    assert sum(ours == theirs for ours, theirs in zip(merged, learnt)) >= {"nf4": 3, "int8": 8}[name]
+    assert sum(ours == theirs for ours, theirs in zip(merged, learnt, strict=True)) >= {"nf4": 3, "int8": 8}[name]
 
 
 @pytest.mark.long

@@ -162,9 +162,7 @@ def data(tmp_path):
 
 def test_data_that_are_whole(data):
     assert told(check_data({"input_dir": [str(data)]})) == (True, "2 corpora, 42 tokens", "")
-    assert (
-        told(check_data({"input_dir": ["0.7", f"{data}/a", "0.3", f"{data}/b"]}))[1] == "2 corpora, 42 tokens"
-    )
+    assert told(check_data({"input_dir": ["0.7", f"{data}/a", "0.3", f"{data}/b"]}))[1] == "2 corpora, 42 tokens"
 
 
 def test_missing_data(tmp_path):

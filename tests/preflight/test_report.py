@@ -33,9 +33,7 @@ def test_lines_are_numbered_and_a_fault_has_its_fix_below():
 
 
 def test_no_line_is_wider_than_80():
-    long = Finding(
-        False, "driver", "a driver that is told about in very many words " * 5, "some cure or other " * 9
-    )
+    long = Finding(False, "driver", "a driver that is told about in very many words " * 5, "some cure or other " * 9)
     assert max(len(line) for line in printed([long] * 12, io.StringIO()).splitlines()) <= 80
 
 

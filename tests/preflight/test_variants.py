@@ -53,7 +53,7 @@ def write_files(files: dict) -> None:
 def matches(found: list, expected: tuple) -> bool:
     """Whether they are as many, and each has the subject and the part of the text expected."""
     return len(found) == len(expected) and all(
-        one.subject == subject and part in one.found for one, (subject, part) in zip(found, expected)
+        one.subject == subject and part in one.found for one, (subject, part) in zip(found, expected, strict=True)
     )
 
 

@@ -30,9 +30,7 @@ def main() -> None:
     for rank in range(n):
         environment = os.environ | {"PADDLE_TRAINER_ID": str(rank), "PADDLE_TRAINERS_NUM": str(n)}
         with open(f"{log_dir}/workerlog.{rank}", "a") as log:
-            ranks.append(
-                subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-            )
+            ranks.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True))
 
     def stop(number, frame):
         print(f"LAUNCH INFO Terminating with signal {number:d}", file=sys.stderr)

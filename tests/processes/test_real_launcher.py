@@ -56,9 +56,7 @@ def test_rank_dies_with_a_launcher_that_nobody_supervises(tmp_path):
     log_dir = str(tmp_path / "log")
     command = [*PADDLE, "--nproc_per_node", "2", "--log_dir", log_dir, str(tmp_path / "worker.py")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    launcher = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    launcher = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ranks, _ = pids(tmp_path, n=2)
     launcher.kill()
     launcher.wait()

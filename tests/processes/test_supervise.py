@@ -172,9 +172,7 @@ def test_the_step_of_a_demo_ends_with_the_demo(tmp_path, number, code):
 
 
 def test_ranks_that_ignore_signals_are_killed(tmp_path):
-    process = start(
-        tmp_path, "    signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WRITE_PID_AND_SLEEP, grace=0.2
-    )
+    process = start(tmp_path, "    signal.signal(signal.SIGTERM, signal.SIG_IGN)" + WRITE_PID_AND_SLEEP, grace=0.2)
     ranks, launcher = pids(tmp_path)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)

@@ -42,9 +42,22 @@ if not any("paddle.distributed.launch" in word for word in sys.orig_argv[1:4]):
 """
 
 # What may be set where the tests run (`make test ARGS=...`) and must not reach the recipes.
-WISHES = """
-    ACTION MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB CARD PROCESSES NNODES RANK MASTER ARGS CUDA_VISIBLE_DEVICES
-""".split()
+WISHES = [
+    "ACTION",
+    "MODEL",
+    "DATA",
+    "OUTPUT",
+    "GPUS",
+    "DEVICES",
+    "GPU_MEMORY_GB",
+    "CARD",
+    "PROCESSES",
+    "NNODES",
+    "RANK",
+    "MASTER",
+    "ARGS",
+    "CUDA_VISIBLE_DEVICES",
+]
 
 
 class Machine:

@@ -271,7 +271,7 @@ ADAPTERS = [recipe for recipe in RECIPES if "Trains" in header(recipe)]
 
 
 def test_every_recipe_of_an_adapter_tells_what_it_trains():
-    assert ADAPTERS == [one for one in RECIPES if {"lora", "prefix_tuning"} & stated_flags(one).keys()]
+    assert [one for one in RECIPES if {"lora", "prefix_tuning"} & stated_flags(one).keys()] == ADAPTERS
 
 
 @pytest.mark.parametrize("recipe", ADAPTERS, ids=name)

@@ -140,9 +140,7 @@ def sleeping(tmp_path):
         run {script} --model_name_or_path llama-7b --input_dir data --output_dir out "$@"
         """)
     )
-    process = subprocess.Popen(
-        ["bash", recipe], cwd=machine.folder, env=machine.environment(), start_new_session=True
-    )
+    process = subprocess.Popen(["bash", recipe], cwd=machine.folder, env=machine.environment(), start_new_session=True)
     files = [tmp_path / f"pid.{rank}" for rank in range(2)]
     wait_for(lambda: all(file.exists() and file.read_text() for file in files))
     yield process, [int(file.read_text()) for file in files]
@@ -204,9 +202,7 @@ def finished(machine: Machine, script: str, *flags: str) -> subprocess.Completed
     (tmp_path / "run_pretrain.py").write_text(script)
     recipe = tmp_path / "recipe.sh"
     stated = "--model_name_or_path llama-7b --input_dir data --output_dir out --do_train 1 --split 1,0,0 --max_steps 9"
-    recipe.write_text(
-        f'source {ROOT}/launch/recipe.sh\nPROCESSES=2\nrun {tmp_path}/run_pretrain.py {stated} "$@"\n'
-    )
+    recipe.write_text(f'source {ROOT}/launch/recipe.sh\nPROCESSES=2\nrun {tmp_path}/run_pretrain.py {stated} "$@"\n')
     command = ["bash", recipe, "--per_device_train_batch_size", "8", *flags]
     return subprocess.run(
         command, cwd=machine.folder, env=machine.environment(), capture_output=True, text=True, timeout=60

@@ -120,9 +120,7 @@ TWO_NODES = {"NNODES": "2", "MASTER": "127.0.0.1:8090"}
 
 def test_ranks_of_all_nodes_share_the_batch(machine):
     """16 cards instead of 8 take half the accumulation."""
-    done = machine.run(
-        "llama-7b/pretrain", "--gradient_accumulation_steps", "4", ACTION="print", RANK="1", **TWO_NODES
-    )
+    done = machine.run("llama-7b/pretrain", "--gradient_accumulation_steps", "4", ACTION="print", RANK="1", **TWO_NODES)
     assert "--gradient_accumulation_steps 2\n" in done.stdout
     assert done.stderr == (
         "NNODES x GPUS: 16 instead of 8, --gradient_accumulation_steps 2 instead of 4: as many samples a step\n"
@@ -141,9 +139,7 @@ def test_the_commands_of_all_nodes_are_printed(machine):
 
 def test_two_nodes_of_the_four_dimensional_recipe(machine):
     """As its header says: tensor 4 x pipeline 2 x sharding 2 on 2 x 8 cards, the same samples a step."""
-    done = machine.run(
-        "llama-7b/pretrain-4d", ACTION="print", RANK="0", ARGS="--tensor_parallel_degree 4", **TWO_NODES
-    )
+    done = machine.run("llama-7b/pretrain-4d", ACTION="print", RANK="0", ARGS="--tensor_parallel_degree 4", **TWO_NODES)
     first, _ = done.stdout.split("\n\n")
     flags = printed_flags(first.replace("\\\n", " ").split())
     assert (flags["tensor_parallel_degree"], flags["gradient_accumulation_steps"]) == (["4"], ["16"])

@@ -16,7 +16,7 @@ def install_twice() -> list[bool]:
     before = (core.ProcessGroupGloo.send, collective._new_process_group_impl, mp_ops._C_ops)
     collectives.install()
     after = (core.ProcessGroupGloo.send, collective._new_process_group_impl, mp_ops._C_ops)
-    return [one is other for one, other in zip(before, after)]
+    return [one is other for one, other in zip(before, after, strict=True)]
 
 
 def install_late() -> str:

@@ -79,8 +79,8 @@ def stage2_parameters() -> dict:
     model = _model()
     before = [p.numpy() for p in model.parameters()]
     _, optimizer = _shard(model, "os_g")
-    equal = [bool((p.numpy() == value).all()) for p, value in zip(model.parameters(), before)]
-    shapes = [list(p.shape) == list(value.shape) for p, value in zip(model.parameters(), before)]
+    equal = [bool((p.numpy() == value).all()) for p, value in zip(model.parameters(), before, strict=True)]
+    shapes = [list(p.shape) == list(value.shape) for p, value in zip(model.parameters(), before, strict=True)]
     for storages in optimizer.param_storages.values():
         for storage in storages.values():
             storage.buffer.fill_(7.0)

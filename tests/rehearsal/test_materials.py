@@ -20,9 +20,7 @@ def without_model(monkeypatch):
 
 
 def contents(directory) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_same_data_every_time_within_the_models_vocabulary(tmp_path, without_model):

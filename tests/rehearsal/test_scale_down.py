@@ -26,12 +26,8 @@ def changed(flags: dict, stand_ins: dict = STAND_INS) -> dict:
     """What scale_down changes beside the stand-ins."""
     after, changes = scale_down(flags, MATERIALS, OUTPUT)
     assert {name: after[name] for name in stand_ins} == stand_ins
-    assert {change.flag for change in changes} == {
-        name for name, words in after.items() if words != flags.get(name)
-    }
-    return {
-        name: words[0] for name, words in after.items() if name not in stand_ins and flags.get(name) != words
-    }
+    assert {change.flag for change in changes} == {name for name, words in after.items() if words != flags.get(name)}
+    return {name: words[0] for name, words in after.items() if name not in stand_ins and flags.get(name) != words}
 
 
 def test_llama_7b_keeps_its_layout():

@@ -8,9 +8,7 @@ CASES = "tests.rehearsal.sharding_ranks"
 
 def test_upstream_wants_a_gpu(ranks):
     for found in ranks(2, f"{CASES}:assertions"):
-        assert found["entry"] == (
-            "AssertionError: group_sharded_parallel only support gpu, xpu and custom_device now"
-        )
+        assert found["entry"] == ("AssertionError: group_sharded_parallel only support gpu, xpu and custom_device now")
         assert found["stage 2"] == "AssertionError: Only GPU and XPU and CustomDevice is supported now"
         assert found["stage 3"] == "AssertionError: Only support CUDA / XPU / CustomDevice."
         assert found["clip, device cpu"] == "IndexError: list index out of range"
@@ -42,9 +40,7 @@ def test_stage3_segment_size(ranks):
     assert ranks(2, f"{CASES}:slices", 20) == [[True, True, False, False, False, False]] * 2
 
 
-@pytest.mark.parametrize(
-    "level, numel", [("os", None), ("os_g", None), ("p_g_os", None), ("p_g_os", 20)], ids=str
-)
+@pytest.mark.parametrize("level, numel", [("os", None), ("os_g", None), ("p_g_os", None), ("p_g_os", 20)], ids=str)
 def test_clipped_steps_give_the_weights_of_one_process(ranks, level, numel):
     (expected,) = ranks(1, f"{CASES}:train", None)
     for found in ranks(2, f"{CASES}:train", level, numel):

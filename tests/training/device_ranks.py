@@ -16,7 +16,7 @@ PEAKS = {0: 800, 1: 700}
 
 def _environment() -> SimpleNamespace:
     """As Paddle's GPU build reads it."""
-    return SimpleNamespace(device_id=int(os.environ["FLAGS_selected_gpus"]))
+    return SimpleNamespace(device_id=int(os.environ["FLAGS_selected_gpus"]))  # noqa: SIM112
 
 
 @contextmanager

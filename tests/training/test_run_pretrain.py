@@ -111,7 +111,7 @@ def test_visualdl_holds_the_same_losses(finished):
     scalars = LogReader(file_path=str(log)).get_data("scalar", "train/loss")
     records = [record for record in read_train_log(output) if "loss" in record]
     assert [scalar.id for scalar in scalars] == [1, 2, 4, 5]
-    for scalar, record in zip(scalars, records):
+    for scalar, record in zip(scalars, records, strict=True):
         assert scalar.value == pytest.approx(record["loss"], rel=1e-6)
 
 

@@ -34,4 +34,4 @@ def test_other_names_are_read_when_asked_for(module):
 
 def test_missing_names_are_the_modules_error(module):
     with pytest.raises(AttributeError, match="module 'somewhere' has no attribute 'missing'"):
-        ModuleView(module).missing
+        ModuleView(module).missing  # noqa: B018

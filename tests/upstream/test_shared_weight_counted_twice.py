@@ -5,7 +5,14 @@ import pytest
 from launch.reporting.records import read_train_log
 
 PRETRAIN = "tests.upstream.shared_weight_ranks:pretrain"
-PIPELINE = "--pipeline_parallel_degree 2 --per_device_train_batch_size 4 --gradient_accumulation_steps 2".split()
+PIPELINE = [
+    "--pipeline_parallel_degree",
+    "2",
+    "--per_device_train_batch_size",
+    "4",
+    "--gradient_accumulation_steps",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")

@@ -53,8 +53,7 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     "logits_processor_list": "upstream/test_logits_processor_list.py::test_uses_it_after_its_own",
     "lora_of_fused_weights": f"{ADAPTERS}test_tensor_parallel_gives_the_numbers_of_one_process[lora]",
     "master_gradients_stay_scaled": (
-        "training/test_half_gradients.py::"
-        "test_gradients_that_are_summed_in_float32_are_unscaled_and_clipped[single]"
+        "training/test_half_gradients.py::test_gradients_that_are_summed_in_float32_are_unscaled_and_clipped[single]"
     ),
     "opt_bfloat16_mask": "upstream/test_opt_bfloat16_mask.py::test_padding_is_masked_in_every_dtype[bfloat16]",
     "opt_has_every_attribute": (

@@ -64,9 +64,8 @@ def test_the_first_change_is_the_cheapest_that_there_is(phase, changed, first):
 
 
 def test_paddles_words_for_a_card_are_known():
-    with pytest.raises(UserError) as caught:
-        with out_of_memory_explained(Phase(OPTIMIZER), arguments()):
-            raise RuntimeError(GPU)
+    with pytest.raises(UserError) as caught, out_of_memory_explained(Phase(OPTIMIZER), arguments()):
+        raise RuntimeError(GPU)
     assert str(caught.value).startswith("out of memory in the optimizer step. What helps, the cheapest first:\n  1. --")
     assert str(caught.value).endswith("Cannot allocate 2.000000GB memory on GPU 0, 79.1GB memory has been allocated.")
 
@@ -87,9 +86,8 @@ def test_cudas_own_words_are_known(told):
 
 
 def test_another_error_is_left_alone():
-    with pytest.raises(RuntimeError, match="^shapes differ$"):
-        with out_of_memory_explained(Phase(FORWARD), arguments()):
-            raise RuntimeError("shapes differ")
+    with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(Phase(FORWARD), arguments()):
+        raise RuntimeError("shapes differ")
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,7 @@ def main(job: dict) -> None:
 
 def load(directory: str):
     """Raises RuntimeError where a tensor is missing, left over or of another shape: transformers only reports it."""
-    model, report = AutoModelForCausalLM.from_pretrained(
-        directory, torch_dtype=torch.float32, output_loading_info=True
-    )
+    model, report = AutoModelForCausalLM.from_pretrained(directory, torch_dtype=torch.float32, output_loading_info=True)
     if any(report.values()):
         raise RuntimeError(f"{directory}: {report}")
     return model.eval()

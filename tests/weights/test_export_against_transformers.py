@@ -44,8 +44,14 @@ def exported(ranks, tmp_path_factory) -> Path:
     for name, make in CASES.items():
         import_directory(models.save(root / "hf" / name, *make()), root / "ours" / name, None, 10**9)
     adapters = [[str(root / "ours" / name), str(root / "ours" / f"{name}-lora")] for name in WITH_ADAPTER]
-    ranks(1, "tests.weights.export_ranks:run", [str(root / "ours" / name) for name in CASES], adapters,
-          str(root / "ids.npy"), NEW_TOKENS)
+    ranks(
+        1,
+        "tests.weights.export_ranks:run",
+        [str(root / "ours" / name) for name in CASES],
+        adapters,
+        str(root / "ids.npy"),
+        NEW_TOKENS,
+    )
     for name in CASES:
         export_directory(root / "ours" / name, root / "out" / name, None, 30_000)
     for base, adapter in adapters:

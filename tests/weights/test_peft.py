@@ -70,8 +70,7 @@ def test_an_adapter_of_another_model_is_refused_before_weights_are_read(tmp_path
     with pytest.raises(UserError) as refused:
         check_adapter(str(base), adapter)
     assert str(refused.value) == (
-        f"{adapter} is no adapter of {base}: missing: {LAYER}.weight.\n"
-        f"Give the model that it was trained on: {base}."
+        f"{adapter} is no adapter of {base}: missing: {LAYER}.weight.\nGive the model that it was trained on: {base}."
     )
     (base / "config.json").write_text(json.dumps(config | {"hidden_size": 96}))
     with pytest.raises(UserError, match=r"q_proj.weight \(found \[96, 96\], expected \[48, 48\] by the adapter\)"):

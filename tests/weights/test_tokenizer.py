@@ -89,9 +89,7 @@ def targets(sources, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def found(ranks, targets) -> dict[str, dict]:
-    (results,) = ranks(
-        1, "tests.weights.tokenizer_ranks:encode", [str(target) for target in targets.values()], TEXTS
-    )
+    (results,) = ranks(1, "tests.weights.tokenizer_ranks:encode", [str(target) for target in targets.values()], TEXTS)
     return {name: results[str(target)] for name, target in targets.items()}
 
 

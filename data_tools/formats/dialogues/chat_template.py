@@ -10,6 +10,7 @@ Each of its texts is Jinja; system may be left out. They see `index` (0 for the 
 own system text or nothing. `query` is not read: it is the first text of `conversation`.
 """
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -137,10 +138,8 @@ class _Worker:
         if process is None:
             return None
         for pipe in (process.stdin, process.stdout):
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         return process.wait()
 
 

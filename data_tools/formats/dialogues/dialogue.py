@@ -58,14 +58,10 @@ class RowError(Exception):
 
 def pairs(prompt: str, response: str) -> Schema:
     """Questions at one key, answers at another."""
-    return Schema(
-        f"{prompt}/{response}", (prompt, response), False, lambda row: _pairs(row, prompt, response)
-    )
+    return Schema(f"{prompt}/{response}", (prompt, response), False, lambda row: _pairs(row, prompt, response))
 
 
-def find_schema(
-    rows: Iterable[dict], prompt_column: str | None = None, response_column: str | None = None
-) -> Schema:
+def find_schema(rows: Iterable[dict], prompt_column: str | None = None, response_column: str | None = None) -> Schema:
     """The schema that fits most of these rows, at least half of them; with both columns named, pairs of these.
 
     Raises DataError that names the keys found and the schemas there are.

@@ -1,6 +1,6 @@
 """Rows that ask: as those of dialogue.py, of which the last answer may be missing.
 
-    {"src": "..."}      {"instruction": "...", "input": "..."}      {"messages": [..., {"role": "user", ...}]}
+{"src": "..."}      {"instruction": "...", "input": "..."}      {"messages": [..., {"role": "user", ...}]}
 """
 
 from dataclasses import dataclass, replace

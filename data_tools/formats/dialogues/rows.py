@@ -39,9 +39,7 @@ class Rows:
     unused: Counter[str]
 
 
-def read_rows(
-    file: str | Path, prompt_column: str | None = None, response_column: str | None = None
-) -> Rows:
+def read_rows(file: str | Path, prompt_column: str | None = None, response_column: str | None = None) -> Rows:
     """All dialogues of a file, by the schema that its first whole rows have, or by the columns named.
 
     Raises DataError when the file cannot be read, no schema fits, or no row is a dialogue.

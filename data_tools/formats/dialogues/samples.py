@@ -12,7 +12,6 @@ from data_tools.formats.dialogues.encoding import IGNORED, Encoded
 from data_tools.formats.dialogues.packing import pack
 from data_tools.formats.plural import plural
 
-
 SHOWN_OF = 100  # of so many first samples the shortest is shown
 
 

@@ -114,9 +114,7 @@ def _marked_spans(whole: str, answers: int) -> list[tuple[int, int]]:
     """Where the answers stand in the text without marks."""
     parts = whole.split(MARK)  # before, answer, before, answer, ..., what follows the last answer
     if len(parts) != 2 * answers + 1:
-        raise TemplateFault(
-            f"{{% generation %}} encloses {len(parts) // 2} texts of a dialogue with {answers} answers"
-        )
+        raise TemplateFault(f"{{% generation %}} encloses {len(parts) // 2} texts of a dialogue with {answers} answers")
     ends = list(accumulate(map(len, parts)))
     return list(zip(ends[0:-1:2], ends[1::2], strict=True))
 

@@ -100,9 +100,7 @@ def _prefixes(path: str) -> list[str]:
                 f"{prefix}.bin, {prefix}.idx. {_how_to_make(path)}"
             )
         return [prefix]
-    prefixes = sorted(
-        {str(file.with_suffix("")) for file in Path(path).iterdir() if file.suffix in (".bin", ".idx")}
-    )
+    prefixes = sorted({str(file.with_suffix("")) for file in Path(path).iterdir() if file.suffix in (".bin", ".idx")})
     if not prefixes:
         raise DataError(f"no data in {path}: looked for pairs X.bin and X.idx. {_how_to_make(path)}")
     return prefixes
@@ -112,8 +110,7 @@ def _one_prefix(path: str) -> str:
     prefixes = _prefixes(path)
     if len(prefixes) > 1:
         raise DataError(
-            f"{path} has {len(prefixes)} corpora, and one weight: give each its own, such as 0.5 "
-            f"{prefixes[0]}."
+            f"{path} has {len(prefixes)} corpora, and one weight: give each its own, such as 0.5 {prefixes[0]}."
         )
     return prefixes[0]
 

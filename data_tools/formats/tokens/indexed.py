@@ -88,7 +88,7 @@ class IndexedWriter:
 
     def add_documents(self, tokens: np.ndarray, sizes: np.ndarray) -> None:
         """Append documents: their tokens one after another, and int32 sizes. Raises DataError as above."""
-        if tokens.size and not (0 <= tokens.min() and tokens.max() < self.vocab_size):
+        if tokens.size and not (tokens.min() >= 0 and tokens.max() < self.vocab_size):
             wrong = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
             document = len(self) + int(np.searchsorted(np.cumsum(sizes), wrong, side="right"))
             raise DataError(

@@ -31,9 +31,7 @@ def split_boundaries(split: str, documents: int) -> list[int]:
     except ValueError:
         shares = []
     if not 1 <= len(shares) <= 3 or min(shares) < 0 or not 0 < sum(shares) < float("inf"):
-        raise DataError(
-            f"split {split!r}: expected one to three shares for train, valid, test, such as 949,50,1."
-        )
+        raise DataError(f"split {split!r}: expected one to three shares for train, valid, test, such as 949,50,1.")
     shares += [0.0] * (3 - len(shares))
     boundaries = [0]
     for share in shares:

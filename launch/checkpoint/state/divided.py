@@ -1,6 +1,6 @@
 """A checkpoint's tensors from the parts that several ranks have written, put together when they are opened. No Paddle.
 
-    weights = divided_weights("checkpoints/llama-7b/checkpoint-500")        # {"lm_head.weight": DividedTensor, ...}
+weights = divided_weights("checkpoints/llama-7b/checkpoint-500")        # {"lm_head.weight": DividedTensor, ...}
 """
 
 import json

@@ -1,6 +1,6 @@
 """Where the tests kill a save: LAUNCH_FAULT=POINT[@STEP[:RANK]] has a rank kill itself there. No Paddle.
 
-    LAUNCH_FAULT=before-rename@20:0      rank 0, in the save of step 20, before the checkpoint gets its name
+LAUNCH_FAULT=before-rename@20:0      rank 0, in the save of step 20, before the checkpoint gets its name
 """
 
 import os

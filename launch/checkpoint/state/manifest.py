@@ -1,14 +1,14 @@
 """Where checkpoints lie in an output directory, and the manifest that makes one of them whole. No Paddle.
 
-    OUTPUT/checkpoint-20/                   whole: its manifest.json was written last, before it got this name
-        manifest.json                       sizes and SHA-256 of all other files; what made them; its own SHA-256
-        run.json                            step, schedule, loss scale: the same on all ranks
-        rank-00000.json                     random numbers of each rank
-        model-00001-of-00002.safetensors    parameters, each written by one of the ranks that hold it
-        optimizer-00001-of-00002.safetensors
-    OUTPUT/partial-checkpoint-20/           being written or removed, or left so by a kill
-    OUTPUT/partial-model/                   the model of the run, being written or left so by a kill
-    OUTPUT/damaged-checkpoint-20/           did not agree with its manifest
+OUTPUT/checkpoint-20/                   whole: its manifest.json was written last, before it got this name
+    manifest.json                       sizes and SHA-256 of all other files; what made them; its own SHA-256
+    run.json                            step, schedule, loss scale: the same on all ranks
+    rank-00000.json                     random numbers of each rank
+    model-00001-of-00002.safetensors    parameters, each written by one of the ranks that hold it
+    optimizer-00001-of-00002.safetensors
+OUTPUT/partial-checkpoint-20/           being written or removed, or left so by a kill
+OUTPUT/partial-model/                   the model of the run, being written or left so by a kill
+OUTPUT/damaged-checkpoint-20/           did not agree with its manifest
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     digest = values.pop(DIGEST, None) if found == FORMAT else _digest(values)
     wrong = sorted(values.keys() ^ _KEYS) if found == FORMAT else sorted(values.keys() - _KEYS)
     wrong = wrong or [key for key, is_allowed in _ALLOWED.items() if key in values and not is_allowed(values[key])]
-    if wrong or not _REQUIRED <= values.keys():
+    if wrong or not values.keys() >= _REQUIRED:
         raise UserError(f"{path}: not a manifest: {', '.join(wrong) or 'a key'} is missing, unknown or makes no sense.")
     if digest != _digest(values):
         raise UserError(f"{path} is not what was written: its SHA-256 differs from the one in it.")

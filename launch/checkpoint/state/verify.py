@@ -116,8 +116,12 @@ def in_the_way(output: Path) -> list[Path]:
     found = []
     for path in sorted(Path(output).glob("*")):
         is_checkpoint = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL))
-        if path.is_file() and not path.is_symlink() and (is_checkpoint or path.name == PARTIAL_MODEL):
-            found.append(path)
-        elif path.is_dir() and path.name in FILES:
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and (is_checkpoint or path.name == PARTIAL_MODEL)
+            or path.is_dir()
+            and path.name in FILES
+        ):
             found.append(path)
     return found

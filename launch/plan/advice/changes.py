@@ -139,9 +139,7 @@ class _Planner:
 
 def changed_arguments(before: Flags, after: Flags) -> str:
     """Flags that differ, as words of a shell: --recompute 1 --sharding stage2"""
-    return " ".join(
-        shlex.join([f"--{name}", *words]) for name, words in after.items() if before.get(name) != words
-    )
+    return " ".join(shlex.join([f"--{name}", *words]) for name, words in after.items() if before.get(name) != words)
 
 
 def _seconds_a_token(job: Job, card: Card) -> float:

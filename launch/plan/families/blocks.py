@@ -202,6 +202,7 @@ class Model(ABC):
 
     def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
         """cast_first: back to the weight's dtype before it is multiplied, not after."""
+
         def norm(x: Tensor, weight: Tensor) -> Tensor:
             ops = self.ops
             if self.job.fused_rms_norm:

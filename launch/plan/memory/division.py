@@ -117,10 +117,7 @@ def adapter(job: Job, stage: int = 0) -> list[Held]:
     here = {one.name for one in held(job, stage)}
     matrices = [one for one in parameters(job.config) if one.kind == LINEAR and one.name in here]
     return [
-        half
-        for one in matrices
-        if one.name.split(".")[-2] in job.adapter.targets
-        for half in _lora_halves(one, job)
+        half for one in matrices if one.name.split(".")[-2] in job.adapter.targets for half in _lora_halves(one, job)
     ]
 
 

@@ -61,10 +61,7 @@ class Pace:
 
     def send(self, size: float, messages: float = 1) -> float:
         """So many bytes, in so many messages, between the cards of a machine, one direction."""
-        if self.card.nvlink:
-            rate = self.card.nvlink * NVLINK
-        else:
-            rate = self.card.host_link * PCIE * THROUGH_HOST
+        rate = self.card.nvlink * NVLINK if self.card.nvlink else self.card.host_link * PCIE * THROUGH_HOST
         return size / rate + messages * COLLECTIVE_START
 
     def copy(self, size: float) -> float:

@@ -142,4 +142,3 @@ class Traffic:
 
     def _matrices(self) -> int:
         return sum(one.kind == LINEAR for one in parameters(self.job.config))
-

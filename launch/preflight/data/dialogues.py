@@ -91,9 +91,7 @@ def _spread(rows: Rows) -> Rows:
     others = MEASURED - SHOWN_OF
     step = max(1, -(-(count - SHOWN_OF) // others))
     numbers = [*range(min(SHOWN_OF, count)), *range(SHOWN_OF, count, step)]
-    return replace(
-        rows, dialogues=[rows.dialogues[one] for one in numbers], lines=[rows.lines[one] for one in numbers]
-    )
+    return replace(rows, dialogues=[rows.dialogues[one] for one in numbers], lines=[rows.lines[one] for one in numbers])
 
 
 def _look(

@@ -12,9 +12,7 @@ FIX = (
 )
 
 
-def check_samples(
-    corpora: list[tuple[float | None, IndexedDataset]], values, samples_a_step: int
-) -> list[Finding]:
+def check_samples(corpora: list[tuple[float | None, IndexedDataset]], values, samples_a_step: int) -> list[Finding]:
     """A split that is needed has samples; a warning where training reads them more than once.
 
     corpora: with weights, or None for each sample once. values: the flags (FlagValues).

@@ -10,11 +10,7 @@ from launch.processes.flags import Flags
 def check_data(flags: Flags) -> list[Finding]:
     """Open every corpus that --input_dir names; one finding for each at fault, one for all when none is."""
     if not flags.get("input_dir"):
-        return [
-            Finding(
-                False, "data", "no --input_dir", "--input_dir FOLDER or DATA=FOLDER, with pairs X.bin, X.idx"
-            )
-        ]
+        return [Finding(False, "data", "no --input_dir", "--input_dir FOLDER or DATA=FOLDER, with pairs X.bin, X.idx")]
     try:
         corpora = find_corpora(" ".join(flags["input_dir"]))
     except DataError as error:

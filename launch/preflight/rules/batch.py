@@ -113,9 +113,11 @@ RULES = (
     ),
     Rule(
         flag="amp_master_grad",
-        when=lambda run: bool(run.flags.amp_master_grad)
-        and not (run.flags.fp16 or run.flags.bf16)
-        and run.flags.precision in (None, "fp32"),
+        when=lambda run: (
+            bool(run.flags.amp_master_grad)
+            and not (run.flags.fp16 or run.flags.bf16)
+            and run.flags.precision in (None, "fp32")
+        ),
         found="1 does nothing",
         reason="gradients are fp32 already",
         source=ARGUMENTS,

@@ -29,7 +29,7 @@ RULES = (
     ),
     Rule(
         flag="unified_checkpoint_config",
-        when=lambda run: EXCLUSIVE <= config_words(run),
+        when=lambda run: config_words(run) >= EXCLUSIVE,
         found="{run.flags.unified_checkpoint_config}",
         reason="skip_save_model_weight and ignore_merge_optimizer exclude each other, upstream raises ValueError",
         source=ARGUMENTS,
@@ -38,7 +38,7 @@ RULES = (
     Rule(
         flag="unified_checkpoint_config",
         when=lambda run: (
-            bool(config_words(run) - MEANT) and not drops_words(run) and not EXCLUSIVE <= config_words(run)
+            bool(config_words(run) - MEANT) and not drops_words(run) and not config_words(run) >= EXCLUSIVE
         ),
         found="{run.flags.unified_checkpoint_config}",
         reason="checkpoints are this program's own; of PaddleNLP's words async_save alone means something, the same as "

@@ -40,8 +40,9 @@ RULES = (
     ),
     Rule(
         flag="tensor_parallel_config",
-        when=lambda run: bool(run.flags.weight_quantize_algo)
-        and run.has_word("tensor_parallel_config", "enable_mp_async_allreduce"),
+        when=lambda run: (
+            bool(run.flags.weight_quantize_algo) and run.has_word("tensor_parallel_config", "enable_mp_async_allreduce")
+        ),
         found="enable_mp_async_allreduce with --weight_quantize_algo {run.flags.weight_quantize_algo}",
         reason="upstream's product that overlaps with the all-reduce takes whole weights only",
         source="paddle/distributed/fleet/layers/mpu/mp_layers.py, InnerOverlapLinear",
@@ -49,8 +50,9 @@ RULES = (
     ),
     Rule(
         flag="pad_to_multiple_of",
-        when=lambda run: (run.flags.pad_to_multiple_of or 0) > 1
-        and run.flags.max_length % run.flags.pad_to_multiple_of > 0,
+        when=lambda run: (
+            (run.flags.pad_to_multiple_of or 0) > 1 and run.flags.max_length % run.flags.pad_to_multiple_of > 0
+        ),
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
         reason="batches of the longest samples would be longer than that",
         source="launch/training/data/batches.py, Collator",
@@ -74,8 +76,10 @@ RULES = (
     ),
     Rule(
         flag="weight_quantize_algo",
-        when=lambda run: bool(run.flags.weight_quantize_algo and run.flags.do_train)
-        and not (run.flags.lora or run.flags.prefix_tuning),
+        when=lambda run: (
+            bool(run.flags.weight_quantize_algo and run.flags.do_train)
+            and not (run.flags.lora or run.flags.prefix_tuning)
+        ),
         found="{run.flags.weight_quantize_algo} without an adapter",
         reason="quantised weights are not trained",
         source="launch/adapters/quantized/base.py",

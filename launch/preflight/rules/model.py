@@ -52,9 +52,9 @@ RULES = (
     ),
     Rule(
         flag="tensor_parallel_degree",
-        when=lambda run: not run.divides(run.tensor, "vocab_size")
-        and bool(run.family)
-        and not run.family.odd_vocabulary,
+        when=lambda run: (
+            not run.divides(run.tensor, "vocab_size") and bool(run.family) and not run.family.odd_vocabulary
+        ),
         found="{run.tensor} does not divide the vocabulary of {run.model[vocab_size]}",
         reason="each rank of this family takes as many ids, upstream asserts it",
         source="paddle/distributed/fleet/layers/mpu/mp_layers.py, VocabParallelEmbedding.__init__",
@@ -95,10 +95,12 @@ RULES = (
     ),
     Rule(
         flag="recompute_granularity",
-        when=lambda run: run.model.get("model_type") == "chatglm_v2"
-        and run.pipeline > 1
-        and bool(run.flags.recompute)
-        and run.flags.recompute_granularity == "full",
+        when=lambda run: (
+            run.model.get("model_type") == "chatglm_v2"
+            and run.pipeline > 1
+            and bool(run.flags.recompute)
+            and run.flags.recompute_granularity == "full"
+        ),
         found="full with --pipeline_parallel_degree {run.pipeline}",
         reason="the pipeline class of ChatGLM2 saves every activation all the same",
         source="paddlenlp/transformers/chatglm_v2/modeling_pp.py: recompute_interval is 0",

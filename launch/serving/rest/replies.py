@@ -28,7 +28,7 @@ class Reply:
         async for piece in self.answer.pieces():
             texts[piece.number] += piece.text
             ends[piece.number] = piece.finish or ends[piece.number]
-        choices = [self._choice(number, text, end) for number, (text, end) in enumerate(zip(texts, ends))]
+        choices = [self._choice(number, text, end) for number, (text, end) in enumerate(zip(texts, ends, strict=True))]
         return {**self.head, "object": self.kind, "choices": choices, "usage": self._usage()}
 
     async def events(self, with_usage: bool) -> AsyncIterator[str]:

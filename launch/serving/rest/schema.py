@@ -32,7 +32,7 @@ ASKS_FOR_NOTHING = {
 }
 # About the request, not about the answer.
 IGNORED = set(
-    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention".split()
+    ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"]
 )
 # What clients send back of the messages that they were given.
 OF_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": (), "tool_calls": ([],)}

@@ -44,7 +44,7 @@ def disagreement(name: str, rms_norm: RMSNorm, hidden: int = 192, dtypes: tuple[
     except Exception as error:  # loading a library may fail in any way, and Paddle raises half a dozen kinds
         return f"{name} fails here: {_summary(error)}"
     right = _by_numpy(*map(_array, given))
-    results = zip(("result", "gradient", "weight's gradient"), found, right, (of_weight, of_x, of_weight))
+    results = zip(("result", "gradient", "weight's gradient"), found, right, (of_weight, of_x, of_weight), strict=True)
     for of, mine, exact, dtype in results:
         error = np.abs(mine - exact).max() / np.abs(exact).max()
         if not error <= TOLERANCE[dtype]:  # also where it is not a number

@@ -24,9 +24,20 @@ class SampleStream:
     epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
     """
 
-    def __init__(self, samples: int, seed: int, micro_batch: int, accumulation: int, data_rank: int, data_ranks: int,
-                 steps: int, end: int | None = None, epoch_order: Callable[[int, int], np.ndarray] | None = None,
-                 first_step: int = 0, start: int = 0):
+    def __init__(
+        self,
+        samples: int,
+        seed: int,
+        micro_batch: int,
+        accumulation: int,
+        data_rank: int,
+        data_ranks: int,
+        steps: int,
+        end: int | None = None,
+        epoch_order: Callable[[int, int], np.ndarray] | None = None,
+        first_step: int = 0,
+        start: int = 0,
+    ):
         self.samples = samples
         self.seed = seed
         self.batch_size = micro_batch  # the name paddle.io.DataLoader reads

@@ -1,7 +1,7 @@
 """A saved adapter is read back from disk, every time: is it what was trained, and was it trained at all?
 
-    check = ReadBack(adapter, training_args)            # before training
-    check.check(directory, outcome, updated=True)       # after save_adapter(adapter, directory, training_args)
+check = ReadBack(adapter, training_args)            # before training
+check.check(directory, outcome, updated=True)       # after save_adapter(adapter, directory, training_args)
 """
 
 import json

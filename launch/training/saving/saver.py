@@ -1,8 +1,8 @@
 """Save checkpoints of a training: each rank its part, all or nothing, at once or in the background.
 
-    saver = Saver(trainer, asynchronous=True)
-    saver.save()                # in the background: returns when all is copied to host memory
-    saver.settle()              # waits; raises UserError on all ranks where the save has failed
+saver = Saver(trainer, asynchronous=True)
+saver.save()                # in the background: returns when all is copied to host memory
+saver.settle()              # waits; raises UserError on all ranks where the save has failed
 """
 
 import json

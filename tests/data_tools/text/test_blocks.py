@@ -86,7 +86,7 @@ def test_reading_goes_on_behind_any_block(file):
 def test_a_txt_is_one_document_of_any_size(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 10)
     (tmp_path / "a.txt").write_bytes("é\r\n".encode() * 50)
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("two\nlines".encode()))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"two\nlines"))
     (tmp_path / "c.txt").write_bytes(b"")
     files = [str(tmp_path / name) for name in ("a.txt", "b.txt.gz", "c.txt")]
     found = list(read_blocks(files))

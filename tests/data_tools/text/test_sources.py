@@ -117,9 +117,7 @@ def test_a_row_of_parquet_that_is_not_utf8_is_named(tmp_path):
 
 
 def test_a_missing_file_and_one_of_unknown_kind(tmp_path):
-    with pytest.raises(
-        DataError, match=r"x\.jsonl is not a file, .* Name files that end in .jsonl, .json, .txt"
-    ):
+    with pytest.raises(DataError, match=r"x\.jsonl is not a file, .* Name files that end in .jsonl, .json, .txt"):
         find_files([str(tmp_path / "x.jsonl")])
     (tmp_path / "a.csv").write_text("a")
     with pytest.raises(DataError, match=r"a\.csv: unknown kind of file"):

@@ -11,7 +11,28 @@ from data_tools.text.vocabulary import model_type, new_pieces, pieces, tokens_pe
 from data_tools.tokenizer import extend_tokenizer, save_tokenizer, train_tokenizer
 from tests.data_tools.test_tokenizer import AWKWARD
 
-WORDS = "我们 你们 他们 中国 北京 今天 明天 天气 很好 学习 训练 模型 语言 数据 处理 的 是 在 了 和".split()
+WORDS = [
+    "我们",
+    "你们",
+    "他们",
+    "中国",
+    "北京",
+    "今天",
+    "明天",
+    "天气",
+    "很好",
+    "学习",
+    "训练",
+    "模型",
+    "语言",
+    "数据",
+    "处理",
+    "的",
+    "是",
+    "在",
+    "了",
+    "和",
+]
 
 
 @pytest.fixture(scope="module")

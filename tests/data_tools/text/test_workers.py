@@ -88,9 +88,7 @@ def test_no_worker_outlives_its_parent():
     assert psutil.wait_procs(processes, timeout=20)[1] == []
 
 
-@pytest.mark.parametrize(
-    "cores, useful, found", [(8, 8, 8), (8, 3, 4), (8, 1, 1), (6, 6, 6), (2, 1, 1), (1, 1, 1)]
-)
+@pytest.mark.parametrize("cores, useful, found", [(8, 8, 8), (8, 3, 4), (8, 1, 1), (6, 6, 6), (2, 1, 1), (1, 1, 1)])
 def test_as_many_as_help(monkeypatch, cores, useful, found):
     """Of `cores` workers only `useful` get a core: those beyond slow all down. Time is simulated."""
     monkeypatch.setattr(workers, "available_cores", lambda: cores)

@@ -14,9 +14,7 @@ def verdicts(cases: list) -> list[str]:
     from launch.training.checks.attention_check import Heads, disagreement, shapes
 
     return [
-        disagreement(
-            globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0)
-        )
+        disagreement(globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0))
         for name, dtype, heads, kind in cases
     ]
 

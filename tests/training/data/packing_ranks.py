@@ -26,7 +26,7 @@ def _packed(name: str) -> dict:
     together = token_losses(model, [rows[i] for i in range(len(rows))], packed=True)
     alone = [token_losses(model, [dialogues[i]], packed=False) for i in range(len(dialogues))]
     in_rows = [np.concatenate([alone[number][0] for number in row]) for row in rows._rows]
-    differences = [np.abs(row[: len(one)] - one).max() for row, one in zip(together, in_rows)]
+    differences = [np.abs(row[: len(one)] - one).max() for row, one in zip(together, in_rows, strict=True)]
 
     changed_row = rows[0]
     size = dialogues.tokens[rows._rows[0][0]]

@@ -17,12 +17,7 @@ def test_a_folder_is_all_its_pairs(write, documents, tmp_path):
 
 def test_one_prefix_with_or_without_its_suffix(write, documents):
     prefix = write("a", documents)
-    assert (
-        find_corpora(prefix)
-        == find_corpora(f"{prefix}.bin")
-        == find_corpora(f"{prefix}.idx")
-        == [(None, prefix)]
-    )
+    assert find_corpora(prefix) == find_corpora(f"{prefix}.bin") == find_corpora(f"{prefix}.idx") == [(None, prefix)]
 
 
 @pytest.mark.parametrize("form", ["0.7 {a} 0.3 {b}", "0.7,{a},0.3,{b}", " 0.7, {a}, 0.3, {b} "])
@@ -164,9 +159,7 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
 
 def test_open_splits(write, documents, tmp_path):
     a, b = write("data/a", documents), write("data/b", documents[:50])
-    train, valid, test = open_splits(
-        f"3 {a} 1 {b}", "8,2", 16, 0, tmp_path / "cache", wanted=("train", "valid")
-    )
+    train, valid, test = open_splits(f"3 {a} 1 {b}", "8,2", 16, 0, tmp_path / "cache", wanted=("train", "valid"))
     assert test is None
     assert isinstance(train, BlendedDataset) and isinstance(valid, BlendedDataset)
     assert train[0]["input_ids"].shape == (16,)
@@ -176,9 +169,7 @@ def test_open_splits(write, documents, tmp_path):
 
 def test_a_small_corpus_of_a_folder_may_have_nothing_for_a_split(write, documents, tmp_path):
     write("data/a", documents), write("data/b", [[1] * 100] + [[2]] * 9)
-    train, valid, _ = open_splits(
-        tmp_path / "data", "8,2", 16, 0, tmp_path / "cache", wanted=("train", "valid")
-    )
+    train, valid, _ = open_splits(tmp_path / "data", "8,2", 16, 0, tmp_path / "cache", wanted=("train", "valid"))
     assert len(train.datasets) == 2
     assert valid.corpus.prefix == f"{tmp_path}/data/a"
     with pytest.raises(DataError, match="b: the valid split has 2 of 10 documents with 2 tokens"):

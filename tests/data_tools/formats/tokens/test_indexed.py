@@ -197,10 +197,9 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_pa
 
 def test_an_exception_in_the_middle_leaves_the_earlier_corpus(write):
     prefix = write("a", [[1, 2, 3]])
-    with pytest.raises(KeyboardInterrupt):
-        with IndexedWriter(prefix, 300) as writer:
-            writer.add_document([9])
-            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), IndexedWriter(prefix, 300) as writer:
+        writer.add_document([9])
+        raise KeyboardInterrupt
     assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3]
 
 

@@ -1,5 +1,6 @@
 """Killed at every single step of its work on disk, then started again: the same bytes, and nothing left over."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -128,10 +129,8 @@ def test_what_is_done_is_not_done_again(texts, tokenizer_dir, tmp_path, undistur
 
     for limit in (2, 4, 1000):
         interrupted_after(limit)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             done = tokenize_files([texts], tokenizer_dir, prefix, workers=0)
-        except KeyboardInterrupt:
-            pass
     assert done.input_bytes == os.path.getsize(texts)
     assert encoded == sorted(set(encoded))
     assert "going on after " in capsys.readouterr().err
