@@ -52,8 +52,8 @@ REFUSED = {
     "data_name": ((), "data are files, --dataset_name_or_path FOLDER; a data set is not loaded by its name"),
     "benchmark": ((), "see benchmarks/"),
     "profiler_options": ((), "there is no profiler here"),
-    "qat": ((), "quantisation-aware training is not supported here"),
-    "qat_type": ((), "quantisation-aware training is not supported here"),
+    "qat": ((), "quantization-aware training is not supported here"),
+    "qat_type": ((), "quantization-aware training is not supported here"),
 }
 
 # Translated by arithmetic, and refused where that cannot be done.

@@ -15,7 +15,7 @@ from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.memory.division import held
 from launch.plan.memory.outside import outside_allocator, workspace
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
 
@@ -45,7 +45,7 @@ class AnswerPlan:
 
 
 def plan_answers(
-    config: dict, dtype: str, base: QuantisedBase | None, cards: int, batch: int, prompt: int, answer: int
+    config: dict, dtype: str, base: QuantizedBase | None, cards: int, batch: int, prompt: int, answer: int
 ) -> AnswerPlan:
     """dtype: of weights and activations; prompt, answer: tokens, at most. Each question of a batch is as long."""
     layout = Layout(1, 1, cards, 1, "")
@@ -58,7 +58,7 @@ def plan_answers(
         "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
         "a layer": batch * prompt * item * (WIDE * hidden + 3 * _inner(config) // cards),
         "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * ITEM[FLOAT32],
-        "dequantised": base.scratch(widest, item) if base else 0,
+        "dequantized": base.scratch(widest, item) if base else 0,
         "allocator slack": workspace(job),
         **outside_allocator(job),
     }

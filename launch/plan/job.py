@@ -13,7 +13,7 @@ from launch.models.flag_values import Flags, FlagValues
 from launch.models.layout import Layout
 from launch.models.parameters import key_value_heads
 from launch.plan.hardware import Card
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
@@ -60,7 +60,7 @@ class Job:
     master_gradients:  gradients are summed and kept in float32 (--amp_master_grad)
     recompute:         "", full, full_attn or core_attn
     adapter:           what is trained instead of the model's own weights
-    base:              how the frozen weights of linear layers are quantised
+    base:              how the frozen weights of linear layers are quantized
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/loss/token_loss.py)
@@ -82,7 +82,7 @@ class Job:
     flash_attention: bool = False
     fused_rms_norm: bool = False
     adapter: Lora | Prefix | None = None
-    base: QuantisedBase | None = None
+    base: QuantizedBase | None = None
     offload: Offload = Offload()
     eval_batch: int = 0
     data_workers: int = 0
@@ -192,10 +192,10 @@ def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
     return None
 
 
-def _base(values: FlagValues) -> QuantisedBase | None:
+def _base(values: FlagValues) -> QuantizedBase | None:
     if not values.weight_quantize_algo:
         return None
-    return QuantisedBase(
+    return QuantizedBase(
         values.weight_quantize_algo,
         values.weight_blocksize,
         bool(values.weight_double_quant),

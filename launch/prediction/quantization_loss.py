@@ -46,9 +46,9 @@ def losses(model: Path, data: str, formats: list[Format], samples: int, lengths:
     batches = _batches(model, data, config, samples, lengths)
     yield Row("as it is", _loss(_open(family, model, None), batches))
     for format in formats:
-        quantised = _open(family, model, format)
-        line = use_quantized(quantised, format)
-        yield Row(format.algo, _loss(quantised, batches), line)
+        quantized = _open(family, model, format)
+        line = use_quantized(quantized, format)
+        yield Row(format.algo, _loss(quantized, batches), line)
 
 
 def _open(family: Family, directory: Path, format: Format | None):

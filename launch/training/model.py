@@ -102,7 +102,7 @@ def _require_weights(name: str) -> None:
 def build_model(config, model_args, training_args, base: Format | None = None):
     """The model on its device, in the dtype of training, with random or loaded weights.
 
-    base: of the linear layers, which are quantised while they are read or drawn; None: they stay as they are.
+    base: of the linear layers, which are quantized while they are read or drawn; None: they stay as they are.
     `directory` of a model with loaded weights is where they were found.
     """
     family = family_of_config(config.to_dict())

@@ -1,11 +1,11 @@
-"""How much memory a quantised base takes while it is loaded, for test_loading.py."""
+"""How much memory a quantized base takes while it is loaded, for test_loading.py."""
 
 from tests.checkpoint.loading_memory import ResidentMemory
 
 
 def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
     """Bytes of loading a model with a LoRA beside its base: "tensors" by Paddle's allocator, what stands for a card
-    included, and "anonymous" of the process, both at most; "quantised", "other", "largest": of the linear layers in
+    included, and "anonymous" of the process, both at most; "quantized", "other", "largest": of the linear layers in
     their codes, of all other tensors, of one linear weight in float32."""
     from paddle.base import core
 
@@ -22,7 +22,7 @@ def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
     return {
         "tensors": core.host_memory_stat_peak_value("Allocated", 0) - before,
         "anonymous": memory.anonymous_peak,
-        "quantised": sum(layer.packed.nbytes for layer in layers),
+        "quantized": sum(layer.packed.nbytes for layer in layers),
         "other": sum(own.values()),
         "largest": max(4 * layer.packed.shape[0] * layer.packed.shape[1] for layer in layers),
     }

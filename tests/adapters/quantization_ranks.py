@@ -1,4 +1,4 @@
-"""Quantised weights in a process of their own, for test_quantization.py."""
+"""Quantized weights in a process of their own, for test_quantization.py."""
 
 import numpy as np
 import paddle
@@ -12,7 +12,7 @@ from tests.models import family_ranks
 
 
 def there_and_back(values: list[list[float]], format: dict, piece: int = quantization.PIECE) -> dict:
-    """{"weight": what becomes of the values, "again": when it is quantised once more, "bits": of each,
+    """{"weight": what becomes of the values, "again": when it is quantized once more, "bits": of each,
     "rounding": its share of the weights, as told}.
 
     piece: elements that pass at once."""
@@ -31,7 +31,7 @@ def there_and_back(values: list[list[float]], format: dict, piece: int = quantiz
 
 
 def beside_dense(names: list[str], format: dict) -> dict[str, dict]:
-    """A family's model with LoRA on a quantised base, beside the same on the weights that the base stands for."""
+    """A family's model with LoRA on a quantized base, beside the same on the weights that the base stands for."""
     return {name: _beside_dense(name, Format(**format)) for name in names}
 
 

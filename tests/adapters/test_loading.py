@@ -21,9 +21,9 @@ def models(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("algo", "bits"), [("nf4", 4.13), ("weight_only_int8", 8.13), ("llm.int8", 8.13)])
-def test_loading_takes_the_quantised_size_and_one_layer(ranks, models, algo, bits):
+def test_loading_takes_the_quantized_size_and_one_layer(ranks, models, algo, bits):
     [found] = ranks(1, "tests.adapters.loading_ranks:peak", str(models / "small"), str(models / "large"), algo)
-    assert found["quantised"] < 252 * MB * bits / 32
-    allowed = found["quantised"] + found["other"] + WEIGHTS_AT_ONCE * found["largest"]
+    assert found["quantized"] < 252 * MB * bits / 32
+    allowed = found["quantized"] + found["other"] + WEIGHTS_AT_ONCE * found["largest"]
     assert found["tensors"] < allowed < 100 * MB
     assert found["anonymous"] < 0.6 * 252 * MB  # with what the allocator of C keeps between the codes

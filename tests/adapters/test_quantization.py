@@ -1,4 +1,4 @@
-"""Quantised weights are what their formats' definitions say, and a base of them computes with just these."""
+"""Quantized weights are what their formats' definitions say, and a base of them computes with just these."""
 
 import numpy as np
 import pytest

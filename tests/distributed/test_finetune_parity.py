@@ -80,5 +80,5 @@ def test_prefix_tuning(prefix, layout):
 
 
 @layouts(slow=[TP2, STAGE2, PP2])
-def test_lora_on_a_quantised_base(quantized, layout):
+def test_lora_on_a_quantized_base(quantized, layout):
     assert_equal_to_one_process(quantized, layout)

@@ -16,7 +16,7 @@ METHOD_FLAGS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """recompute: granularity, "" for none. base: how the frozen weights are quantised, "" for not at all.
+    """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding."""
 
     family: str = "llama"

@@ -88,7 +88,7 @@ def bytes_of(trainer) -> dict:
 
 
 def packed_tensors(model) -> list:
-    """Codes and scales of all quantised layers, each once."""
+    """Codes and scales of all quantized layers, each once."""
     from launch.adapters.quantized.quantization import Packed
 
     waiting = [layer.packed for layer in model.sublayers() if hasattr(layer, "packed")]

@@ -37,7 +37,7 @@ def test_the_recipe_in_8_bits_fits_16_gb_by_the_flags_in_its_header():
 
 def test_4_bits_beat_offload_on_half_as_many_cards():
     """Of Baichuan-13B: tokens a second, each recipe as it is shipped."""
-    offload, quantised = (
+    offload, quantized = (
         plan_of(RECIPES / "baichuan-13b" / f"{name}.sh")["time"] for name in ("lora-2gpu", "qlora-1gpu")
     )
-    assert quantised["tokens_per_second"] > offload["tokens_per_second"]
+    assert quantized["tokens_per_second"] > offload["tokens_per_second"]

@@ -62,8 +62,8 @@ def test_without_offload_stage_3_fails_in_loading(of_baichuan):
 
 def test_a_base_in_4_bits_is_several_times_faster_than_stage_3_with_offload(of_baichuan):
     offloaded = of_baichuan["LoRA, stage 3 with offload"]
-    quantised = of_baichuan["LoRA on a base of 4 bits (QLoRA)"]
-    assert quantised.tokens_per_second > 2 * offloaded.tokens_per_second
+    quantized = of_baichuan["LoRA on a base of 4 bits (QLoRA)"]
+    assert quantized.tokens_per_second > 2 * offloaded.tokens_per_second
     assert offloaded.host_bytes > 2 * 2 * 13.2e9  # read as a whole on each rank
 
 

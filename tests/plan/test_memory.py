@@ -13,7 +13,7 @@ from launch.plan.memory.rules import activations_of_layers
 from launch.plan.memory.sharding import deal
 from launch.plan.memory.show import memory_lines
 from launch.plan.memory.step import Place, replay
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 
 ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
 STATES = ("parameters", "gradients", "master weights", "moments")
@@ -166,12 +166,12 @@ def test_adapters_train_what_they_say():
 
 
 def test_a_base_in_4_bits_takes_a_quarter():
-    def layers(base: QuantisedBase | None) -> int:
+    def layers(base: QuantizedBase | None) -> int:
         job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base=base)
         return sum(one.nbytes for one in held(job) if ".layers." in one.name)
 
-    linear, quantised = layers(None), layers(QuantisedBase("nf4", double_quant=True))
-    assert quantised / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
+    linear, quantized = layers(None), layers(QuantizedBase("nf4", double_quant=True))
+    assert quantized / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
 
 
 def test_offload_moves_the_optimizer_to_the_host():
@@ -217,7 +217,7 @@ def test_a_head_in_float32_has_a_copy_of_its_weight():
 def loading(job: Job) -> int:
     """Bytes of parameters on the card then."""
     phase = next(one for one in plan_memory(job).worst.phases if one.name == "loading")
-    return sum(phase.parts.get(part, 0) for part in ("parameters", "quantised base"))
+    return sum(phase.parts.get(part, 0) for part in ("parameters", "quantized base"))
 
 
 def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
@@ -229,8 +229,8 @@ def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
     assert plan_memory(offloaded).host["offload"] == whole and "offload" not in plan_memory(job).host
 
 
-def test_a_base_is_quantised_weight_by_weight():
-    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantisedBase("nf4"))
+def test_a_base_is_quantized_weight_by_weight():
+    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantizedBase("nf4"))
     kept = sum(one.nbytes for one in held(job))
     assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
 

@@ -12,7 +12,7 @@ from launch.models.layout import Layout
 from launch.models.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 from launch.plan.time import TimePlan, plan_time
 from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
 from launch.plan.time.show import duration, time_lines
@@ -117,12 +117,12 @@ def test_the_gradients_of_a_prefix_are_those_of_keys_and_values():
     assert plan_time(job, A100).parts[REDUCE] == pytest.approx(2 * 7 / 8 * size / (300e9 * 0.65) + 20e-6)
 
 
-def test_a_quantised_base_is_written_out_before_each_product():
+def test_a_quantized_base_is_written_out_before_each_product():
     lora = JOB.changed(adapter=Lora(8, ("q_proj", "v_proj")), recompute="full")
-    plain, quantised = plan_time(lora, A100), plan_time(lora.changed(base=QuantisedBase("nf4")), A100)
+    plain, quantized = plan_time(lora, A100), plan_time(lora.changed(base=QuantizedBase("nf4")), A100)
     once = 8 * (0.5 + 2 + 2 + 4 + 4 + 4 + 4 + 2 + 2 + 2) * 32 * (4 * 4096**2 + 3 * 4096 * 11008) / (2039e9 * 0.8)
-    assert quantised.parts[PRODUCTS] - plain.parts[PRODUCTS] == pytest.approx(2 * once)
-    assert quantised.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)
+    assert quantized.parts[PRODUCTS] - plain.parts[PRODUCTS] == pytest.approx(2 * once)
+    assert quantized.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)
 
 
 def test_an_offloaded_optimizer_goes_to_the_host_and_back_once_a_step():

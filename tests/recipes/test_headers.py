@@ -291,7 +291,7 @@ def test_what_is_trained_and_left(recipe):
 
 @pytest.mark.parametrize("recipe", [one for one in FINE_TUNING if "4 bits" in header(one)[""]], ids=name)
 def test_bits_of_a_weight_in_4_bits(recipe):
-    """4 of the code, 8 / 64 of its scale, 32 / 64 / 256 of the scale's; linear layers alone are quantised."""
+    """4 of the code, 8 / 64 of its scale, 32 / 64 / 256 of the scale's; linear layers alone are quantized."""
     text = "\n".join(header(recipe).values())
     bits = 4 + 8 / 64 + 32 / 64 / 256
     sizes = parameters(load_config(model_of(recipe)))

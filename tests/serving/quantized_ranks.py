@@ -1,4 +1,4 @@
-"""Models of a server on a quantised base, for test_quantized.py."""
+"""Models of a server on a quantized base, for test_quantized.py."""
 
 import numpy as np
 

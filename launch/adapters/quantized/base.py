@@ -4,10 +4,10 @@
     model = LoRAModel(model, lora_config)       # or any other adapter, or none
     print(use_quantized(model, format))
 
-Weights are quantised one after the other as they are read: the model in full precision is never in memory. Each
-layer computes its product from the codes (launch/adapters/quantized/product.py). paddlenlp's own quantised layers are
+Weights are quantized one after the other as they are read: the model in full precision is never in memory. Each
+layer computes its product from the codes (launch/adapters/quantized/product.py). paddlenlp's own quantized layers are
 not used: they want PaddleSlim's CUDA operators even for int8, know nf4 and fp4 on one card only, lose the offset of
-doubly quantised scales (quant_sacle_offset in peft/lora/lora_model.py), and refuse llm.int8 beside LoRA. These work in
+doubly quantized scales (quant_sacle_offset in peft/lora/lora_model.py), and refuse llm.int8 beside LoRA. These work in
 every layout, with every adapter and on every device.
 """
 

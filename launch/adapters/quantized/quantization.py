@@ -58,7 +58,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Packed:
-    """A quantised tensor. codes: int8 [n], or uint8 [n / 2] of two codes, the first in the upper half, or uint8 [n] of
+    """A quantized tensor. codes: int8 [n], or uint8 [n / 2] of two codes, the first in the upper half, or uint8 [n] of
     scales; scales: float32, for
     each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
     For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that

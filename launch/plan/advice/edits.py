@@ -19,7 +19,7 @@ from launch.plan.job import FLOAT32, Job
 MICRO_BATCH = "per_device_train_batch_size"
 EVALUATION_BATCH = "per_device_eval_batch_size"
 STAND_INS = ("-rehearsal", "-tiny")  # configurations that nobody has weights of
-QUANTISED = "nf4"  # as recipes/llama-7b/qlora.sh
+QUANTIZED = "nf4"  # as recipes/llama-7b/qlora.sh
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _adapters(asked: Asked) -> Iterator[Edit]:
         yield Edit("LoRA", "adapter", {"lora": "1"}, "adapters are trained, the model is frozen")
 
 
-def _quantised_base(asked: Asked) -> Iterator[Edit]:
+def _quantized_base(asked: Asked) -> Iterator[Edit]:
     if (asked.job.finetunes or asked.values.lora) and not asked.job.base:
-        flags = {"weight_quantize_algo": QUANTISED} | ({} if asked.values.lora else {"lora": "1"})
+        flags = {"weight_quantize_algo": QUANTIZED} | ({} if asked.values.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
 
 
@@ -175,7 +175,7 @@ EDITS: tuple[Callable[[Asked], Iterator[Edit]], ...] = (
     _sequence_length,
     _sharding,
     _adapters,
-    _quantised_base,
+    _quantized_base,
     _recompute,
     _parallel,
     _smaller_model,

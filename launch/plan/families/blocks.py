@@ -115,9 +115,9 @@ class Model(ABC):
         return self.with_lora(name, self.product(name, x, self.weight(f"{name}.bias")), x)
 
     def product(self, name: str, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x W + b, W quantised or not. On a CPU the product is a tensor of its own beside the sum with the bias."""
+        """x W + b, W quantized or not. On a CPU the product is a tensor of its own beside the sum with the bias."""
         weight, base = self.weights[f"{name}.weight"], self.job.base
-        product = self.ops.quantised_matmul(x, weight, base) if base else self.ops.matmul(x, weight)
+        product = self.ops.quantized_matmul(x, weight, base) if base else self.ops.matmul(x, weight)
         return product if bias is None else self.ops.add(product, bias)
 
     def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:

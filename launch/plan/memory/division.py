@@ -22,7 +22,7 @@ from launch.models.parameters import (
     parameters,
 )
 from launch.plan.job import Job, Lora, Prefix
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 
 COLUMN = {
     "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
@@ -34,7 +34,7 @@ LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 @dataclass(frozen=True)
 class Held:
     """A tensor as one rank holds it. divided: over the tensor parallel ranks. item: bytes of a number. base: how it is
-    quantised."""
+    quantized."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Held:
     divided: bool
     trained: bool
     item: int
-    base: QuantisedBase | None = None
+    base: QuantizedBase | None = None
 
     @property
     def size(self) -> int:

@@ -46,7 +46,7 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
     names = frozenset(one.name for one in trained)
     gradients = optimized = sum(one.size for one in trained)
     if job.layout.sharding == "stage1":
-        dealt = [one for one in tensors if not one.base]  # frozen tensors, too; quantised ones are no parameters
+        dealt = [one for one in tensors if not one.base]  # frozen tensors, too; quantized ones are no parameters
         owners = deal([one.size for one in dealt], job.layout.sharding_parallel_degree, largest_first=True)
         pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
@@ -88,7 +88,7 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
 
 def _stage3(job: Job, tensors: list[Held]) -> States:
     """A slice of each large tensor, frozen ones too (launch/upstream/stage3_frozen_parameters.py); the small ones, and
-    quantised ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
+    quantized ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     segment = SEGMENT_SIZE if job.on_gpu else CPU_SEGMENT_SIZE
     large = [one for one in tensors if one.size > segment and not one.base]
@@ -122,7 +122,7 @@ def alignment_of(job: Job) -> int:
 
 def _part_of(one: Held) -> str:
     if one.base:
-        return "quantised base"
+        return "quantized base"
     return "adapter" if one.kind == ADAPTER else "parameters"
 
 

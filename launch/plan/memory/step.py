@@ -37,12 +37,12 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 
 
 def load(job: Job, place: Place, memory: Memory) -> None:
-    """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantised while it is read
+    """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantized while it is read
     one weight as it was (launch/adapters/quantized/base.py). Parameters that are offloaded pass one by one
     (launch/offload/stage3.py)."""
     tensors = held(job, place.stage)
-    quantised = [one for one in tensors if one.base]
-    stay, moved = (quantised, tensors) if job.offload.parameters else (tensors, quantised)
+    quantized = [one for one in tensors if one.base]
+    stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     passing = max((one.size * job.item for one in moved), default=0)
     Storage(memory, sum(one.nbytes for one in stay) + passing, "parameters")
 

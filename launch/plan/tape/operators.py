@@ -6,7 +6,7 @@ a Leaf; a frozen one has no node. Nothing is saved where no input wants a gradie
 
 from math import prod
 
-from launch.plan.quantised import QuantisedBase
+from launch.plan.quantized import QuantizedBase
 from launch.plan.tape.autograd import Node, Tensor
 from launch.plan.tape.memory import Memory, Storage
 
@@ -56,7 +56,7 @@ class Operators:
         del copies
         return self.record(out, [x, y], [x, y])
 
-    def quantised_matmul(self, x: Tensor, weight: Tensor, base: QuantisedBase) -> Tensor:
+    def quantized_matmul(self, x: Tensor, weight: Tensor, base: QuantizedBase) -> Tensor:
         """By a weight that is computed from its codes in each pass; nothing of x is kept
         (launch/adapters/quantized/product.py)."""
         scratch = base.scratch(weight.elements, weight.item)

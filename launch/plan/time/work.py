@@ -112,7 +112,7 @@ class Work:
     def _product(self, linear: Parameter) -> float:
         inputs, outputs = self._divided(linear)
         seconds = self.pace.multiply(self.tokens, inputs, outputs)
-        if self.job.base:  # a quantised weight is first written out in the dtype of the product
+        if self.job.base:  # a quantized weight is first written out in the dtype of the product
             seconds += self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
         return seconds
 

@@ -1,4 +1,4 @@
-"""Adapters and quantised bases: what they cannot be combined with."""
+"""Adapters and quantized bases: what they cannot be combined with."""
 
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
@@ -81,7 +81,7 @@ RULES = (
             and not (run.flags.lora or run.flags.prefix_tuning)
         ),
         found="{run.flags.weight_quantize_algo} without an adapter",
-        reason="quantised weights are not trained",
+        reason="quantized weights are not trained",
         source="launch/adapters/quantized/base.py",
         fix="--lora 1, or --prefix_tuning 1; --do_train 0 evaluates it",
     ),

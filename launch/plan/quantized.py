@@ -14,7 +14,7 @@ FLOAT32 = 4
 
 
 @dataclass(frozen=True)
-class QuantisedBase:
+class QuantizedBase:
     """algo: of --weight_quantize_algo. block, double_quant, double_block: of nf4 and fp4."""
 
     algo: str
@@ -28,7 +28,7 @@ class QuantisedBase:
         return 8 if self.algo in ("weight_only_int8", "llm.int8") else 4
 
     def nbytes(self, inputs: int, outputs: int) -> int:
-        """Of a weight: its codes, and a float32 for each output or block; of doubly quantised scales a byte each, a
+        """Of a weight: its codes, and a float32 for each output or block; of doubly quantized scales a byte each, a
         float32 for each of their blocks, and one for their mean."""
         size = inputs * outputs
         codes = -(-size * self.bits // 8)

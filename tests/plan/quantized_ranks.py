@@ -1,4 +1,4 @@
-"""What ranks of the planner's tests measure of quantised weights."""
+"""What ranks of the planner's tests measure of quantized weights."""
 
 import paddle
 
