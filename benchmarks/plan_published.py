@@ -14,7 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora

@@ -16,9 +16,9 @@ if __name__ == "__main__":
 
 from benchmarks.page import put
 from benchmarks.published import ROWS, Published
+from launch.config.layout import Layout
 from launch.guard import guarded
 from launch.models.families import LLAMA_LINEAR
-from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, Job, Lora, Offload

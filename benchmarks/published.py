@@ -11,7 +11,7 @@ A row to add is a Published(...) at the end of a list; another model is a file i
 import shlex
 from dataclasses import dataclass
 
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora

@@ -4,11 +4,11 @@ import os
 import sys
 
 from launch import preflight
+from launch.config.aliases import todays_flags
+from launch.config.flag_values import FlagValues
 from launch.cpu.settings import prepare
 from launch.devices.deterministic import set_switches
 from launch.errors import UserError
-from launch.models.aliases import todays_flags
-from launch.models.flag_values import FlagValues
 from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings

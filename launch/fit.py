@@ -21,10 +21,10 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
 from launch import preflight
+from launch.config.layout import Layout
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card

@@ -20,9 +20,9 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser, above_zero
 from data_tools.language import localized
+from launch.config.aliases import todays_flags
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.models.aliases import todays_flags
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.report import FORMATS, TEXT, report

@@ -23,11 +23,11 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.language import localized
+from launch.config.aliases import todays_flags
+from launch.config.global_batch import keep_global_batch
+from launch.config.layout import Layout, LayoutError
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.models.aliases import todays_flags
-from launch.models.global_batch import keep_global_batch
-from launch.models.layout import Layout, LayoutError
 from launch.nodes.link import Link
 from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.plan.hardware import wished_card
@@ -356,7 +356,7 @@ def _check_own_data(recipe: Recipe, run: Run) -> None:
 def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
-    from launch.models.flag_values import FlagValues
+    from launch.config.flag_values import FlagValues
     from launch.plan.hardware import card_named, card_of_memory
     from launch.plan.job import Job
     from launch.plan.report import FORMATS, TEXT, report

@@ -13,6 +13,7 @@ FLOORS = {
     "launch": (
         ("errors", "switches", "upstream"),
         ("guard", "variables", "pages", "cpu"),
+        ("config",),
         ("models",),
         ("checkpoint", "deepspeed", "devices", "generation", "reporting"),
         ("adapters", "nodes", "offload"),
@@ -37,6 +38,7 @@ WITHOUT_PADDLE = (
     "custom_ops/fused_rms_norm/nvcc.py",
     "custom_ops/fused_rms_norm/sources.py",
     "launch/certify",
+    "launch/config",
     "launch/cpu/processor.py",
     "launch/cpu/settings.py",
     "launch/deepspeed",

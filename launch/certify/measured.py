@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from statistics import median
 
+from launch.config.flag_values import Flags, load_schema
+from launch.config.layout import Layout
 from launch.models.arithmetic import ModelShape
-from launch.models.flag_values import Flags, load_schema
-from launch.models.layout import Layout
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

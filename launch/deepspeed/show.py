@@ -2,8 +2,8 @@
 
 import shlex
 
+from launch.config.flag_values import split_words
 from launch.deepspeed.translate import KINDS, Translation
-from launch.models.flag_values import split_words
 
 SEVERAL = "lora_target_modules"  # the one flag here whose words stand apart on a command line
 

@@ -18,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from launch.config.flag_values import load_schema
 from launch.deepspeed.source import Stated
 from launch.errors import UserError
-from launch.models.flag_values import load_schema
 
 TABLE = Path(__file__).with_name("keys.json")
 KINDS = {"deepspeed": "a configuration of DeepSpeed", "transformers": "arguments of Hugging Face's Trainer"}

@@ -8,8 +8,8 @@ A model on several cards is divided by tensor parallelism, as launch/predict.py 
 
 from dataclasses import dataclass
 
+from launch.config.layout import Layout
 from launch.models.families import family_of_config
-from launch.models.layout import Layout
 from launch.models.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job

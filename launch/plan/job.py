@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launch.checkpoint.state.continued import run_config
+from launch.config.flag_values import Flags, FlagValues
+from launch.config.layout import Layout
 from launch.devices import precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.models.families import Family, family_of_config
-from launch.models.flag_values import Flags, FlagValues
-from launch.models.layout import Layout
 from launch.models.parameters import key_value_heads
 from launch.plan.hardware import Card
 from launch.plan.quantized import QuantizedBase

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.config.aliases import todays_flags
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.models.aliases import todays_flags
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -1,9 +1,9 @@
 """Do flags, layout and model go together? The rows are in launch/preflight/rules, as data."""
 
 from launch.checkpoint.state.continued import run_config
+from launch.config.flag_values import FlagValues
+from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
-from launch.models.layout import Layout, LayoutError, degree, sharding_stage
 from launch.preflight.report import Finding
 from launch.preflight.rules import RULES, Request
 from launch.preflight.situation import Situation

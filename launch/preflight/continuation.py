@@ -19,9 +19,9 @@ from launch.checkpoint.state.continued import AUTO, NONE, newest_whole, run_conf
 from launch.checkpoint.state.identity import differences, model_identity
 from launch.checkpoint.state.manifest import Manifest, checkpoint_step, checkpoints, read_manifest
 from launch.checkpoint.state.verify import first_fault, in_the_way, is_foreign, stray_weights
+from launch.config.flag_values import FlagValues
+from launch.config.layout import Layout, LayoutError
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
-from launch.models.layout import Layout, LayoutError
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG

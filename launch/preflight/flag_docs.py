@@ -2,7 +2,7 @@
 
     python -m launch.preflight.flag_docs
 
-Run it after a change of launch/preflight/rules, launch/models/aliases.py or the schema of the flags; a test fails until
+Run it after a change of launch/preflight/rules, launch/config/aliases.py or the schema of the flags; a test fails until
 then.
 """
 
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
+from launch.config.aliases import DROPPED, REFUSED, RENAMED
+from launch.config.flag_values import load_schema, range_text
 from launch.guard import guarded
-from launch.models.aliases import DROPPED, REFUSED, RENAMED
-from launch.models.flag_values import load_schema, range_text
 from launch.pages import markdown
 from launch.preflight.rules import RULES, Rule, family
 from launch.preflight.rules.rule import ANNOUNCE

@@ -2,8 +2,8 @@
 
 import difflib
 
-from launch.models.aliases import refusal
-from launch.models.flag_values import NO, YES, load_schema, read_number, split_words
+from launch.config.aliases import refusal
+from launch.config.flag_values import NO, YES, load_schema, read_number, split_words
 from launch.preflight.report import Finding
 from launch.processes.flags import Flags
 from launch.switches import ALIASES, CHOICES

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from data_tools.terminal import wrapped
-from launch.models.flag_values import load_schema, range_text
+from launch.config.flag_values import load_schema, range_text
 
 
 def flag_help(script: str) -> str:

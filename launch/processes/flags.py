@@ -1,7 +1,7 @@
 """Flags of a command line as data: `--name value value`, `--name=value` or `--name`; a later one wins."""
 
+from launch.config.flag_values import Flags
 from launch.errors import UserError
-from launch.models.flag_values import Flags
 
 
 def parse_flags(words: list[str]) -> Flags:

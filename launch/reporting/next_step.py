@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from launch.models.flag_values import Flags, FlagValues
+from launch.config.flag_values import Flags, FlagValues
 from launch.reporting.records import RUN_SUMMARY, read_summary
 
 

@@ -1,4 +1,4 @@
-"""Write launch/models/flags.json, the flags of the shared modules as data, for checks that must not import Paddle.
+"""Write launch/config/flags.json, the flags of the shared modules as data, for checks that must not import Paddle.
 
     python -m launch.training.flag_schema
 
@@ -14,8 +14,8 @@ import textwrap
 from enum import Enum
 
 from data_tools.cli import Parser
+from launch.config.flag_values import SCHEMA
 from launch.guard import guarded
-from launch.models.flag_values import SCHEMA
 
 # Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
 CHOICES = {

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from launch.certify.measured import flags_of, run_report, stage_of_rank
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

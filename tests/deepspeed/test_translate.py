@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.config.flag_values import load_schema
 from launch.deepspeed import page
 from launch.deepspeed.show import show
 from launch.deepspeed.source import read_source
 from launch.deepspeed.translate import AUTO, parse_words, table, translate
 from launch.errors import UserError
-from launch.models.flag_values import load_schema
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.models.flag_values import load_schema
+from launch.config.flag_values import load_schema
 from launch.plan.hardware import GIB
 from launch.plan.memory.outside import CUDA_CONTEXT, NCCL_COMMUNICATOR, WORKSPACE
 from launch.watch.hang import FIRST_STEPS

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from launch.models.flag_values import load_schema
+from launch.config.flag_values import load_schema
 from launch.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, ENGLISH_PAGES, FENCED, INDENTED, ROOT, read

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
 from launch.plan.memory.states import states_of

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch import preflight
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.plan.advice import advice_lines, changes, cheapest_changes, search
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import CARDS

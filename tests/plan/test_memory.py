@@ -2,8 +2,8 @@
 
 import pytest
 
+from launch.config.layout import Layout
 from launch.models.arithmetic import ModelShape
-from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix

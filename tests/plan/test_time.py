@@ -8,7 +8,7 @@ import pytest
 from benchmarks import plan_speed
 from benchmarks.page import place
 from benchmarks.published import ROWS
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.models.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix

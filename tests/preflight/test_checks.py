@@ -10,7 +10,7 @@ import pytest
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
 from launch.checkpoint.state.lock import LOCK, lock_output, lock_start
-from launch.models.flag_values import FlagValues, load_schema, read_number
+from launch.config.flag_values import FlagValues, load_schema, read_number
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.output import check_output

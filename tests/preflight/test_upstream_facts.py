@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from launch.config import flag_values
+from launch.config.aliases import refusal
+from launch.config.flag_values import load_schema
 from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
 from launch.devices.gates import flash_attention, fused_rms_norm
 from launch.errors import UserError
-from launch.models import flag_values
-from launch.models.aliases import refusal
 from launch.models.arithmetic import ModelShape
-from launch.models.flag_values import load_schema
 from launch.models.named_configs import load_config
 from launch.preflight import run_on_flags
 from launch.preflight.compatibility import check_compatibility

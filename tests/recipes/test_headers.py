@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from data_tools.formats.plural import plural
+from launch.config.flag_values import load_schema
+from launch.config.layout import Layout
 from launch.demo_finetune import COMMON, METHODS
 from launch.models.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.models.families import family_of_config
-from launch.models.flag_values import load_schema
-from launch.models.layout import Layout
 from launch.models.named_configs import load_config
 from launch.models.parameters import LINEAR, parameters
 from launch.plan.hardware import CARDS, GIB, card_of_memory

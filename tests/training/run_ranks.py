@@ -28,7 +28,7 @@ def make_corpus(prefix: str, vocab_size: int, largest_id: int) -> None:
 
 
 def flag_schema() -> str:
-    """launch/models/flags.json as it should be."""
+    """launch/config/flags.json as it should be."""
     from launch.training.flag_schema import render
 
     return render()

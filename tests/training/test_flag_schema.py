@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-FLAGS = Path(__file__).resolve().parents[2] / "launch" / "models" / "flags.json"
+FLAGS = Path(__file__).resolve().parents[2] / "launch" / "config" / "flags.json"
 
 
 def test_flags_json_is_current(ranks):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from launch.config.flag_values import Flags
 from launch.errors import UserError
-from launch.models.flag_values import Flags
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import Card
 from launch.plan.job import Job

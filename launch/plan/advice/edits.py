@@ -7,12 +7,12 @@ result is legal, fits and how slow it is, others find out.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from launch.config.flag_values import Flags, FlagValues
+from launch.config.global_batch import ACCUMULATION
+from launch.config.layout import Layout
 from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.families import family_of_config
-from launch.models.flag_values import Flags, FlagValues
-from launch.models.global_batch import ACCUMULATION
-from launch.models.layout import Layout
 from launch.models.named_configs import config_names, load_config
 from launch.plan.job import FLOAT32, Job
 

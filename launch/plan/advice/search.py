@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from launch.config.flag_values import Flags
+from launch.config.global_batch import ACCUMULATION
 from launch.errors import UserError
-from launch.models.flag_values import Flags
-from launch.models.global_batch import ACCUMULATION
 from launch.plan.advice.edits import MICRO_BATCH, factors
 from launch.plan.hardware import Card
 from launch.plan.job import Job

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.processes.flags import parse_flags

@@ -1,6 +1,6 @@
 """Host memory and disk: what a node needs beside its cards."""
 
-from launch.models.layout import Layout
+from launch.config.layout import Layout
 from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
 from launch.plan.memory.states import MASTER, MOMENTS, States, states_of

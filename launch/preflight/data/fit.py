@@ -4,9 +4,9 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.checkpoint.state.continued import run_config
+from launch.config.flag_values import FlagValues
+from launch.config.layout import Layout
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
-from launch.models.layout import Layout
 from launch.preflight.data.samples import check_samples
 from launch.preflight.data.token_ids import check_token_ids
 from launch.preflight.report import Finding

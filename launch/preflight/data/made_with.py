@@ -7,7 +7,7 @@ from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.text.encoders import JSON_NAME, fingerprint, load_encoder
-from launch.models.flag_values import FlagValues
+from launch.config.flag_values import FlagValues
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

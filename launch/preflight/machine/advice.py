@@ -4,9 +4,9 @@ import shlex
 from dataclasses import replace
 
 from launch import preflight
+from launch.config.flag_values import FlagValues
+from launch.config.global_batch import ACCUMULATION
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
-from launch.models.global_batch import ACCUMULATION
 from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job

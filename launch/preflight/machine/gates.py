@@ -1,11 +1,11 @@
 """May the run use what its flags ask for: bfloat16, flash attention, fused RMSNorm? Asked before ranks start."""
 
+from launch.config.flag_values import FlagValues
 from launch.devices import fused_ln, gates, precision
 from launch.devices.cards import Card, list_cards
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation

@@ -3,9 +3,9 @@
 import psutil
 
 from data_tools.formats.plural import plural
+from launch.config.flag_values import FlagValues
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
 from launch.plan.hardware import GIB, Card, card_named, wished_card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -5,8 +5,8 @@ from pathlib import Path
 from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import find_weights
+from launch.config.flag_values import FlagValues
 from launch.errors import UserError
-from launch.models.flag_values import FlagValues
 from launch.models.named_configs import load_config
 from launch.models.parameters import HEAD, Parameter, parameters
 from launch.preflight.report import Finding

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from launch.config.flag_values import FlagValues
+from launch.config.layout import Layout
 from launch.errors import UserError
 from launch.models.families import Family, family_of_config
-from launch.models.flag_values import FlagValues
-from launch.models.layout import Layout
 from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"

@@ -2,8 +2,8 @@
 
 from paddlenlp.trainer import TrainerCallback
 
+from launch.config.aliases import todays_flags
 from launch.errors import UserError
-from launch.models.aliases import todays_flags
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.models.aliases import DROPPED, REFUSED, RENAMED, refusal, todays_flags
-from launch.models.flag_values import load_schema
+from launch.config.aliases import DROPPED, REFUSED, RENAMED, refusal, todays_flags
+from launch.config.flag_values import load_schema
 from launch.preflight.flags import check_flags
 from launch.processes.flags import parse_flags
-from tests.models import commands_26 as commands
+from tests.config import commands_26 as commands
 
 SQUAD = "--task_name is --dataset_name_or_path today"
 BOTH_LENGTHS = "--tgt_length is --max_length 2048 today, with --src_length 1024: both together"

@@ -2,9 +2,9 @@
 
 import pytest
 
+from launch.config.global_batch import keep_global_batch
+from launch.config.layout import Layout
 from launch.errors import UserError
-from launch.models.global_batch import keep_global_batch
-from launch.models.layout import Layout
 from launch.processes.flags import parse_flags
 
 FOUR_D = "--tensor_parallel_degree 2 --pipeline_parallel_degree 2 --sharding stage1"

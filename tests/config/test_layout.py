@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.models.layout import Layout, LayoutError
+from launch.config.layout import Layout, LayoutError
 from launch.processes.flags import parse_flags
 
 # flags, processes -> data, sharding, tensor, pipeline degree, sharding
@@ -38,7 +38,7 @@ def test_degrees(argv, processes, expected):
 
 def test_upstream_gives_the_same_numbers(ranks):
     [found] = ranks(
-        1, "tests.models.layout_ranks:upstream_layouts", [[argv.split(), processes] for argv, processes, _ in CASES]
+        1, "tests.config.layout_ranks:upstream_layouts", [[argv.split(), processes] for argv, processes, _ in CASES]
     )
     assert found == [[*expected, Layout(*expected).data_ranks] for *_, expected in CASES]
 

@@ -7,7 +7,7 @@ Sources: examples/language_model/llama of mid 2023 (run_pretrain.py, finetune_ge
 finetune_instruction_generation.py, predict_generation.py) and llm/ of v2.6.1.
 """
 
-from launch.models.flag_values import NO, Flags
+from launch.config.flag_values import NO, Flags
 
 # Another name, the same meaning.
 RENAMED = {

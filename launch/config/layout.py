@@ -6,8 +6,8 @@ each process a place; what it accepts without giving every process a place is a 
 
 from dataclasses import dataclass
 
+from launch.config.flag_values import Flags
 from launch.errors import UserError
-from launch.models.flag_values import Flags
 
 
 class LayoutError(UserError):

@@ -1,8 +1,8 @@
 """As many samples a step on another number of processes: what GPUS=4 does to a recipe made for 8."""
 
+from launch.config.flag_values import Flags
+from launch.config.layout import Layout, LayoutError
 from launch.errors import UserError
-from launch.models.flag_values import Flags
-from launch.models.layout import Layout, LayoutError
 
 ACCUMULATION = "gradient_accumulation_steps"
 

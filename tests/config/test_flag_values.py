@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.models.flag_values import FlagValues, load_schema, read_number
+from launch.config.flag_values import FlagValues, load_schema, read_number
 
 
 @pytest.mark.parametrize(
