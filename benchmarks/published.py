@@ -11,11 +11,11 @@ A row to add is a Published(...) at the end of a list; another model is a file i
 import shlex
 from dataclasses import dataclass
 
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
-from launch.processes.flags import parse_flags
 
 
 @dataclass(frozen=True)

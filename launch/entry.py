@@ -5,7 +5,7 @@ import sys
 
 from launch import preflight
 from launch.config.aliases import todays_flags
-from launch.config.flag_values import FlagValues
+from launch.config.flag_values import Flags, FlagValues, parse_flags
 from launch.cpu.settings import prepare
 from launch.devices.deterministic import set_switches
 from launch.errors import UserError
@@ -13,7 +13,6 @@ from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
 from launch.preflight.situation import Situation
-from launch.processes.flags import Flags, parse_flags
 from launch.processes.orphans import die_with_parent
 from launch.reporting.quiet import import_paddle_quietly
 from launch.upstream import correct

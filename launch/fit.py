@@ -21,7 +21,9 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
 from launch import preflight
+from launch.config.flag_values import Flags, parse_flags
 from launch.config.layout import Layout
+from launch.config.variables import check_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.guard import guarded
@@ -30,8 +32,6 @@ from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
 from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
-from launch.processes.flags import Flags, parse_flags
-from launch.variables import check_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "recipes" / "llama-7b"

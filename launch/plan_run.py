@@ -21,6 +21,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.language import localized
 from launch.config.aliases import todays_flags
+from launch.config.flag_values import Flags, parse_flags
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
@@ -29,7 +30,6 @@ from launch.plan.report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.advice import lines_below_a_plan
 from launch.preflight.situation import Situation
-from launch.processes.flags import Flags, parse_flags
 
 PRETRAIN, FINETUNE = "run_pretrain", "finetune_generation"
 

@@ -24,8 +24,9 @@ if __name__ == "__main__":
 from data_tools.cli import Parser
 from data_tools.language import localized
 from launch.config.aliases import todays_flags
-from launch.config.global_batch import keep_global_batch
-from launch.config.layout import Layout, LayoutError
+from launch.config.flag_values import Flags, flag_words, parse_flags
+from launch.config.layout import Layout, LayoutError, keep_global_batch
+from launch.config.variables import check_variables, given_variables
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.nodes.link import Link
@@ -34,11 +35,9 @@ from launch.plan.hardware import wished_card
 from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
-from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.orphans import end_with_make, make_above
 from launch.processes.threads import threads_per_rank
 from launch.reporting.next_step import next_step
-from launch.variables import check_variables, given_variables
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,9 +7,9 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import entry, preflight
+from launch.config.flag_values import parse_flags
 from launch.entry import check, prepare_process
 from launch.errors import UserError
-from launch.processes.flags import parse_flags
 
 FLAGS = "--model_name_or_path llama-tiny --continue_training 0 --input_dir corpus --output_dir out --device cpu"
 

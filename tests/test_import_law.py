@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # none imports a command.
 FLOORS = {
     "launch": (
-        ("errors", "switches", "upstream"),
-        ("guard", "variables", "pages", "cpu"),
+        ("errors", "upstream"),
         ("config",),
+        ("guard", "pages", "cpu"),
         ("models",),
         ("checkpoint", "deepspeed", "devices", "generation", "reporting"),
         ("adapters", "nodes", "offload"),

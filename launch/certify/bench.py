@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.certify.results import FAIL, OPEN, PASS, Row, write_json
+from launch.config.flag_values import Flags, flag_words
 from launch.errors import UserError
 from launch.processes.command import LaunchCommand
-from launch.processes.flags import Flags, flag_words
 from launch.processes.logs import last_lines, log_path
 from launch.reporting.records import read_train_log
 

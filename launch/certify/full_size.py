@@ -22,6 +22,7 @@ import numpy as np
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch.certify.bench import ROOT, Bench, CheckFailed, make_materials, tiny_pretraining, visible_devices
 from launch.certify.measured import run_report
+from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.models.families import family_of_config
@@ -30,7 +31,6 @@ from launch.plan.hardware import GIB, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.time import plan_time
-from launch.processes.flags import Flags, flag_words, parse_flags
 from launch.processes.orphans import signal_at_parents_end
 
 STEPS = 8

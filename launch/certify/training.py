@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from launch.certify.bench import FULL_FLOAT32, Bench, CheckFailed, Step, steps, tiny_pretraining
+from launch.config.flag_values import Flags
 from launch.devices.cards import list_cards
 from launch.devices.precision import bf16_obstacle
-from launch.processes.flags import Flags
 
 STEPS = 5
 # float32: other kernels sum in another order. Mistakes in a layout gave 4e-3 to 2e-1 (tests/distributed).

@@ -1,4 +1,4 @@
-"""The checked-in flag schema (flags.json), and what the words of a command line mean by it."""
+"""The words of a command line as flags, the checked-in schema (flags.json), and what the words mean by it."""
 
 import json
 import math
@@ -6,13 +6,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from launch.switches import switch
+from launch.errors import UserError
 
 SCHEMA = Path(__file__).resolve().parent / "flags.json"
 
 # The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
 YES = ("yes", "true", "t", "y", "1")
 NO = ("no", "false", "f", "n", "0")
+# What a three-state switch such as --use_flash_attention takes.
+CHOICES = ("auto", "on", "off", "required")
+ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
 
 Flags = dict[str, list[str]]  # name without dashes -> its words
 
@@ -25,6 +28,32 @@ def _schemas() -> dict:
 def load_schema(script: str) -> dict:
     """{flag: {"type", "default", ...}} of a shared module, by its path or name; see launch/training/flag_schema.py."""
     return _schemas()[Path(script).stem]
+
+
+def parse_flags(words: list[str]) -> Flags:
+    """`--name value value`, `--name=value` or `--name`; a later one wins. Raises UserError for a word of no flag."""
+    flags: Flags = {}
+    name = None
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            flags.pop(name, None)
+            flags[name] = [value] if equals else []
+        elif name is None:
+            raise UserError(f"{word!r} is not a flag: expected --name value.")
+        else:
+            flags[name].append(word)
+    return flags
+
+
+def flag_lines(flags: Flags) -> list[list[str]]:
+    """[["--name", "value"], ...]"""
+    return [[f"--{name}", *words] for name, words in flags.items()]
+
+
+def flag_words(flags: Flags) -> list[str]:
+    """["--name", "value", ...], what a program takes as its arguments."""
+    return [word for line in flag_lines(flags) for word in line]
 
 
 def split_words(flag: str, value: str) -> list[str]:
@@ -101,3 +130,11 @@ def range_text(expected: dict) -> str:
     words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
     bounds = [f"{words[side]} {bound:,}" for side, bound in expected["range"].items()]
     return f"{'a whole number' if expected['type'] == 'int' else 'a number'}, {' and '.join(bounds)}"
+
+
+def switch(value: str) -> str:
+    """`value` as one of auto, on, off, required; 0/false and 1/true mean off and on. Raises ValueError for others."""
+    choice = ALIASES.get(value.lower(), value.lower())
+    if choice not in CHOICES:
+        raise ValueError(f"found {value!r}, allowed: {', '.join(CHOICES)} (or 0/1, false/true)")
+    return choice

@@ -11,9 +11,9 @@ import os
 import platform
 import sys
 
+from launch.config.flag_values import switch
 from launch.cpu.processor import Processor, this_processor
 from launch.errors import UserError
-from launch.switches import switch
 
 # mallopt's parameters, from glibc's malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config.aliases import todays_flags
+from launch.config.flag_values import Flags, parse_flags
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
@@ -16,7 +17,6 @@ from launch.plan.memory import plan_memory
 from launch.plan.memory.show import memory_lines
 from launch.plan.memory_plan import MemoryPlan
 from launch.processes.command import COMMAND
-from launch.processes.flags import Flags, parse_flags
 
 SHARED_MODULES = ("run_pretrain", "finetune_generation")
 

@@ -1,13 +1,12 @@
 """Do flags, layout and model go together? The rows are in launch/preflight/rules, as data."""
 
 from launch.checkpoint.state.continued import run_config
-from launch.config.flag_values import FlagValues
+from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.errors import UserError
 from launch.preflight.report import Finding
 from launch.preflight.rules import RULES, Request
 from launch.preflight.situation import Situation
-from launch.processes.flags import Flags
 
 
 def check_compatibility(situation: Situation) -> list[Finding]:

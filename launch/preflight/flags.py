@@ -3,10 +3,8 @@
 import difflib
 
 from launch.config.aliases import refusal
-from launch.config.flag_values import NO, YES, load_schema, read_number, split_words
+from launch.config.flag_values import ALIASES, CHOICES, NO, YES, Flags, load_schema, read_number, split_words
 from launch.preflight.report import Finding
-from launch.processes.flags import Flags
-from launch.switches import ALIASES, CHOICES
 
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.config.flag_values import Flags
 from launch.config.layout import Layout
 from launch.nodes.place import ONE_NODE, Nodes
-from launch.processes.flags import Flags
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Situation:
     processes:     ranks of all nodes together
     nodes:         the machines it runs on, and which of them this is
     stated:        the recipe's own layout where the user has asked for another number of processes: a stated
-                   accumulation then counts for that layout (launch/config/global_batch.py)
+                   accumulation then counts for that layout (launch/config/layout.py)
     own:           the flags of the user's ARGS, which advice repeats: what is pasted takes their place
     starts:        whether the run is to start in its output directory now; False in its own ranks, and on further nodes
     shows:         whether findings without a fault are shown; where not, what costs time to find is left out

@@ -8,10 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.config.flag_values import Flags, flag_lines, flag_words
 from launch.nodes.address import address_towards, resolve, split_address
 from launch.nodes.place import ONE_NODE, Nodes
 from launch.processes.environment import environment_words
-from launch.processes.flags import Flags, flag_lines, flag_words
 
 LAUNCHER = "paddle.distributed.launch"
 # Set by a recipe for its ranks: the command that started them, to be told where they can be continued.

@@ -7,7 +7,7 @@ batch, recompute, schedule. A flag is changed only where the recipe asks for mor
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.processes.flags import Flags
+from launch.config.flag_values import Flags
 
 STEPS = 20
 SEQUENCE = 128

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
 from launch.config.aliases import todays_flags
+from launch.config.flag_values import flag_words, parse_flags, switch
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
-from launch.processes.flags import flag_words, parse_flags
-from launch.switches import switch
 from launch.training.device import compute_capability
 
 

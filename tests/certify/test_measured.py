@@ -5,12 +5,12 @@ import json
 import pytest
 
 from launch.certify.measured import flags_of, run_report, stage_of_rank
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.time import plan_time
-from launch.processes.flags import parse_flags
 
 CARD = CARDS["A100-80G"]
 SCRIPT = "launch/run_pretrain.py"

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, refusal, todays_flags
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import load_schema, parse_flags
 from launch.preflight.flags import check_flags
-from launch.processes.flags import parse_flags
 from tests.config import commands_26 as commands
 
 SQUAD = "--task_name is --dataset_name_or_path today"

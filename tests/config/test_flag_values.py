@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.config.flag_values import FlagValues, load_schema, read_number
+from launch.config.flag_values import FlagValues, load_schema, read_number, switch
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,24 @@ def test_numbers_beyond_all_bounds_are_refused(flag, word):
 
 def test_minus_one_limits_no_checkpoints():
     assert FlagValues("run_pretrain", {"save_total_limit": ["-1"]}).save_total_limit == -1
+
+
+@pytest.mark.parametrize(
+    "value, choice",
+    [
+        ("auto", "auto"),
+        ("ON", "on"),
+        ("1", "on"),
+        ("true", "on"),
+        ("0", "off"),
+        ("False", "off"),
+        ("required", "required"),
+    ],
+)
+def test_words_of_a_switch(value, choice):
+    assert switch(value) == choice
+
+
+def test_other_words_of_a_switch_are_refused():
+    with pytest.raises(ValueError, match="'maybe', allowed: auto, on, off, required"):
+        switch("maybe")

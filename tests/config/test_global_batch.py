@@ -2,10 +2,9 @@
 
 import pytest
 
-from launch.config.global_batch import keep_global_batch
-from launch.config.layout import Layout
+from launch.config.flag_values import parse_flags
+from launch.config.layout import Layout, keep_global_batch
 from launch.errors import UserError
-from launch.processes.flags import parse_flags
 
 FOUR_D = "--tensor_parallel_degree 2 --pipeline_parallel_degree 2 --sharding stage1"
 

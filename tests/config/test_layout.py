@@ -2,8 +2,8 @@
 
 import pytest
 
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout, LayoutError
-from launch.processes.flags import parse_flags
 
 # flags, processes -> data, sharding, tensor, pipeline degree, sharding
 CASES = [

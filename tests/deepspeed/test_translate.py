@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import load_schema, parse_flags
 from launch.deepspeed import page
 from launch.deepspeed.show import show
 from launch.deepspeed.source import read_source
 from launch.deepspeed.translate import AUTO, parse_words, table, translate
 from launch.errors import UserError
 from launch.preflight.flags import check_flags
-from launch.processes.flags import parse_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = load_schema("finetune_generation") | load_schema("run_pretrain")

@@ -2,13 +2,13 @@
 
 import pytest
 
+from launch.config.flag_values import parse_flags
 from launch.devices.precision import describe_choice, resolve, stated
 from launch.plan.hardware import card_of_memory
 from launch.plan.job import Job
 from launch.preflight import run_on_flags
 from launch.preflight.machine import gates
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
 TUNE = "launch/finetune_generation.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.processes.flags import flag_words
+from launch.config.flag_values import flag_words
 from launch.reporting.records import read_train_log
 from tests.nodes.test_recipe import end
 from tests.nodes.two_nodes import FIRST, free_port, start_node

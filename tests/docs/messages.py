@@ -33,7 +33,6 @@ ROOMS = (
     "launch/environment/packages.py",
     "launch/config/aliases.py",
     "launch/config/flag_values.py",
-    "launch/config/global_batch.py",
     "launch/config/layout.py",
     "launch/models/named_configs.py",
     "launch/nodes",

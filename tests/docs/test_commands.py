@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from launch.config.flag_values import load_schema
-from launch.variables import RECIPE
+from launch.config.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, ENGLISH_PAGES, FENCED, INDENTED, ROOT, read
 from tests.recipes.rehearsing import recipes_by_target

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.job import Job
 from launch.plan.memory.division import adapter, held
 from launch.plan.memory.states import states_of
 from launch.plan.memory.step import Place, replay
 from launch.plan.memory_plan import WEIGHTS
-from launch.processes.flags import parse_flags
 from tests.plan.cells import Cell
 from tests.plan.material import flags, model
 

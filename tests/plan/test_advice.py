@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from launch import preflight
+from launch.config.flag_values import flag_words, parse_flags
 from launch.config.layout import Layout
 from launch.plan.advice import advice_lines, changes, cheapest_changes, search
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
 from launch.preflight.situation import Situation
-from launch.processes.flags import flag_words, parse_flags
 
 CARD = CARDS["A100-80G"]
 COMMON = "--output_dir out --per_device_train_batch_size 8 --gradient_accumulation_steps 4 --do_train 1"

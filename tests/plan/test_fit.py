@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from launch import fit, preflight
+from launch.config.flag_values import parse_flags
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, WISHES, Machine
 
 

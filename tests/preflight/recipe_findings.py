@@ -7,8 +7,8 @@ import re
 import shlex
 
 from launch import preflight
+from launch.config.flag_values import flag_words
 from launch.preflight.report import Finding
-from launch.processes.flags import flag_words
 from launch.recipe import apply_wishes, parse_recipe, situation
 from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import stated_flags

@@ -11,7 +11,7 @@ import pytest
 
 from launch.config import flag_values
 from launch.config.aliases import refusal
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import load_schema, parse_flags
 from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
 from launch.devices.gates import flash_attention, fused_rms_norm
@@ -21,7 +21,6 @@ from launch.models.named_configs import load_config
 from launch.preflight import run_on_flags
 from launch.preflight.compatibility import check_compatibility
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 from launch.reporting.throughput import Throughput
 
 ROOT = Path(__file__).resolve().parents[2]

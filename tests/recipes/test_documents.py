@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from launch import preflight
+from launch.config.flag_values import parse_flags
 from launch.nodes.place import read_nodes
 from launch.preflight.flags import check_flags
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 from tests.devices.fake_nvml import FakeNvml, card
 from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine

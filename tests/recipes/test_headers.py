@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.formats.plural import plural
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import load_schema, parse_flags
 from launch.config.layout import Layout
 from launch.demo_finetune import COMMON, METHODS
 from launch.models.arithmetic import ModelShape, lora_parameters, prefix_parameters
@@ -19,7 +19,6 @@ from launch.models.parameters import LINEAR, parameters
 from launch.plan.hardware import CARDS, GIB, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
-from launch.processes.flags import parse_flags
 from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.config.flag_values import parse_flags
 from launch.preflight.flags import check_flags
-from launch.processes.flags import parse_flags
 from tests.recipes.machine import ROOT, Machine
 
 RECIPES = sorted((ROOT / "recipes").glob("*/*.sh"))

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from launch.config.flag_values import Flags, FlagValues
-from launch.config.global_batch import ACCUMULATION
-from launch.config.layout import Layout
+from launch.config.layout import ACCUMULATION, Layout
 from launch.errors import UserError
 from launch.models.arithmetic import ModelShape
 from launch.models.families import family_of_config

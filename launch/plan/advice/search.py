@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from launch.config.flag_values import Flags
-from launch.config.global_batch import ACCUMULATION
+from launch.config.layout import ACCUMULATION
 from launch.errors import UserError
 from launch.plan.advice.edits import MICRO_BATCH, factors
 from launch.plan.hardware import Card

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.hardware import Card
 from launch.plan.job import Job
-from launch.processes.flags import parse_flags
 
 SCRIPT = "launch/finetune_generation.py"
 HALF = "--precision auto --fp16_opt_level O2 --use_flash_attention auto"

@@ -3,8 +3,8 @@
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
+from launch.config.flag_values import Flags
 from launch.preflight.report import Finding
-from launch.processes.flags import Flags
 
 
 def check_data(flags: Flags) -> list[Finding]:

@@ -4,8 +4,8 @@ import shlex
 from dataclasses import replace
 
 from launch import preflight
-from launch.config.flag_values import FlagValues
-from launch.config.global_batch import ACCUMULATION
+from launch.config.flag_values import Flags, FlagValues, flag_words, parse_flags
+from launch.config.layout import ACCUMULATION
 from launch.errors import UserError
 from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card
@@ -13,7 +13,6 @@ from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.out_of_memory import ThisRun
 from launch.preflight.situation import Situation
-from launch.processes.flags import Flags, flag_words, parse_flags
 
 LISTED = 8  # changes below a plan
 CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each must save at least

@@ -1,10 +1,10 @@
 """Is there a configuration for the model that is asked for, and are its weights where they are looked for?"""
 
+from launch.config.flag_values import Flags
 from launch.errors import UserError
 from launch.models.families import family_of_config
 from launch.models.named_configs import load_config
 from launch.preflight.report import Finding
-from launch.processes.flags import Flags
 
 
 def check_model(flags: Flags) -> list[Finding]:

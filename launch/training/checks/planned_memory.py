@@ -3,11 +3,11 @@
 from paddlenlp.trainer import TrainerCallback
 
 from launch.config.aliases import todays_flags
+from launch.config.flag_values import parse_flags
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
-from launch.processes.flags import parse_flags
 from launch.reporting.callbacks import format_bytes
 from launch.training.device import card_name, peak_memory_bytes
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from launch.config.flag_values import parse_flags
 from launch.preflight.machine import memory
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 
 GIB = 2**30
 RUN = (

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from data_tools.formats.dialogues.encoding import IGNORED
+from launch.config.flag_values import parse_flags
 from launch.models.families import FAMILIES
 from launch.preflight import run_on_flags
 from launch.preflight.situation import Situation
-from launch.processes.flags import parse_flags
 from launch.reporting.records import read_summary
 from launch.training.data.batches import Collator, apart
 from tests.training.finetune_material import argv, write_first

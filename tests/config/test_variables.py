@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
+from launch.config.variables import check_variables, given_variables
 from launch.errors import UserError
-from launch.variables import check_variables, given_variables
 
 
 @pytest.mark.parametrize(
