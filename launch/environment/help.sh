@@ -16,7 +16,7 @@ describe() {
     fi
     cat <<'VARIABLES'
 
-Variables of every recipe (README.md has the table)
+Variables of every recipe (docs/recipes.md has the table)
   MODEL= DATA= OUTPUT=      which model, data, output directory
   GPUS=4 DEVICES=0,2,5,7    how many cards, which ones
   GPU_MEMORY_GB=40          memory of a card

@@ -33,6 +33,7 @@ PAGES_PRINTED = {
     "ai-studio": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "families": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "multi-node": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
+    "recipes": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "resume": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "finetune": "tests/training/test_finetune_page.py::test_commands_for_cards_name_recipes_that_take_these_variables",
 }

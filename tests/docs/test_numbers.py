@@ -65,8 +65,13 @@ def rehearsal() -> list[str]:
     return [*shown, *(f"|g| {curve.grad_norms[step]:.2f}" for step in (0, 1, -1))]
 
 
-def counts() -> list[str]:
-    return [f"{NUMERALS[len(FAMILIES)]} model families", f"{NUMERALS[len(LAYOUTS)].capitalize()} layouts are tested"]
+def families() -> list[str]:
+    number = NUMERALS[len(FAMILIES)]
+    return [f"prefix tuning of {number} model families", f"`MODEL=` takes any of the {number} families"]
+
+
+def layouts() -> list[str]:
+    return [f"{NUMERALS[len(LAYOUTS)].capitalize()} layouts are tested"]
 
 
 def one_card() -> list[str]:
@@ -136,11 +141,13 @@ def served() -> list[str]:
     ("name", "sentences"),
     [
         ("README", planned_memory),
-        ("README", planned_time),
-        ("README", parity),
-        ("README", rehearsal),
-        ("README", counts),
-        ("README", packages),
+        ("recipes", planned_memory),
+        ("recipes", planned_time),
+        ("rehearsal", parity),
+        ("rehearsal", rehearsal),
+        ("README", families),
+        ("rehearsal", layouts),
+        ("setup", packages),
         ("ai-studio", one_card),
         ("data", tokenizing_memory),
         ("data", loader),

@@ -1,5 +1,5 @@
-"""What README and docs/plan.md show: the commands of a model of one's own, killed and continued, run as they stand;
-what plans and refusals print is what is shown."""
+"""What README, docs/recipes.md and docs/plan.md show: the commands of a model of one's own, killed and continued, run
+as they stand; what plans and refusals print is what is shown."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.recipes.machine import WISHES, Machine
 from tests.repository_folder import link_repository
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-README, PLAN = ROOT / "README.md", ROOT / "docs" / "plan.md"
+README, RECIPES, PLAN = ROOT / "README.md", ROOT / "docs" / "recipes.md", ROOT / "docs" / "plan.md"
 # A disk like that of the page's machine.
 DISK = """
 import shutil
@@ -51,7 +51,7 @@ def assert_shown(shown: str, said: str) -> None:
         assert found, f"{piece}\n--- is not in ---\n{before}"
 
 
-@pytest.mark.parametrize("page", [README, PLAN], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [RECIPES, PLAN], ids=lambda page: page.stem)
 def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
     command, shown = block_with(page, "DOES NOT FIT").split("\n", 1)
     done = run(command.removeprefix("$ "), link_repository(tmp_path))
@@ -61,7 +61,7 @@ def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
 
 def test_the_refusal_is_what_is_printed(tmp_path):
     """On a machine without cards, data, a large disk and the fused RMSNorm."""
-    shown = block_with(README, "cannot start here: ").partition("\n")[2]
+    shown = block_with(RECIPES, "cannot start here: ").partition("\n")[2]
     machine = Machine(tmp_path)
     shutil.rmtree(machine.folder / "data")
     (machine.stubs / "sitecustomize.py").write_text(DISK)

@@ -19,7 +19,7 @@ from tests.devices.fake_nvml import FakeNvml, card
 from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine
 
-DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "resume")
+DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "recipes", "rehearsal", "resume")
 RECIPES = {  # target -> name of its file below recipes/
     line.split("\t")[0]: str(Path(line.split("\t")[1]).relative_to("recipes").with_suffix(""))
     for line in subprocess.check_output(
