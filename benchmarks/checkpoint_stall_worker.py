@@ -9,7 +9,7 @@ SAVES = 5  # the first of which makes what the others use again
 
 
 def make_material(directory: str, sizes: dict) -> None:
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from tests.distributed.training_ranks import make_material
 
     make_material(directory, 4)

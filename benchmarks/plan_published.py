@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from launch.config.layout import Layout
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 from launch.plan.memory import plan_memory

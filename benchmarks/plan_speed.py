@@ -17,9 +17,9 @@ if __name__ == "__main__":
 from benchmarks.page import put
 from benchmarks.published import ROWS, Published
 from launch.config.layout import Layout
+from launch.families.named_configs import load_config
+from launch.families.registry import LLAMA_LINEAR
 from launch.guard import guarded
-from launch.models.families import LLAMA_LINEAR
-from launch.models.named_configs import load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, Job, Lora, Offload
 from launch.plan.time import TimePlan, plan_time

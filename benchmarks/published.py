@@ -5,7 +5,7 @@
     C  PaddleNLP, examples/benchmark/peft/README.md of 2023: A100-80G, fp16 O2, real samples, no flash attention
     D  make certify on somebody's cards, random weights: lines of its page (docs/certify.md). There are none yet
 
-A row to add is a Published(...) at the end of a list; another model is a file in launch/models/configs.
+A row to add is a Published(...) at the end of a list; another model is a file in launch/families/configs.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 

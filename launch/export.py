@@ -18,8 +18,8 @@ if __name__ == "__main__":
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters import lora_files
 from launch.errors import UserError
+from launch.families.named_configs import read_config
 from launch.guard import guarded
-from launch.models.named_configs import read_config
 from launch.weights.exporting import export_directory
 from launch.weights.peft import CONFIG as PEFT_CONFIG
 from launch.weights.peft import export_adapter

@@ -26,8 +26,8 @@ from launch.config.layout import Layout
 from launch.config.variables import check_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.models.named_configs import load_config
 from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
 from launch.preflight.situation import Situation

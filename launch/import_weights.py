@@ -17,8 +17,8 @@ if __name__ == "__main__":
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.errors import UserError
+from launch.families.named_configs import how_to_get
 from launch.guard import guarded
-from launch.models.named_configs import how_to_get
 from launch.weights import peft
 from launch.weights.importing import import_directory
 

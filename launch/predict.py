@@ -25,8 +25,8 @@ from data_tools.cli import Parser, above_zero, not_negative, share
 from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.models.named_configs import load_config
 from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
 
@@ -70,10 +70,10 @@ def main(argv: list[str]) -> None:
 
 def _print_plan(args: argparse.Namespace) -> None:
     """The memory that the same flags take on cards; nothing is loaded."""
-    from launch.models.tensor_parallel import require_divisible
+    from launch.families.tensor_parallel import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
-    from launch.plan.quantized import QuantizedBase
+    from launch.tape.quantized import QuantizedBase
 
     base = None
     if args.weight_quantize_algo:

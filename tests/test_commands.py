@@ -30,7 +30,7 @@ COMMANDS = [
     "--input_dir PATH",
     "launch/finetune_generation.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
     "-m launch.certify.table PATH",
-    "-m launch.models.family_table PATH",
+    "-m launch.families.family_table PATH",
     "-m launch.plan.guide measures PATH",
     "-m launch.plan.guide --write PATH",
     "-m launch.plan.recipe_table PATH",

@@ -8,7 +8,7 @@ import paddle
 from paddlenlp.peft import LoRAConfig, LoRAModel
 
 from launch.errors import UserError
-from launch.models.families import family_of_config
+from launch.families.registry import family_of_config
 
 
 def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:

@@ -20,7 +20,7 @@ from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
-from launch.models.named_configs import read_config
+from launch.families.named_configs import read_config
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"

@@ -9,8 +9,8 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddlenlp.peft import PrefixConfig, PrefixModelForCausalLM
 
-from launch.models.families import family_of_config
-from launch.models.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.registry import family_of_config
 
 
 class PrefixModel(PrefixModelForCausalLM):

@@ -25,8 +25,8 @@ from launch.certify.measured import run_report
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
@@ -255,7 +255,7 @@ def drawn_bytes(job: Job) -> int:
     weight by weight."""
     if job.base or not job.offload.parameters:
         return 0
-    from launch.models.arithmetic import ModelShape
+    from launch.families.arithmetic import ModelShape
 
     return ModelShape.from_config(job.config).parameters * job.item
 

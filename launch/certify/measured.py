@@ -6,7 +6,7 @@ from statistics import median
 
 from launch.config.flag_values import Flags, load_schema
 from launch.config.layout import Layout
-from launch.models.arithmetic import ModelShape
+from launch.families.arithmetic import ModelShape
 from launch.plan.hardware import Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -9,7 +9,7 @@ For one forward pass on one process, in float32, as a check wants it. Memory: em
 import paddle
 
 from launch.checkpoint.read import plan_fills, run_fills, without_values
-from launch.models.parameters import layers
+from launch.families.parameters import layers
 
 
 def open_layerwise(model_class, config, directory):

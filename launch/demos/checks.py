@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.preflight.report import Finding
 
 # Natural text spreads around the closed form by a per cent or two: frequent tokens share one random row of the head.

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.devices.cuda import paddle_build
-from launch.models.families import family_of_config
-from launch.models.parameters import head_size
+from launch.families.parameters import head_size
+from launch.families.registry import family_of_config
 
 HALF = ("float16", "bfloat16")
 OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turing have the memory efficient one alone
@@ -91,7 +91,7 @@ ROWS = (
     Row(
         lambda case: bool(case.lacking),
         "{case.lacking}",
-        "launch/models/families.py, the family's row",
+        "launch/families/registry.py, the family's row",
     ),
     Row(
         lambda case: case.compute_capability is None,
@@ -184,7 +184,7 @@ def case_of(
     """The case of training a model, by its config.json. mask: as mask_of gives it. build: None for the installed
     Paddle's. level: --fp16_opt_level.
 
-    Raises UserError for a family that is not in launch/models/families.py.
+    Raises UserError for a family that is not in launch/families/registry.py.
     """
     dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
     return Case(

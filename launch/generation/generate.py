@@ -13,8 +13,8 @@ import paddle
 from paddlenlp.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from launch.errors import UserError
-from launch.models import prefix_lm
-from launch.models.families import Family
+from launch.families import prefix_lm
+from launch.families.registry import Family
 from launch.upstream import correct
 
 PAD = 0  # never seen: any id does
@@ -127,7 +127,7 @@ def _inputs(family: Family, prompts: list[list[int]], new_tokens: int) -> dict[s
 
 
 def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_tokens: int) -> dict[str, np.ndarray]:
-    """Mask and positions of launch/models/prefix_lm.py; a prompt's last token is the one that begins the answer.
+    """Mask and positions of launch/families/prefix_lm.py; a prompt's last token is the one that begins the answer.
 
     GLM wants them for the answer, too; ChatGLM's grow with it.
     """

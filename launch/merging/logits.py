@@ -12,9 +12,9 @@ from launch.checkpoint.dtypes import FLOATS, convert
 from launch.checkpoint.layerwise import open_layerwise
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import find_weights
-from launch.models import prefix_lm
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import load_config
+from launch.families import prefix_lm
+from launch.families.named_configs import load_config
+from launch.families.registry import Family, family_of_config
 from launch.training.model import family_config
 
 SAMPLES, LENGTH, PROMPT = 2, 32, 8

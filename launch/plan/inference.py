@@ -9,13 +9,13 @@ A model on several cards is divided by tensor parallelism, as launch/predict.py 
 from dataclasses import dataclass
 
 from launch.config.layout import Layout
-from launch.models.families import family_of_config
-from launch.models.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.memory.division import held
 from launch.plan.memory.outside import outside_allocator, workspace
-from launch.plan.quantized import QuantizedBase
+from launch.tape.quantized import QuantizedBase
 
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
 

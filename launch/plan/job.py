@@ -10,10 +10,10 @@ from launch.config.layout import Layout
 from launch.devices import precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
-from launch.models.families import Family, family_of_config
-from launch.models.parameters import key_value_heads
+from launch.families.parameters import key_value_heads
+from launch.families.registry import Family, family_of_config
 from launch.plan.hardware import Card
-from launch.plan.quantized import QuantizedBase
+from launch.tape.quantized import QuantizedBase
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
@@ -49,7 +49,7 @@ class Offload:
 class Job:
     """One run.
 
-    config:            the model's, as launch/models/configs has it
+    config:            the model's, as launch/families/configs has it
     layout:            the degrees
     sequence_parallel: activations between blocks divided over the tensor parallel ranks
     micro_batch, accumulation, eval_batch: samples of a device at once; micro batches a step

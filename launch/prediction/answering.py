@@ -12,8 +12,8 @@ from data_tools.formats.dialogues.questions import Question, encode_question, te
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.errors import UserError
+from launch.families.chat import template_line
 from launch.generation.generate import Decoding
-from launch.models.chat import template_line
 from launch.prediction.predictor import Predictor
 from launch.training.data.encoding import encoding_of
 from launch.training.ranks import broadcast, rank

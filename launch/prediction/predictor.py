@@ -21,11 +21,11 @@ from launch.checkpoint.dtypes import FLOATS
 from launch.checkpoint.read import load_model
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
+from launch.families.named_configs import load_config
+from launch.families.registry import Family, family_of_config
+from launch.families.tensor_parallel import require_divisible
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import TextStream, decode
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import load_config
-from launch.models.tensor_parallel import require_divisible
 from launch.training.data.encoding import end_id
 from launch.training.model import family_config, open_tokenizer, weights_directory
 from launch.training.ranks import rank, world_size

@@ -17,8 +17,8 @@ from launch.adapters.quantized.base import quantize_filled, use_quantized
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.layerwise import open_layerwise
 from launch.checkpoint.read import load_model
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import Family, family_of_config
 from launch.prediction.predictor import load_tokenizer
 from launch.training.data.sft_data import open_dialogues
 from launch.training.finetuning import collator

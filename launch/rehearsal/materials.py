@@ -10,8 +10,8 @@ from pathlib import Path
 
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks
 from launch.rehearsal.dialogues import write_dialogues
@@ -23,7 +23,7 @@ def make_materials(directory: Path, configuration: str) -> None:
 
     model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir; pairs, chats:
     folders for --dataset_name_or_path.
-    configuration: of the model, a name from launch/models/configs. For a process that has imported Paddle.
+    configuration: of the model, a name from launch/families/configs. For a process that has imported Paddle.
     """
     if directory.exists():
         return

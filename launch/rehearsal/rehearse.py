@@ -11,8 +11,8 @@ from data_tools.formats.plural import plural
 from launch.checkpoint.state.lock import lock_start
 from launch.config.flag_values import Flags, flag_words
 from launch.cpu.settings import prepare
-from launch.models.families import family_of_config
-from launch.models.named_configs import find_config, load_config
+from launch.families.named_configs import find_config, load_config
+from launch.families.registry import family_of_config
 from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks

@@ -4,7 +4,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from launch.models.arithmetic import ModelShape
+from launch.families.arithmetic import ModelShape
 
 
 class TrainingClock:

@@ -8,7 +8,7 @@ from data_tools.formats.dialogues.dialogue import RowError
 from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
 from launch.errors import UserError
-from launch.models.chat import NONE, template_line
+from launch.families.chat import NONE, template_line
 from launch.prediction.predictor import Predictor
 from launch.serving.errors import Reason, Refusal
 from launch.training.data.encoding import encoding_of

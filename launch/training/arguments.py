@@ -26,7 +26,7 @@ def switch_field(default: str, help: str):
 @dataclass(frozen=True)
 class ModelArguments:
     model_name_or_path: str = field(
-        metadata={"help": "Model directory, or the name of a configuration in launch/models/configs."}
+        metadata={"help": "Model directory, or the name of a configuration in launch/families/configs."}
     )
     tokenizer_name_or_path: str = field(
         default=None, metadata={"help": "Tokenizer directory or name. Default: the model's."}

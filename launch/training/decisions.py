@@ -7,8 +7,8 @@ from launch.devices import fused_ln, gates, precision
 from launch.devices.flash_attention import case_of, obstacle
 from launch.devices.gates import Decision
 from launch.errors import UserError
-from launch.models.named_configs import load_config
-from launch.models.parameters import attention_heads, head_size, key_value_heads
+from launch.families.named_configs import load_config
+from launch.families.parameters import attention_heads, head_size, key_value_heads
 from launch.training import paddle_rms_norm
 from launch.training.checks import rms_norm_check
 from launch.training.checks.attention_check import (

@@ -7,8 +7,8 @@ import numpy as np
 from paddlenlp.peft import LoRAModel
 
 from launch.adapters.load import ADAPTERS
-from launch.models.arithmetic import ModelShape
-from launch.models.families import family_of_config
+from launch.families.arithmetic import ModelShape
+from launch.families.registry import family_of_config
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.checks.watches import watches

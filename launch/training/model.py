@@ -16,10 +16,10 @@ from launch.checkpoint.state.continued import vocabulary_so_far
 from launch.cpu import kernels
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
-from launch.models.tokenizer_files import read_tokenizer
-from launch.models.vocabulary import fresh_vocabulary
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
+from launch.families.tokenizer_files import read_tokenizer
+from launch.families.vocabulary import fresh_vocabulary
 from launch.offload.stage3 import keep_filled
 from launch.training.float32_layers import norms_and_head_in_float32
 from launch.training.ranks import broadcast, first_on_rank_zero, rank

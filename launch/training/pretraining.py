@@ -3,7 +3,7 @@
 import numpy as np
 
 from launch.adapters.load import ADAPTERS
-from launch.models.arithmetic import ModelShape
+from launch.families.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.checks.watches import watches

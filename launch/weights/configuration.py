@@ -1,4 +1,4 @@
-"""A Hugging Face config.json to ours, as launch/models/configs has them.
+"""A Hugging Face config.json to ours, as launch/families/configs has them.
 
 What our model classes cannot do is refused by key: a setting that is left out would give other logits without a word.
 """
@@ -6,7 +6,7 @@ What our model classes cannot do is refused by key: a setting that is left out w
 from collections.abc import Callable
 
 from launch.errors import UserError
-from launch.models.config_check import check_config, check_values
+from launch.families.config_check import check_config, check_values
 
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 

@@ -10,7 +10,7 @@ from launch.checkpoint.dtypes import FLOATS, convert
 from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
-from launch.models.parameters import HEAD, WORD, Parameter, parameters
+from launch.families.parameters import HEAD, WORD, Parameter, parameters
 from launch.weights.names import TIED_HEAD, Origin, origin
 from launch.weights.safetensors_writer import NewTensor
 

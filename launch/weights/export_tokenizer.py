@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
 from data_tools.formats.json_files import read_object
-from launch.models.families import Family
+from launch.families.registry import Family
 from launch.weights.tokenizer import (
     ADDED,
     CONFIG,

@@ -15,9 +15,9 @@ from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import load_config
-from launch.models.parameters import WORD, Parameter, parameters
+from launch.families.named_configs import load_config
+from launch.families.parameters import WORD, Parameter, parameters
+from launch.families.registry import Family, family_of_config
 from launch.weights.configuration import our_config
 from launch.weights.convert import converted, new_tensor, plan, rows_at_once, same_bytes
 from launch.weights.export_tokenizer import export_tokenizer

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.progress import progress
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import read_config
+from launch.families.named_configs import read_config
+from launch.families.registry import Family, family_of_config
 from launch.weights.configuration import has_unit_head, our_config
 from launch.weights.convert import new_tensor, plan
 from launch.weights.files import find_torch_weights

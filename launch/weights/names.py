@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from launch.models.parameters import HEAD, LINEAR, Parameter
+from launch.families.parameters import HEAD, LINEAR, Parameter
 
 # Applied one after another to our name.
 RENAMED = {

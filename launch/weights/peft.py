@@ -15,8 +15,8 @@ from launch.checkpoint.fit import Misfits
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
-from launch.models.named_configs import load_config, read_config
-from launch.models.parameters import LINEAR, parameters
+from launch.families.named_configs import load_config, read_config
+from launch.families.parameters import LINEAR, parameters
 from launch.weights.names import their_name
 from launch.weights.safetensors_writer import SINGLE, TORCH, NewTensor, write_safetensors
 from launch.weights.whole import written_whole

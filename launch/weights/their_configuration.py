@@ -1,6 +1,6 @@
 """Our configuration to the config.json that a family's own loader expects: the way back of configuration.py."""
 
-from launch.models.families import family_of_config
+from launch.families.registry import family_of_config
 from launch.weights.configuration import TOKENS
 
 # transformers has these classes itself; the others come as code beside the original weights, which auto_map names.

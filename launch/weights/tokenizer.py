@@ -15,8 +15,8 @@ from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, di
 from data_tools.formats.json_files import read_object
 from data_tools.text.encoders import JsonEncoder
 from launch.errors import UserError
-from launch.models.families import Family
-from launch.models.tokenizer_files import read_tokenizer
+from launch.families.registry import Family
+from launch.families.tokenizer_files import read_tokenizer
 
 CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
 # family: (the sentencepiece model's name there, its name for the family's class)

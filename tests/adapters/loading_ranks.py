@@ -33,10 +33,10 @@ def _load(directory: str, format):
 
     from launch.adapters.quantized.base import quantize_filled, use_quantized
     from launch.checkpoint.read import load_model
-    from launch.models.families import FAMILIES
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
+    from launch.families.registry import FAMILIES
     from launch.training.model import family_config
-    from tests.models.family_ranks import with_lora
+    from tests.families.family_ranks import with_lora
 
     family, config = FAMILIES["llama"], family_config(load_config(directory))
     filled = quantize_filled(family, format)

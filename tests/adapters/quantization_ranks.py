@@ -7,8 +7,8 @@ from launch.adapters.quantized import base as quantized_base
 from launch.adapters.quantized import llm_int8, quantization
 from launch.adapters.quantized import product as quantized_product
 from launch.adapters.quantized.quantization import Format, dequantize, quantize
-from launch.models.families import FAMILIES
-from tests.models import family_ranks
+from launch.families.registry import FAMILIES
+from tests.families import family_ranks
 
 
 def there_and_back(values: list[list[float]], format: dict, piece: int = quantization.PIECE) -> dict:

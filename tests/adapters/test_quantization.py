@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 
 RANKS = "tests.adapters.quantization_ranks"
 NF4 = [

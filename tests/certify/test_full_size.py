@@ -11,7 +11,7 @@ from launch.certify.full_size import (
     read_recipe,
     recipes_for_cards,
 )
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, card_of_memory
 from launch.plan.job import Job
 from tests.recipes.machine import Machine

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from tests.checkpoint.loading_ranks import prepare, start
 
 MB = 1_000_000
@@ -25,7 +25,7 @@ def write_checkpoint(directory: str, files: str) -> None:
 
     from safetensors.numpy import save_file
 
-    from launch.models.parameters import parameters
+    from launch.families.parameters import parameters
 
     config = load_config("llama-rehearsal") | SHAPE
     root = Path(directory)

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from launch.models.families import FAMILIES, family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES, family_of_config
 
 # Every family, and what a configuration may change in how its tensors are divided.
 CONFIGURATIONS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from tests.checkpoint.loading_ranks import CONFIGURATIONS
 
 COMPARE = "tests.checkpoint.loading_ranks:compare"

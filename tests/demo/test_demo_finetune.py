@@ -11,8 +11,8 @@ import pytest
 from data_tools.stdlib_corpus import is_heldout
 from launch.demo_finetune import METHODS, RESULTS, print_table
 from launch.demos.questions import questions, write_questions
-from launch.models.arithmetic import lora_parameters
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import lora_parameters
+from launch.families.named_configs import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,8 @@ from launch.config.flag_values import FlagValues
 from launch.devices import fused_ln, precision
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
-from launch.models.named_configs import load_config
-from launch.models.parameters import head_size
+from launch.families.named_configs import load_config
+from launch.families.parameters import head_size
 from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
 from tests.devices.fake_nvml import KINDS
 from tests.recipes.test_rendered import RECIPES, script, stated_flags

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from launch.devices.flash_attention import ROWS, Case, case_of, mask_of, obstacle
-from launch.models.families import FAMILIES
-from launch.models.named_configs import config_names, load_config
-from launch.models.parameters import head_size
+from launch.families.named_configs import config_names, load_config
+from launch.families.parameters import head_size
+from launch.families.registry import FAMILIES
 from tests.devices.fake_nvml import KINDS
 
 A100 = Case(compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from tests.distributed import parity
 from tests.distributed.layouts import GROUPED_QUERIES, LAYOUTS, RECOMPUTED, SINGLE
 from tests.distributed.parity import EVALUATED_SAMPLES, STEPS, Runs

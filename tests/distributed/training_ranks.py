@@ -13,7 +13,7 @@ VOCABULARY = 256
 def make_material(directory: str, key_value_heads: int) -> None:
     """A hidden-64, 4-layer, 4-head LLaMA with random weights, and random ids of a vocabulary of 256."""
     from data_tools.formats.tokens.indexed import IndexedWriter
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from launch.training.model import save_random_model
 
     root = Path(directory)

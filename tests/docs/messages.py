@@ -34,7 +34,7 @@ ROOMS = (
     "launch/config/aliases.py",
     "launch/config/flag_values.py",
     "launch/config/layout.py",
-    "launch/models/named_configs.py",
+    "launch/families/named_configs.py",
     "launch/nodes",
     "launch/plan/advice",
     "launch/plan/memory/show.py",

@@ -11,9 +11,9 @@ from benchmarks import plan_speed, serving
 from benchmarks.plan_published import ROWS as PUBLISHED
 from benchmarks.published import ROWS as SPEEDS
 from launch.environment.lock import REQUIREMENTS, read_lock
-from launch.models.arithmetic import ModelShape
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
 from launch.plan.hardware import GIB
 from launch.plan.recipe_table import plan_of
 from tests.distributed.layouts import LAYOUTS

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from launch.families.registry import FAMILIES
 from launch.generation.generate import Decoding, generate
-from launch.models.families import FAMILIES
-from tests.models import family_ranks
-from tests.models.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet
+from tests.families import family_ranks
+from tests.families.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet
 
 LENGTHS, NEW_TOKENS = (9, 4, 12), 6
 NEVER = VOCABULARY + 1  # an end that no answer has

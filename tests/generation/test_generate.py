@@ -2,8 +2,8 @@
 
 import pytest
 
+from launch.families.registry import FAMILIES
 from launch.generation.stream import TextStream
-from launch.models.families import FAMILIES
 
 MODULE = "tests.generation.generate_ranks"
 CAUSAL = [name for name, family in FAMILIES.items() if family.attention == "causal"]
@@ -12,7 +12,7 @@ CAUSAL = [name for name, family in FAMILIES.items() if family.attention == "caus
 @pytest.fixture(scope="module")
 def directory(ranks, tmp_path_factory):
     root = tmp_path_factory.mktemp("families")
-    ranks(1, "tests.models.family_ranks:save_all", list(FAMILIES), str(root))
+    ranks(1, "tests.families.family_ranks:save_all", list(FAMILIES), str(root))
     return str(root)
 
 

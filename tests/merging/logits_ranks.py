@@ -47,9 +47,9 @@ def beside(pairs: list[list[str]]) -> list[float]:
     from launch.adapters.load import load_adapter
     from launch.adapters.lora_files import read_lora
     from launch.checkpoint.read import load_model
+    from launch.families.named_configs import load_config
+    from launch.families.registry import family_of_config
     from launch.merging.logits import fixed_inputs, fixed_logits
-    from launch.models.families import family_of_config
-    from launch.models.named_configs import load_config
     from launch.training.model import family_config
 
     differences = []

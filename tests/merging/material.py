@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
-from launch.models.parameters import parameters
+from launch.families.named_configs import load_config
+from launch.families.parameters import parameters
+from launch.families.registry import family_of_config
 
 RANK, ALPHA = 3, 12
 SIZES = {"vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96}

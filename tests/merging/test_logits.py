@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
 from tests.merging.material import llama, save_base, save_lora, write_lora
 
 MERGE = "tests.merging.logits_ranks:merge_all"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.formats.tokens.indexed import IndexedWriter
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
 
 VOCABULARY = 1024
 SEQUENCE_LENGTH = 64

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.config.layout import Layout
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
 from launch.plan.memory import least_bytes, plan_memory
@@ -13,7 +13,7 @@ from launch.plan.memory.rules import activations_of_layers
 from launch.plan.memory.sharding import deal
 from launch.plan.memory.show import memory_lines
 from launch.plan.memory.step import Place, replay
-from launch.plan.quantized import QuantizedBase
+from launch.tape.quantized import QuantizedBase
 
 ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
 STATES = ("parameters", "gradients", "master weights", "moments")

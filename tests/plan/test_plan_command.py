@@ -50,7 +50,7 @@ def test_json_has_the_documented_keys():
 
 
 def test_a_configuration_file_is_enough(tmp_path):
-    config = json.loads((ROOT / "launch/models/configs/llama-13b.json").read_text())
+    config = json.loads((ROOT / "launch/families/configs/llama-13b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
     for what in (tmp_path / "config.json", tmp_path):
         shown = plan("--gpus", "2", "--card", "4090", str(what), "--lora", "1", "--max_length", "1024", *HALF).stdout

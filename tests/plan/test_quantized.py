@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from launch.plan.quantized import QuantizedBase
+from launch.tape.quantized import QuantizedBase
 
 MOVED = "tests.plan.quantized_ranks:moved_of_all"
 TAKEN = "tests.plan.quantized_ranks:taken_of_all"

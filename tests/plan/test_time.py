@@ -9,13 +9,13 @@ from benchmarks import plan_speed
 from benchmarks.page import place
 from benchmarks.published import ROWS
 from launch.config.layout import Layout
-from launch.models.named_configs import config_names, load_config
+from launch.families.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.quantized import QuantizedBase
 from launch.plan.time import TimePlan, plan_time
 from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
 from launch.plan.time.show import duration, time_lines
+from launch.tape.quantized import QuantizedBase
 
 ROOT = Path(__file__).resolve().parents[2]
 A100 = CARDS["A100-80G"]

@@ -26,7 +26,7 @@ def make_prefix(model: str, directory: str) -> None:
 
     from launch.adapters.prefix import add_prefix
     from launch.adapters.save import save_adapter
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from launch.training.model import family_config
 
     config = family_config(load_config(model))

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.plan.hardware import card_of_memory
 from launch.plan.inference import plan_answers
-from launch.plan.quantized import QuantizedBase
 from launch.reporting.records import read_summary
+from launch.tape.quantized import QuantizedBase
 from tests.training.finetune_material import argv, write_first
 
 PREDICT = "tests.prediction.predict_ranks:predict"

@@ -11,7 +11,7 @@ from launch.checkpoint.state.identity import model_identity
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
 from launch.checkpoint.state.verify import remove_partial
 from launch.config.flag_values import parse_flags
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.preflight.continuation import check_continuation, goes_on_from
 from launch.preflight.situation import Situation
 from tests.corpora import write_corpus

@@ -16,8 +16,8 @@ from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
 from launch.devices.gates import flash_attention, fused_rms_norm
 from launch.errors import UserError
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.preflight import run_on_flags
 from launch.preflight.compatibility import check_compatibility
 from launch.preflight.situation import Situation

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.preflight.machine import cards, disk, gates, memory
 from launch.preflight.rules import RULES, Rule, family, finetuning
 from tests.corpora import write_corpus, write_dialogues

@@ -10,7 +10,7 @@ import textwrap
 import psutil
 import pytest
 
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from tests.preflight.test_continuation import make_checkpoint
 from tests.processes.waiting import gone, wait_for
 from tests.recipes.machine import ROOT, Machine

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 
 

@@ -21,7 +21,7 @@ def _make_lora(model: Path, directory: Path) -> None:
 
     from launch.adapters.lora import add_lora
     from launch.adapters.save import save_adapter
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from launch.training.model import family_config
 
     config = family_config(load_config(str(model)))

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.rehearsal.dialogues import write_dialogues
 from launch.rehearsal.text import documents
 

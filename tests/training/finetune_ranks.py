@@ -75,7 +75,7 @@ def load_into_a_wider_model(directory: str, adapters: list[str]) -> list[str]:
 
     from launch.adapters.load import load_adapter
     from launch.errors import UserError
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from launch.training.model import family_config
 
     values = load_config(f"{directory}/model")

@@ -4,9 +4,9 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.training.float32_layers import InFloat32, norms_and_head_in_float32
-from tests.models.family_ranks import tiny
+from tests.families.family_ranks import tiny
 
 HIDDEN = 64
 

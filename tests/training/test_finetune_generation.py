@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 from data_tools.formats.dialogues.chat_template import directory_template
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from launch.models.arithmetic import lora_parameters, prefix_parameters
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import lora_parameters, prefix_parameters
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.reporting.records import read_summary, read_train_log
 from tests.training.finetune_material import argv, write_first
 

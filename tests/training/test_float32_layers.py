@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.training.data.batches import Collator
 from launch.training.data.prefix_batches import PrefixCollator
 

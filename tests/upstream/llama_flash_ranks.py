@@ -8,8 +8,8 @@ import paddle
 import paddlenlp.transformers as transformers
 
 from launch.adapters.prefix import add_prefix
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
 from launch.training.data.batches import apart
 from launch.upstream import correct
 from tests.devices.pretended_card import pretended_card

@@ -7,7 +7,7 @@ from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding
 )
 
 from launch.upstream import correct
-from tests.models.family_ranks import start_fleet
+from tests.families.family_ranks import start_fleet
 
 
 def gradients(corrected: bool) -> list[float | None]:

@@ -9,8 +9,8 @@ import paddlenlp.transformers as transformers
 from launch.adapters.lora import add_lora
 from launch.adapters.save import save_adapter
 from launch.checkpoint.read import load_model
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.training.model import family_config
 from launch.upstream import correct
 

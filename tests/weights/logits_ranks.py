@@ -5,9 +5,9 @@ import paddle
 import paddlenlp.transformers as transformers
 
 from launch.checkpoint.read import load_model
-from launch.models import prefix_lm
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families import prefix_lm
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.training.model import family_config
 from tests.weights.models import MASK, PROMPT
 

@@ -10,9 +10,9 @@ from data_tools.formats.errors import DataError
 from data_tools.text.encoders import load_encoder
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.errors import UserError
-from launch.models.chat import find_template
-from launch.models.families import FAMILIES
-from launch.models.tokenizer_files import read_tokenizer
+from launch.families.chat import find_template
+from launch.families.registry import FAMILIES
+from launch.families.tokenizer_files import read_tokenizer
 from launch.rehearsal.text import documents
 from launch.weights.tokenizer import import_tokenizer
 

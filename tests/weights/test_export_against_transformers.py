@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.exporting import export_directory
 from launch.weights.importing import import_directory

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.export import main
-from launch.models.families import FAMILIES, family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES, family_of_config
 from launch.weights import exporting
 from launch.weights.configuration import our_config
 from launch.weights.exporting import export_directory

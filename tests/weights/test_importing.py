@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
+from launch.families.parameters import parameters
 from launch.import_weights import main
-from launch.models.parameters import parameters
 from launch.weights.importing import import_directory
 from tests.weights import models
 from tests.weights.torch_files import save_arrays

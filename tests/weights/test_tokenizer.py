@@ -10,7 +10,7 @@ import sentencepiece
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from data_tools.tokenizer import train_tokenizer
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.tokenizer import import_tokenizer
 

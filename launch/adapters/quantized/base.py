@@ -25,7 +25,7 @@ from launch.adapters.quantized.product import linear, linear_replaced
 from launch.adapters.quantized.quantization import Format, Packed, dequantize, quantize
 from launch.checkpoint.dtypes import convert
 from launch.checkpoint.read import Fill, without_values
-from launch.models.families import Family, family_of_config
+from launch.families.registry import Family, family_of_config
 
 
 class QuantizedWeight:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from launch.checkpoint.state.manifest import checkpoints, read_manifest
 from launch.checkpoint.state.verify import first_fault
-from launch.models.named_configs import load_config
-from launch.models.vocabulary import fresh_vocabulary
+from launch.families.named_configs import load_config
+from launch.families.vocabulary import fresh_vocabulary
 
 AUTO, NONE = "auto", "none"  # of --resume_from_checkpoint, beside a path
 

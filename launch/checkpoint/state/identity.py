@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 
 from launch.checkpoint.weight_files import find_weights, listed
-from launch.models import config_check
+from launch.families import config_check
 
 # Keys of a configuration that decide what the model computes. Numbers of positions are left out: they grow with the
 # length of the samples, which is part of the data's identity.

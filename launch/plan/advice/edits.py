@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import ACCUMULATION, Layout
 from launch.errors import UserError
-from launch.models.arithmetic import ModelShape
-from launch.models.families import family_of_config
-from launch.models.named_configs import config_names, load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import config_names, load_config
+from launch.families.registry import family_of_config
 from launch.plan.job import FLOAT32, Job
 
 MICRO_BATCH = "per_device_train_batch_size"

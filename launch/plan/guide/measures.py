@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.plan.guide.case import Case
 from launch.plan.hardware import GIB
 from launch.plan.memory import plan_memory

@@ -1,14 +1,14 @@
 """What each rank holds of a model: its pipeline stage's tensors, divided by tensor parallelism.
 
-Follows paddlenlp 3.0.0b4: which layers are column or row parallel (launch/models/parameters.py has the names), and how
-paddle.distributed.fleet's SegmentLayers deals layers to stages.
+Follows paddlenlp 3.0.0b4: which layers are column or row parallel (launch/families/parameters.py has the
+names), and how paddle.distributed.fleet's SegmentLayers deals layers to stages.
 """
 
 import math
 import re
 from dataclasses import dataclass
 
-from launch.models.parameters import (
+from launch.families.parameters import (
     BIAS,
     HEAD,
     LINEAR,
@@ -22,12 +22,12 @@ from launch.models.parameters import (
     parameters,
 )
 from launch.plan.job import Job, Lora, Prefix
-from launch.plan.quantized import QuantizedBase
+from launch.tape.quantized import QuantizedBase
 
 COLUMN = {
     "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
 }  # fmt: skip
-ADAPTER = "adapter"  # a kind of tensor, beside those of launch/models/parameters.py
+ADAPTER = "adapter"  # a kind of tensor, beside those of launch/families/parameters.py
 LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 
 

@@ -3,8 +3,8 @@
 from launch.plan.job import Job
 from launch.plan.memory.sharding import Buffers
 from launch.plan.memory.states import States
-from launch.plan.tape.autograd import Leaf
-from launch.plan.tape.memory import Memory, Storage
+from launch.tape.autograd import Leaf
+from launch.tape.memory import Memory, Storage
 
 PART = "gradients"
 

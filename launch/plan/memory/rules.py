@@ -1,6 +1,6 @@
 """Published rules of thumb, printed beside the plan: what is commonly reckoned with, and how far off it is."""
 
-from launch.models.arithmetic import ModelShape
+from launch.families.arithmetic import ModelShape
 from launch.plan.hardware import GIB
 from launch.plan.job import FLOAT32, Job
 from launch.plan.memory_plan import MemoryPlan

@@ -8,7 +8,7 @@ parameters into one padded buffer for each rank (group_sharded_optimizer_stage2.
 
 from dataclasses import dataclass
 
-from launch.models.parameters import POSITION
+from launch.families.parameters import POSITION
 from launch.plan.memory.division import Held
 
 # Of group_sharded_parallel (paddle/distributed/sharding/group_sharded.py), in numbers.

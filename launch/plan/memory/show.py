@@ -2,8 +2,8 @@
 
 from data_tools.language import localized
 from data_tools.terminal import columns
-from launch.models.arithmetic import ModelShape
-from launch.models.parameters import layers
+from launch.families.arithmetic import ModelShape
+from launch.families.parameters import layers
 from launch.plan.hardware import GIB
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
 from launch.plan.memory.rules import rules

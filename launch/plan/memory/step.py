@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from launch.plan.families import model_of
-from launch.plan.families.blocks import FLOAT32, Model
+from launch.families.forward import FLOAT32, Model
+from launch.families.forward_passes import model_of
 from launch.plan.job import Job
 from launch.plan.memory.division import Held, adapter, held, stage_layers
 from launch.plan.memory.gradients import gradients_of
 from launch.plan.memory.states import States, states_of
-from launch.plan.tape.autograd import Leaf, Tensor, backward
-from launch.plan.tape.memory import Memory, Storage
+from launch.tape.autograd import Leaf, Tensor, backward
+from launch.tape.memory import Memory, Storage
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER = "loading", "forward", "backward", "optimizer step"
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from launch.models.arithmetic import ModelShape
-from launch.models.parameters import layers as layers_of
+from launch.families.arithmetic import ModelShape
+from launch.families.parameters import layers as layers_of
 from launch.plan.hardware import CPU, Card
 from launch.plan.job import Job
 from launch.plan.time.pace import HOST_LAYER, HOST_UPDATE, Pace

@@ -7,8 +7,8 @@ rows agree better without it (docs/plan.md).
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.models.arithmetic import lora_parameters, prefix_parameters
-from launch.models.parameters import LINEAR, parameters
+from launch.families.arithmetic import lora_parameters, prefix_parameters
+from launch.families.parameters import LINEAR, parameters
 from launch.plan.job import FLOAT16, Job, Lora
 from launch.plan.time.pace import Pace
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.models.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, parameters
+from launch.families.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, parameters
 from launch.plan.job import Job, Lora
 from launch.plan.time.pace import Pace
 

@@ -13,9 +13,9 @@ from data_tools.formats.plural import plural
 from data_tools.text.encoders import load_encoder
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
-from launch.models.chat import find_template, template_line
-from launch.models.families import Family, family_of_config
-from launch.models.named_configs import load_config
+from launch.families.chat import find_template, template_line
+from launch.families.named_configs import load_config
+from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

@@ -7,8 +7,8 @@ from launch.checkpoint.state.manifest import checkpoint_step
 from launch.checkpoint.state.verify import left_by_a_kill
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.plan.job import checkpoints_at_once
 from launch.plan.memory.states import MASTER, MOMENTS
 from launch.preflight.continuation import checkpoints_so_far

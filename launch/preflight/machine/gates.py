@@ -6,7 +6,7 @@ from launch.devices.cards import Card, list_cards
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

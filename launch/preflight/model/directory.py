@@ -2,8 +2,8 @@
 
 from launch.config.flag_values import Flags
 from launch.errors import UserError
-from launch.models.families import family_of_config
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
 from launch.preflight.report import Finding
 
 

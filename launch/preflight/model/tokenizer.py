@@ -5,8 +5,8 @@ from pathlib import Path
 from launch.checkpoint.state.continued import run_config
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
-from launch.models.named_configs import find_config, load_config
-from launch.models.tokenizer_files import ROLES, read_tokenizer
+from launch.families.named_configs import find_config, load_config
+from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

@@ -7,8 +7,8 @@ from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import find_weights
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
-from launch.models.named_configs import load_config
-from launch.models.parameters import HEAD, Parameter, parameters
+from launch.families.named_configs import load_config
+from launch.families.parameters import HEAD, Parameter, parameters
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

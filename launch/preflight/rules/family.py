@@ -1,6 +1,6 @@
-"""What a model family lacks, from the table of launch/models/families.py. Flash attention has a gate of its own."""
+"""What a model family lacks, from the table of launch/families/registry.py. Flash attention has a gate of its own."""
 
-from launch.models.families import FEATURES
+from launch.families.registry import FEATURES
 from launch.preflight.rules.rule import Rule
 
 # feature -> (the flag that asks for it, whether it does, what to do instead)
@@ -29,7 +29,7 @@ RULES = tuple(
         when=lambda run, feature=feature, asked=asked: bool(run.lacking.get(feature)) and asked(run),
         found=f"{{run.family.title}} has no {FEATURES[feature]}",
         reason=f"{{run.lacking[{feature}]}}",
-        source="launch/models/families.py",
+        source="launch/families/registry.py",
         fix=fix,
     )
     for feature, (flag, asked, fix) in ASKED_BY.items()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.errors import UserError
-from launch.models.families import Family, family_of_config
+from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
@@ -96,7 +96,7 @@ class Request:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """Feature of launch.models.families.FEATURES -> why the model's family lacks it."""
+        """Feature of launch.families.registry.FEATURES -> why the model's family lacks it."""
         return self.family.lacking if self.family else {}
 
     def has_word(self, flag: str, *words: str) -> bool:

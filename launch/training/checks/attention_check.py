@@ -20,7 +20,7 @@ from paddle.nn.attention.sdpa import SDPBackend, _get_enabled_backends
 from paddlenlp.transformers.llama import fusion_ops
 
 from launch.devices.flash_attention import OWN_KERNEL
-from launch.models.families import family_of
+from launch.families.registry import family_of
 from launch.upstream import correct
 
 BATCH = 2

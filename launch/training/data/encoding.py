@@ -5,8 +5,8 @@ from pathlib import Path
 
 from data_tools.formats.dialogues.encoding import Encoding
 from launch.errors import UserError
-from launch.models.chat import family_chat_template, find_template
-from launch.models.families import Family, family_of_config
+from launch.families.chat import family_chat_template, find_template
+from launch.families.registry import Family, family_of_config
 
 
 def encoding_of(

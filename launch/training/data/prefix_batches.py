@@ -1,12 +1,12 @@
-"""Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/models/prefix_lm.py).
+"""Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/families/prefix_lm.py).
 
 Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
 """
 
 import numpy as np
 
-from launch.models import prefix_lm
-from launch.models.families import Family
+from launch.families import prefix_lm
+from launch.families.registry import Family
 from launch.training.data.batches import Collator
 from launch.training.loss.pipeline_loss import IGNORED
 

@@ -9,7 +9,7 @@ from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, enc
 from data_tools.formats.dialogues.samples import sample_lines
 from launch.checkpoint.state.manifest import read_manifest
 from launch.errors import UserError
-from launch.models.chat import template_line
+from launch.families.chat import template_line
 from launch.training.data.encoding import encoding_of
 from launch.training.ranks import first_on_rank_zero
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.questions import last_answer
 from launch.checkpoint.ranks import gather
+from launch.families.registry import family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import decode
-from launch.models.families import family_of_config
 from launch.training.data.encoding import end_id
 from launch.training.data.sampler import PaddedShard
 from launch.training.ranks import broadcast, rank

@@ -100,7 +100,7 @@ def tensors_read_for_a_model(directory: str) -> list[int]:
     """How many tensors a rank reads that writes the model, and one that another data rank writes it for; and how many
     the model has."""
     from launch.training.saving import whole_model
-    from tests.models.family_ranks import tiny
+    from tests.families.family_ranks import tiny
 
     read = []
     tensors.Held.values = lambda held, values=Held.values: read.append(held.key) or values(held)

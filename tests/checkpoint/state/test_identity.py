@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from launch.checkpoint.state.identity import base_fingerprint, differences, model_identity
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 
 CONFIG = load_config("llama-rehearsal") | {"rope_theta": 10000.0}
 LORA = {"r": 4, "scaling": 2.0, "target_modules": [".*\\.q_proj", ".*\\.v_proj"]}

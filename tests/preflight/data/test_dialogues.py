@@ -8,7 +8,7 @@ import pytest
 from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from launch.preflight.data.dialogues import _spread, check_sft_data
 from launch.preflight.situation import Situation
 from launch.rehearsal.text import documents

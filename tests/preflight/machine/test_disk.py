@@ -3,8 +3,8 @@
 import pytest
 
 from launch.config.flag_values import FlagValues
-from launch.models.arithmetic import ModelShape
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
 from launch.preflight.machine import disk
 from launch.preflight.machine.disk import bytes_each, check_disk
 from launch.preflight.situation import Situation

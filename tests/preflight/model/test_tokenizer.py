@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.models.tokenizer_files import TokenizerIds, read_tokenizer
+from launch.families.tokenizer_files import TokenizerIds, read_tokenizer
 from launch.preflight.model.tokenizer import check_tokenizer
 from launch.preflight.situation import Situation
 

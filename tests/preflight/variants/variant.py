@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 
-from launch.models.named_configs import load_config
+from launch.families.named_configs import load_config
 from tests.devices.fake_nvml import card
 
 PRETRAIN, FOUR_D, TINY = "llama-7b/pretrain", "llama-7b/pretrain-4d", "tiny/pretrain"

@@ -7,8 +7,8 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
     """Each family's answers as rows of one batch, and by generate() one by one."""
     import time
 
+    from launch.families.registry import FAMILIES
     from launch.generation.generate import Decoding, generate
-    from launch.models.families import FAMILIES
     from launch.serving.batching.batch import answer_rows
     from launch.serving.batching.request import Options, Row
     from launch.upstream import correct

@@ -143,7 +143,7 @@ def llama_under_flash_on_a_cpu(alibi: bool, left_padded: bool) -> list[float]:
     """[largest difference of its logits to those of exact attention, largest logit] of a tiny LLaMA."""
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
 
     paddle.seed(1)
     config = LlamaConfig(**load_config("llama-rehearsal"), alibi=alibi)

@@ -6,7 +6,7 @@ import paddle
 from data_tools.formats.dialogues.encoding import IGNORED, Encoded
 from data_tools.formats.dialogues.samples import DialogueDataset, PackedDialogues
 from launch.training.data.batches import Collator
-from tests.models.family_ranks import VOCABULARY, build, tiny
+from tests.families.family_ranks import VOCABULARY, build, tiny
 
 LENGTHS, PROMPT, ROOM = (9, 6, 12, 5, 7, 8), 3, 20  # rows of 19 and 20 of them, and one that is not full
 

@@ -5,7 +5,7 @@ def batch(name: str) -> dict:
     """Of two samples: a prompt of 3 tokens with an answer of 2, and one of 2 with 1."""
     import numpy as np
 
-    from launch.models.families import FAMILIES
+    from launch.families.registry import FAMILIES
     from launch.training.data.prefix_batches import PrefixCollator
     from launch.training.loss.pipeline_loss import IGNORED
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.training.data.encoding import encoding_of, end_id
 
 BEGIN, EOS = 1, 2

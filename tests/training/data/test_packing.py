@@ -5,7 +5,7 @@ import pytest
 
 from data_tools.formats.dialogues.encoding import IGNORED
 from launch.config.flag_values import parse_flags
-from launch.models.families import FAMILIES
+from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
 from launch.preflight.situation import Situation
 from launch.reporting.records import read_summary

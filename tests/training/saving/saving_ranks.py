@@ -138,7 +138,7 @@ def make_larger_material(directory: str) -> None:
     """As tests.distributed.training_ranks makes it, with a model of 2.6 M parameters, none above 131,072."""
     import json
 
-    from launch.models.named_configs import load_config
+    from launch.families.named_configs import load_config
     from launch.training.model import save_random_model
     from tests.distributed.training_ranks import make_material
 

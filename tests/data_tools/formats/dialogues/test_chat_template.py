@@ -9,7 +9,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.errors import DataError
 from tests.data_tools.conftest import ROOT
 
-SHIPPED = sorted((ROOT / "launch" / "models" / "chat_templates").glob("*.json"))
+SHIPPED = sorted((ROOT / "launch" / "families" / "chat_templates").glob("*.json"))
 TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
 SCENE = Dialogue(TWO.turns, system="Be brief.")
 

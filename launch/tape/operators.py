@@ -1,14 +1,14 @@
 """What Paddle's operators allocate and save, measured operator by operator with its allocation statistics.
 
-Each takes and gives Tensors (launch/plan/tape/autograd.py). A trained weight is a Tensor without storage whose node is
+Each takes and gives Tensors (launch/tape/autograd.py). A trained weight is a Tensor without storage whose node is
 a Leaf; a frozen one has no node. Nothing is saved where no input wants a gradient.
 """
 
 from math import prod
 
-from launch.plan.quantized import QuantizedBase
-from launch.plan.tape.autograd import Node, Tensor
-from launch.plan.tape.memory import Memory, Storage
+from launch.tape.autograd import Node, Tensor
+from launch.tape.memory import Memory, Storage
+from launch.tape.quantized import QuantizedBase
 
 
 class Operators:

@@ -1,6 +1,6 @@
 """The table of model families as Markdown, put where a document wants it.
 
-    python -m launch.models.family_table docs/families.md
+    python -m launch.families.family_table docs/families.md
 
 replaces what stands between the two marks, a line each: <!-- families --> and <!-- end of families -->.
 """
@@ -8,8 +8,8 @@ replaces what stands between the two marks, a line each: <!-- families --> and <
 import sys
 
 from data_tools.cli import Parser
+from launch.families.registry import FAMILIES, FEATURES, Family
 from launch.guard import guarded
-from launch.models.families import FAMILIES, FEATURES, Family
 from launch.pages import markdown, write_table
 
 NAME = "families"
@@ -38,7 +38,7 @@ def _reasons() -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m launch.models.family_table", __doc__), argv, NAME, table)
+    write_table(Parser("python -m launch.families.family_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

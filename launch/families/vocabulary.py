@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.models.config_check import TOKENS
-from launch.models.tokenizer_files import read_tokenizer
+from launch.families.config_check import TOKENS
+from launch.families.tokenizer_files import read_tokenizer
 
 MULTIPLE = 8  # of ids: divides over the usual degrees of tensor parallel, and is what tensor cores like
 

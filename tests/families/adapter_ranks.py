@@ -9,8 +9,8 @@ from launch.adapters.load import load_adapter
 from launch.adapters.lora import add_lora
 from launch.adapters.prefix import add_prefix
 from launch.adapters.save import save_adapter
-from launch.models.families import FAMILIES
-from tests.models import family_ranks
+from launch.families.registry import FAMILIES
+from tests.families import family_ranks
 
 WIDE = 10
 RATES = {"lora": 1e-2, "prefix": 0.6}

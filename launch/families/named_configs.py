@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.models.config_check import check_config
+from launch.families.config_check import check_config
 
 CONFIGS = Path(__file__).parent / "configs"
 NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")

@@ -42,13 +42,13 @@ class Family:
     rehearsal_config: the tiny configuration that stands in for every model of the family on a CPU
     linear_layers:    last parts of the names of all linear layers within a transformer layer
     prefix_postprocess: function of `paddlenlp.peft.prefix` that shapes prefix keys and values; None: no prefix tuning
-    chat_template:    file in launch/models/chat_templates, in paddlenlp's form, ends of turns included; for a
+    chat_template:    file in launch/families/chat_templates, in paddlenlp's form, ends of turns included; for a
                       tokenizer that brings none of its own
     begins_chats:     whether what the tokenizer puts before a text stands before a chat, too; else the template says
     odd_vocabulary:   whether a tensor_parallel_degree may leave a remainder of the vocabulary: its embedding and head
                       then stay whole on every rank
     attention:        "causal": input_ids and labels are enough. "prefix": the prompt is seen in both directions, and
-                      the model needs an attention mask and two rows of positions (launch/models/prefix_lm.py)
+                      the model needs an attention mask and two rows of positions (launch/families/prefix_lm.py)
     answer_marks:     with "prefix", the tokens between prompt and answer, as the tokenizers of the published models
                       and paddlenlp's build_inputs_with_special_tokens put them: the first is the mask that the answer
                       stands for, the last begins the answer
@@ -253,7 +253,7 @@ def family_of(model_type: str) -> Family:
     if model_type not in FAMILIES:
         raise UserError(
             f"model_type: found {model_type!r}, allowed: {', '.join(sorted(FAMILIES))}. "
-            "Add a row to launch/models/families.py for another family."
+            "Add a row to launch/families/registry.py for another family."
         )
     return FAMILIES[model_type]
 

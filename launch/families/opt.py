@@ -1,8 +1,8 @@
 """OPT: paddlenlp/transformers/opt/modeling.py."""
 
-from launch.models.parameters import attention_heads
-from launch.plan.families.blocks import Model
-from launch.plan.tape.autograd import Tensor
+from launch.families.forward import Model
+from launch.families.parameters import attention_heads
+from launch.tape.autograd import Tensor
 
 
 class OPT(Model):

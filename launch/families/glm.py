@@ -1,8 +1,8 @@
 """GLM and ChatGLM-6B: paddlenlp/transformers/glm and chatglm, modeling.py."""
 
-from launch.models.parameters import attention_heads
-from launch.plan.families.blocks import FLOAT32, Model
-from launch.plan.tape.autograd import Tensor
+from launch.families.forward import FLOAT32, Model
+from launch.families.parameters import attention_heads
+from launch.tape.autograd import Tensor
 
 
 class GLM(Model):

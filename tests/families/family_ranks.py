@@ -7,9 +7,9 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
-from launch.models import prefix_lm
-from launch.models.families import FAMILIES, Family
-from launch.models.named_configs import load_config
+from launch.families import prefix_lm
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES, Family
 from launch.upstream import correct
 
 SAMPLES, LENGTH, PROMPT, VOCABULARY = 32, 16, 6, 256
@@ -244,7 +244,7 @@ def _packed(family: Family, directory: str) -> list[float]:
 
 def configurations_as_written() -> dict[str, dict]:
     """What paddlenlp writes of each configuration of ours into config.json, by its file's name."""
-    from launch.models.named_configs import CONFIGS, read_config
+    from launch.families.named_configs import CONFIGS, read_config
     from launch.training.model import family_config
 
     values = {path.stem: read_config(path, "a model") for path in sorted(CONFIGS.glob("*.json"))}

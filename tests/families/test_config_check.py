@@ -6,9 +6,9 @@ import re
 import pytest
 
 from launch.errors import UserError
-from launch.models.config_check import check_config, check_values
-from launch.models.named_configs import CONFIGS, load_config
-from launch.models.parameters import parameters
+from launch.families.config_check import check_config, check_values
+from launch.families.named_configs import CONFIGS, load_config
+from launch.families.parameters import parameters
 from launch.plan.job import Job
 from launch.preflight.model.directory import check_model
 from launch.weights.configuration import our_config
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_json_at_all(tmp_path, content, message):
 
 def test_what_paddlenlp_writes_is_right(ranks):
     """ChatGLM's attention_scale is a switch, GLM's a number."""
-    [written] = ranks(1, "tests.models.family_ranks:configurations_as_written")
+    [written] = ranks(1, "tests.families.family_ranks:configurations_as_written")
     assert written["chatglm-6b"]["attention_scale"] is True and written["glm-10b"]["attention_scale"] == 1.0
     for name, config in written.items():
         check_config(config, name)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
-from tests.models.family_ranks import LENGTH, VOCABULARY, WITHOUT_DROPOUT
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
+from tests.families.family_ranks import LENGTH, VOCABULARY, WITHOUT_DROPOUT
 
 GLOBAL_BATCH = 4
 

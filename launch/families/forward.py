@@ -1,14 +1,35 @@
 """What the families share: weights by name, linear layers in one piece or divided, norms, exact attention."""
 
 from abc import ABC, abstractmethod
+from typing import Any, Protocol
 
-from launch.plan.job import Job, Prefix
-from launch.plan.tape.autograd import Tensor
-from launch.plan.tape.memory import Memory
-from launch.plan.tape.operators import Operators
-from launch.plan.tape.recompute import run_again
+from launch.tape.autograd import Tensor
+from launch.tape.memory import Memory
+from launch.tape.operators import Operators
+from launch.tape.quantized import QuantizedBase
+from launch.tape.recompute import run_again
 
 FLOAT32 = 4
+
+
+class Run(Protocol):
+    """What a forward pass needs to know about a run: these attributes of a Job of launch/plan/job.py."""
+
+    config: dict
+    layout: Any
+    micro_batch: int
+    sequence_length: int
+    sequence_parallel: bool
+    recompute: str
+    flash_attention: bool
+    fused_rms_norm: bool
+    adapter: Any
+    base: QuantizedBase | None
+    on_gpu: bool
+    float32_norms_and_head: bool
+
+    @property
+    def item(self) -> int: ...
 
 
 class Model(ABC):
@@ -18,7 +39,7 @@ class Model(ABC):
     such as llama.layers. batch, length: of the samples of a micro batch.
     """
 
-    def __init__(self, job: Job, memory: Memory, weights: dict[str, Tensor]):
+    def __init__(self, job: Run, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
         self.ops = Operators(memory)
         self.batch, self.length = job.micro_batch, job.sequence_length
@@ -26,6 +47,7 @@ class Model(ABC):
         self.tensor_parallel = job.layout.tensor_parallel_degree
         self.hidden = job.config["hidden_size"]
         self.past: Tensor | None = None
+        self.prefix_length = getattr(job.adapter, "tokens", 0)  # a LoRA has none
 
     # ---- for the families
 
@@ -69,7 +91,7 @@ class Model(ABC):
     @property
     def keys_length(self) -> int:
         """Positions of keys and values: those of a prefix come before the sample's own."""
-        return self.length + (self.job.adapter.tokens if isinstance(self.job.adapter, Prefix) else 0)
+        return self.length + self.prefix_length
 
     def read_prefix(self) -> None:
         """Keys and values of all layers, for each sample of the batch; kept until the last layer is done."""
@@ -85,7 +107,7 @@ class Model(ABC):
         """Keys or values with those of the prefix before them. axis: of positions."""
         if self.past is None:
             return x
-        shape = tuple(self.job.adapter.tokens if place == axis else size for place, size in enumerate(x.shape))
+        shape = tuple(self.prefix_length if place == axis else size for place, size in enumerate(x.shape))
         return self.ops.concat([self.ops.slice(self.past, shape), x], axis=axis)
 
     # ---- recomputation

@@ -1,8 +1,8 @@
 """LLaMA, Baichuan-13B (ALiBi) and Qwen2: paddlenlp/transformers/llama and qwen2, modeling.py."""
 
-from launch.models.parameters import attention_heads, key_value_heads
-from launch.plan.families.blocks import FLOAT32, Model
-from launch.plan.tape.autograd import Tensor
+from launch.families.forward import FLOAT32, Model
+from launch.families.parameters import attention_heads, key_value_heads
+from launch.tape.autograd import Tensor
 
 
 class Decoder(Model):

@@ -11,7 +11,7 @@ from data_tools.formats.dialogues.chat_template import (
     special_tokens,
 )
 from launch.errors import UserError
-from launch.models.families import family_of_config
+from launch.families.registry import family_of_config
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NONE = "none"  # --chat_template none: the bare texts

@@ -6,8 +6,8 @@ backward runs the function again on detached inputs, then backward through it.
 
 from collections.abc import Callable
 
-from launch.plan.tape.autograd import Leaf, Node, Tensor, backward
-from launch.plan.tape.memory import Storage
+from launch.tape.autograd import Leaf, Node, Tensor, backward
+from launch.tape.memory import Storage
 
 
 class Recomputed(Node):

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from launch.errors import UserError
-from launch.models.arithmetic import ModelShape
-from launch.models.families import FAMILIES, family_of
-from launch.models.named_configs import config_names, find_config, load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import config_names, find_config, load_config
+from launch.families.registry import FAMILIES, family_of
 
 
 def shape(name: str) -> ModelShape:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from launch.models.arithmetic import ModelShape
-from launch.models.families import FAMILIES
-from launch.models.named_configs import load_config
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES
 from launch.reporting.records import read_summary, read_train_log
 
-RANKS = "tests.models.pretraining_ranks"
+RANKS = "tests.families.pretraining_ranks"
 NAMES = [name for name in FAMILIES if "pretrain" not in FAMILIES[name].lacking]
 LOSS_TOLERANCE = 2e-6
 LAYOUTS = {  # feature: flags of two processes

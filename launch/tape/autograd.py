@@ -7,7 +7,7 @@ gradient arrives, leaves before others.
 
 from collections import deque
 
-from launch.plan.tape.memory import Memory, Storage
+from launch.tape.memory import Memory, Storage
 
 
 class Tensor:

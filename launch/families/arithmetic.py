@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from launch.models.parameters import (
+from launch.families.parameters import (
     HEAD,
     LINEAR,
     WORD,
@@ -36,7 +36,7 @@ class ModelShape:
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelShape":
-        """From a configuration as launch/models/configs has it or paddlenlp writes it."""
+        """From a configuration as launch/families/configs has it or paddlenlp writes it."""
         tensors = parameters(config)
         return cls(
             vocab_size=config["vocab_size"],

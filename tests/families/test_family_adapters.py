@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from launch.models.arithmetic import lora_parameters, prefix_parameters
-from launch.models.families import FAMILIES
-from tests.models.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, having, tiny_config
+from launch.families.arithmetic import lora_parameters, prefix_parameters
+from launch.families.registry import FAMILIES
+from tests.families.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, having, tiny_config
 
-RANKS = "tests.models.adapter_ranks"
+RANKS = "tests.families.adapter_ranks"
 RANK, TOKENS = 8, 32
 WITH_PREFIX = having("prefix")
 
@@ -63,7 +63,7 @@ def test_lora_halves_the_loss_on_fixed_samples(ranks):
 @pytest.fixture(scope="module")
 def models(ranks, tmp_path_factory) -> str:
     directory = str(tmp_path_factory.mktemp("families"))
-    ranks(1, "tests.models.family_ranks:save_all", NAMES, directory)
+    ranks(1, "tests.families.family_ranks:save_all", NAMES, directory)
     return directory
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from launch.models.arithmetic import ModelShape
-from launch.models.families import FAMILIES, FEATURES, family_of_config
-from launch.models.named_configs import load_config
-from launch.models.parameters import LINEAR, parameters
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
+from launch.families.parameters import LINEAR, parameters
+from launch.families.registry import FAMILIES, FEATURES, family_of_config
 
-RANKS = "tests.models.family_ranks"
+RANKS = "tests.families.family_ranks"
 NAMES = list(FAMILIES)
 LOSS_TOLERANCE = 2e-6
 GRAD_NORM_TOLERANCE = 1e-5
@@ -20,7 +20,7 @@ def having(feature: str) -> list[str]:
 
 
 def tiny_config(name: str) -> dict:
-    """As tests/models/family_ranks.py builds it."""
+    """As tests/families/family_ranks.py builds it."""
     layers = {"n_layer": 2, "num_layers": 2, "num_hidden_layers": 2}
     config = load_config(FAMILIES[name].rehearsal_config)
     return config | {key: value for key, value in layers.items() if key in config} | {"vocab_size": 256}

@@ -1,8 +1,8 @@
 """ChatGLM2: paddlenlp/transformers/chatglm_v2/modeling.py. Activations are [length, batch, hidden]."""
 
-from launch.models.parameters import attention_heads, head_size, key_value_heads
-from launch.plan.families.blocks import FLOAT32, Model
-from launch.plan.tape.autograd import Tensor
+from launch.families.forward import FLOAT32, Model
+from launch.families.parameters import attention_heads, head_size, key_value_heads
+from launch.tape.autograd import Tensor
 
 
 class ChatGLM2(Model):

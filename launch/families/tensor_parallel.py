@@ -1,8 +1,8 @@
 """Over how many processes a model that answers can be divided."""
 
 from launch.errors import UserError
-from launch.models.families import family_of_config
-from launch.models.parameters import attention_heads, key_value_heads
+from launch.families.parameters import attention_heads, key_value_heads
+from launch.families.registry import family_of_config
 
 
 def require_divisible(config: dict, ranks: int) -> None:
