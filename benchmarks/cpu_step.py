@@ -75,10 +75,8 @@ def pieces(shape: Shape) -> list[Piece]:
     import paddle.nn.functional as F
     from fused_ln import fused_rms_norm
 
-    from launch.cpu.attention import CausalAttention
-    from launch.cpu.by_shape import ByShape
-    from launch.cpu.rotary import Rotate, half_rotation, spread
-    from launch.cpu.swiglu import SwiGLU
+    from launch.cpu.attention import ByShape, CausalAttention, Rotate, half_rotation, spread
+    from launch.cpu.kernels import SwiGLU
 
     tokens, hidden, inner, layers = shape.tokens, shape.hidden, shape.intermediate, shape.layers
     by_head = (shape.batch, shape.sequence, shape.heads, hidden // shape.heads)

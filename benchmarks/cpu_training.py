@@ -35,8 +35,7 @@ from rich.table import Table
 
 from benchmarks.page import put
 from benchmarks.worker import Worker
-from launch.cpu.processor import this_processor
-from launch.cpu.settings import available_cores
+from launch.cpu.settings import available_cores, this_processor
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded

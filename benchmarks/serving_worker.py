@@ -12,7 +12,7 @@ def make_material(directory: str, sizes: dict) -> None:
 
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
     from launch.families.named_configs import load_config
-    from launch.rehearsal.text import documents
+    from launch.rehearsal.materials import documents
     from launch.training.model import save_random_model
 
     root = Path(directory)

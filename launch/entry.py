@@ -50,9 +50,9 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
     import_paddle_quietly()
     correct()
     if on_cpu:
-        from launch.rehearsal import loss_scaling
+        from launch.rehearsal.device_checks import install_loss_scaling
 
-        loss_scaling.install()
+        install_loss_scaling()
     if on_cpu and _variable("PADDLE_TRAINERS_NUM", 1) > 1:
         from launch.rehearsal.collectives import install
 

@@ -40,7 +40,6 @@ WITHOUT_PADDLE = (
     "custom_ops/fused_rms_norm/sources.py",
     "launch/certify",
     "launch/config",
-    "launch/cpu/processor.py",
     "launch/cpu/settings.py",
     "launch/deepspeed",
     "launch/demos/checks.py",

@@ -1,16 +1,31 @@
-"""Faster pieces for a model that trains on a CPU, put into the layers of this one model.
+"""Faster layers for a model that trains on a CPU, put into this one model.
 
     print(apply(model))
 
-Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a piece is
-not made for (padding, positions of one's own, cached keys, another precision, alibi) goes to the stock code
+Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a fast layer is
+not made for (padding, custom positions, cached keys, another precision, alibi) goes to the stock code
 unchanged. Classes and modules are left alone: other models in the process do not notice.
+
+RMSNorm: sums and broadcasts are products with ones. `x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's
+generic reduction and broadcasting kernels, which are several times slower; matmul goes to MKL, and a product of equal
+shapes is one vectorized loop. SwiGLU: the sigmoid comes from tanh (Paddle has a vectorized one) and is kept for the
+backward pass.
 """
 
-import paddle
+from types import MethodType
 
-from launch.cpu import attention, rms_norm, rotary, swiglu
-from launch.cpu.by_shape import ByShape
+import paddle
+from paddle.autograd import PyLayer
+
+from launch.cpu.attention import (
+    ROTARY_ATTENTIONS,
+    ByShape,
+    RotaryEmbedding,
+    replace_attention,
+    replace_mask,
+    replace_rotary,
+    stock_rotary,
+)
 
 
 def apply(model: paddle.nn.Layer) -> str:
@@ -19,29 +34,29 @@ def apply(model: paddle.nn.Layer) -> str:
     LLaMA takes all of them; Qwen2 and Mistral take what they share with it; other families nothing.
     """
     replaced: dict[str, int] = {"RMSNorm": 0, "rotary embedding": 0, "causal attention": 0, "SwiGLU": 0}
-    rotaries: dict[type, rotary.RotaryEmbedding] = {}
+    rotaries: dict[type, RotaryEmbedding] = {}
     masks = ByShape()
     for layer in model.sublayers(include_self=True):
         kind = type(layer)
         if not kind.__module__.startswith("paddlenlp.") or _is_replaced(layer):
             continue
-        if kind.__name__ in rms_norm.CLASSES and rms_norm.is_fused(layer):
+        if kind.__name__ in RMS_NORMS and calls_fused_rms_norm(layer):
             replaced.pop("RMSNorm", None)  # neither replaced nor slow
-        elif kind.__name__ in rms_norm.CLASSES:
-            rms_norm.replace(layer)
+        elif kind.__name__ in RMS_NORMS:
+            replace_rms_norm(layer)
             replaced["RMSNorm"] += 1
-        if kind.__name__ in rotary.CLASSES:
+        if kind.__name__ in ROTARY_ATTENTIONS:
             if kind not in rotaries:
-                rotaries[kind] = rotary.RotaryEmbedding(rotary.stock_function(kind))
-            rotary.replace(layer, rotaries[kind])
+                rotaries[kind] = RotaryEmbedding(stock_rotary(kind))
+            replace_rotary(layer, rotaries[kind])
             replaced["rotary embedding"] += 1
         if kind.__name__ == "LlamaAttention":
-            attention.replace(layer, masks)
+            replace_attention(layer, masks)
             replaced["causal attention"] += 1
         if kind.__name__ == "LlamaModel":
-            attention.replace_mask(layer)
+            replace_mask(layer)
         if kind.__name__ == "LlamaMLP" and not layer.fuse_attention_ffn:
-            swiglu.replace(layer)
+            replace_swiglu(layer)
             replaced["SwiGLU"] += 1
     return _line(type(model).__name__, replaced)
 
@@ -56,3 +71,98 @@ def _line(model: str, replaced: dict[str, int]) -> str:
     stock = [piece for piece, count in replaced.items() if not count]
     line = f"cpu_fast: {model}: " + (f"replaced {', '.join(fast)}" if fast else "nothing replaced")
     return line + (f"; stock: {', '.join(stock)}" if fast and stock else "")
+
+
+# Layers with `weight` [h] and `variance_epsilon` that compute weight * x / sqrt(mean(x^2) + epsilon).
+RMS_NORMS = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "MistralRMSNorm"})
+
+
+def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
+    """Whether this layer calls the fused operator (module fused_ln), which is faster still."""
+    return bool(getattr(getattr(layer, "config", None), "use_fused_rms_norm", False))
+
+
+def replace_rms_norm(layer: paddle.nn.Layer) -> None:
+    """Give this one RMSNorm layer (its class is in RMS_NORMS) the fast forward."""
+    layer.forward = MethodType(_rms_norm_forward, layer)
+
+
+def _rms_norm_forward(layer, hidden_states):
+    if hidden_states.dtype != paddle.float32 or layer.weight.dtype != paddle.float32:
+        return type(layer).forward(layer, hidden_states)
+    return RMSNorm.apply(hidden_states, layer.weight, layer.variance_epsilon)
+
+
+class RMSNorm(PyLayer):
+    """weight * x / sqrt(mean(x^2) + epsilon) over the last axis; x [..., h], weight [h], float32."""
+
+    @staticmethod
+    def forward(ctx, x, weight, epsilon):
+        rows = x.reshape([-1, x.shape[-1]])
+        inverse_rms = paddle.rsqrt(_row_mean(rows * rows) + epsilon)
+        normed = rows * _across(inverse_rms, rows)
+        ctx.save_for_backward(normed, weight, inverse_rms)
+        ctx.weight_is_frozen = weight.stop_gradient
+        return (normed * _down(weight, rows)).reshape(x.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        normed, weight, inverse_rms = ctx.saved_tensor()
+        grad_rows = grad.reshape(normed.shape)
+        by_normed = grad_rows * normed
+        weight_grad = None
+        if not ctx.weight_is_frozen:
+            weight_grad = paddle.matmul(paddle.ones([1, normed.shape[0]]), by_normed).reshape(weight.shape)
+
+        # The part of the gradient that runs along x falls away: x / rms(x) does not know the length of x.
+        weights = _down(weight, normed)
+        along = _across(_row_mean(by_normed * weights), normed)
+        x_grad = _across(inverse_rms, normed) * (grad_rows * weights - normed * along)
+        return x_grad.reshape(grad.shape), weight_grad
+
+
+def _row_mean(rows):
+    """[n, h] -> [n, 1]."""
+    hidden_size = rows.shape[-1]
+    return paddle.matmul(rows, paddle.full([hidden_size, 1], 1.0 / hidden_size))
+
+
+def _across(column, like):
+    """[n, 1] -> [n, h] of `like`, the same value in every column."""
+    return paddle.matmul(column, paddle.ones([1, like.shape[-1]]))
+
+
+def _down(weight, like):
+    """[h] -> [n, h] of `like`, the same row again and again."""
+    return paddle.matmul(paddle.ones([like.shape[0], 1]), weight.reshape([1, -1]))
+
+
+def replace_swiglu(mlp: paddle.nn.Layer) -> None:
+    """Give this one LlamaMLP layer (with gate_proj and up_proj apart) the fast forward."""
+    mlp.forward = MethodType(_swiglu_forward, mlp)
+
+
+def _swiglu_forward(mlp, hidden_states):
+    if hidden_states.dtype != paddle.float32:
+        return type(mlp).forward(mlp, hidden_states)
+    return mlp.down_proj(SwiGLU.apply(mlp.gate_proj(hidden_states), mlp.up_proj(hidden_states)))
+
+
+class SwiGLU(PyLayer):
+    """gate * sigmoid(gate) * up, for two float32 tensors of one shape.
+
+    sigmoid(x) = (1 + tanh(x / 2)) / 2: right to 6e-8 absolute, so that far below zero it has no correct
+    digits left where the true value is under 1e-7 anyhow.
+    """
+
+    @staticmethod
+    def forward(ctx, gate, up):
+        sigmoid = paddle.scale(paddle.tanh(gate * 0.5), 0.5, bias=0.5)
+        ctx.save_for_backward(gate, up, sigmoid)
+        return gate * sigmoid * up
+
+    @staticmethod
+    def backward(ctx, grad):
+        gate, up, sigmoid = ctx.saved_tensor()
+        silu = gate * sigmoid
+        return grad * up * (sigmoid + silu - silu * sigmoid), grad * silu

@@ -7,13 +7,9 @@ Paddle's CPU build has gloo process groups, but its hybrid parallelism was writt
 the two is bridged by the neighbouring files, one subject each; every bridge says what upstream does, what
 happens without the bridge, and what is done instead:
 
-    rendezvous.py            process groups that read each other's addresses
-    process_group.py         collectives that gloo groups lack, or get wrong
-    point_to_point.py        sends between pipeline stages
+    process_group.py         where groups meet, collectives that gloo lacks, sends between pipeline stages
     tensor_parallel_ops.py   operators without a CPU kernel
-    fleet_glue.py            checks for a GPU, in tensor and pipeline parallelism
-    sharding.py              the same in sharding, and copies that are none on a CPU
-    custom_device.py         how these two have the CPU accepted
+    device_checks.py         checks for a GPU, and copies that are none on a CPU
 
 Written against paddlepaddle 3.3.1 and paddlenlp 3.0.0b4; tests/rehearsal fails where an upgrade makes a
 bridge unnecessary or wrong. Every collective is synchronous, nothing overlaps: results are those of a GPU run
@@ -25,16 +21,16 @@ import paddle
 from paddle.base import core
 
 from launch.errors import UserError
-from launch.rehearsal import (
-    fleet_glue,
-    point_to_point,
-    process_group,
-    rendezvous,
-    sharding,
-    tensor_parallel_ops,
-)
+from launch.rehearsal import device_checks, process_group, tensor_parallel_ops
 
-_BRIDGES = (rendezvous, process_group, point_to_point, tensor_parallel_ops, fleet_glue, sharding)
+_BRIDGES = (
+    process_group.install_rendezvous,
+    process_group.install_collectives,
+    process_group.install_point_to_point,
+    tensor_parallel_ops.install,
+    device_checks.install_fleet,
+    device_checks.install_sharding,
+)
 _installed = False
 
 
@@ -55,5 +51,5 @@ def install() -> None:
     if paddle.distributed.is_initialized():
         raise RuntimeError("collectives.install() must come before TrainingArguments: process groups exist already")
     for bridge in _BRIDGES:
-        bridge.install()
+        bridge()
     _installed = True

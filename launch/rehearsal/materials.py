@@ -1,12 +1,19 @@
-"""What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, and token files.
+"""What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, token files and dialogues.
 
-Made once under build/rehearsal/materials, with the tools a user has, and the same on every machine.
+Made once under build/rehearsal/materials, with the tools a user has, and the same in every version of Python and on
+every machine, so that a rehearsal's losses can be compared with stored ones (tests/golden). Of `random` only
+Random(int).random() is used, which Python promises never to change, and of arithmetic only what IEEE 754 rounds in
+one way.
 """
 
 import json
 import shutil
 import tempfile
+from bisect import bisect
+from collections.abc import Iterator
+from itertools import accumulate, islice
 from pathlib import Path
+from random import Random
 
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
@@ -14,8 +21,72 @@ from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks
-from launch.rehearsal.dialogues import write_dialogues
-from launch.rehearsal.text import documents
+
+SYLLABLES = [
+    consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "an", "er", "is")
+]
+SYLLABLES_OF_A_WORD = (1, 3)
+WORDS_OF_A_SENTENCE = (3, 18)
+SENTENCES_OF_A_DOCUMENT = (5, 40)
+WORDS = 4000
+DOCUMENTS = 450
+SHARES = list(accumulate(1 / rank for rank in range(1, WORDS + 1)))  # of the first words, as in natural languages
+
+
+def documents() -> Iterator[str]:
+    """Texts of made-up words, about 0.6 MB in all."""
+    random = Random(1)
+    words = ["".join(_some(random, SYLLABLES_OF_A_WORD, lambda: _syllable(random))) for _ in range(WORDS)]
+    for _ in range(DOCUMENTS):
+        yield " ".join(_some(random, SENTENCES_OF_A_DOCUMENT, lambda: _sentence(random, words))) + "\n"
+
+
+def _sentence(random: Random, words: list[str]) -> str:
+    chosen = _some(random, WORDS_OF_A_SENTENCE, lambda: words[bisect(SHARES, random.random() * SHARES[-1])])
+    return f"{' '.join(chosen).capitalize()}."
+
+
+def _syllable(random: Random) -> str:
+    return SYLLABLES[int(random.random() * len(SYLLABLES))]
+
+
+def _some(random: Random, count: tuple[int, int], make) -> list[str]:
+    """As many as make() makes for a random number from count[0] to count[1], both included."""
+    first, last = count
+    return [make() for _ in range(first + int(random.random() * (last - first + 1)))]
+
+
+TRAIN, DEV = 512, 64
+SENTENCES = 4  # of one chat
+
+
+def write_dialogues(directory: Path) -> None:
+    """Questions that are sentences of the made-up text, each answered by the sentence after it.
+
+    Write pairs/ and chats/, each with train.json and dev.json."""
+    for name, row in (("pairs", _pair), ("chats", _chat)):
+        rows = (row(passage) for passage in _passages())
+        (directory / name).mkdir()
+        for split, count in (("train", TRAIN), ("dev", DEV)):
+            lines = [json.dumps(one) + "\n" for one in islice(rows, count)]
+            (directory / name / f"{split}.json").write_text("".join(lines), encoding="utf-8")
+
+
+def _passages():
+    """Lists of consecutive sentences."""
+    for document in documents():
+        sentences = [f"{one}." for one in document.rstrip(".\n").split(". ")]
+        for start in range(0, len(sentences) - SENTENCES + 1, SENTENCES):
+            yield sentences[start : start + SENTENCES]
+
+
+def _pair(passage: list[str]) -> dict:
+    return {"src": passage[0], "tgt": passage[1]}
+
+
+def _chat(passage: list[str]) -> dict:
+    roles = ["user", "assistant"] * (SENTENCES // 2)
+    return {"messages": [{"role": role, "content": text} for role, text in zip(roles, passage, strict=True)]}
 
 
 def make_materials(directory: Path, configuration: str) -> None:

@@ -1,19 +1,89 @@
-"""Collectives that ProcessGroupGloo lacks, or gets wrong.
+"""gloo's process groups, made to do what Paddle's hybrid parallelism expects of NCCL's.
 
-Upstream: tensor parallelism, pipelines and sharding call the variants "*_on_calc_stream", which NCCL groups
-order on the computation's stream, and reduce-scatter.
-Without the bridge: NotImplementedError "ProcessGroupGLOO does not support ... with sync_op and
-use_calc_stream flag", or "... does not support reduce_scatter".
-Here: a CPU has no streams, so they are the plain collectives, waited for. Reduce-scatter is an all-reduce of
-which each rank keeps its rows.
-
-Upstream: gloo sums float16 into inf, without an error. Here: refused.
+They meet in a store of their own, have the collectives that gloo lacks, and pipeline stages send to each other in
+groups of two.
 """
+
+import os
+from dataclasses import dataclass
 
 import paddle
 from paddle.base import core
+from paddle.distributed import collective
 
 from launch.errors import UserError
+from launch.nodes.address import address_towards, split_address
+from launch.processes.ports import reserved_ports
+
+TIMEOUT_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where a group met. The store must live as long as the group."""
+
+    name: str
+    group_id: int
+    store: core.TCPStore
+
+
+_meetings: dict[core.ProcessGroup, Meeting] = {}
+
+
+def create_group(name: str, rank: int, size: int, group_id: int) -> core.ProcessGroup:
+    """A gloo group of `size` processes, seen from its `rank`; all members call this.
+
+    `name` must be unique in the run, `group_id` in this process, both equal on all members.
+    """
+    key = f"rehearsal/{name}"
+    if rank == 0:
+        host = _own_address()
+        with reserved_ports(1) as [port]:
+            # A world size of 1 makes the constructor return at once instead of waiting for the others.
+            store = core.TCPStore(host, port, True, 1, TIMEOUT_SECONDS)
+        collective._default_store.set(key, f"{host}:{port}")
+    else:
+        host, port = split_address(bytes(collective._default_store.get(key)).decode())
+        store = core.TCPStore(host, port, False, 1, TIMEOUT_SECONDS)
+    group = core.ProcessGroupGloo.create(store, rank, size, group_id)
+    _meetings[group] = Meeting(name, group_id, store)
+    return group
+
+
+def identity(group: core.ProcessGroup) -> tuple[str, int]:
+    """Name and id of a group; those of the default group where it was not made by create_group."""
+    meeting = _meetings.get(group)
+    return (meeting.name, meeting.group_id) if meeting else ("default", 0)
+
+
+def install_rendezvous() -> None:
+    """Every gloo group meets in a store of its own.
+
+    Upstream: a ProcessGroupGloo connects its members twice. The first time they publish their addresses in the
+    common TCPStore under "<group id>/<rank in group>", the second time (for the communication context of
+    operators) under "<rank in group>" alone, the same keys for all groups.
+    Without the bridge: groups read each other's addresses as soon as there are more than two processes: "connect
+    [127.0.0.1]: Connection refused", or a time-out, or a wait without end, depending on who was faster.
+    Here: rank 0 of a group opens a TCPStore for it, and tells the others where through the common store.
+    """
+    upstream = collective._new_process_group_impl
+
+    def new_process_group(backend, store, rank, world_size, group_name, pg_options, group_id=0, *args, **kwargs):
+        if backend == "gloo":
+            return create_group(f"{group_name}/{group_id}", rank, world_size, group_id)
+        return upstream(backend, store, rank, world_size, group_name, pg_options, group_id, *args, **kwargs)
+
+    # paddle.distributed.parallel has imported the function by name: the default group, which is the first one
+    # and opens the common store, stays upstream's.
+    collective._new_process_group_impl = new_process_group
+
+
+def _own_address() -> str:
+    """Where the other ranks find this one: on several nodes, the address on the way to the first of them."""
+    if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
+        return "127.0.0.1"
+    return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
+
 
 Gloo = core.ProcessGroupGloo
 SUM = core.ReduceOp.SUM
@@ -70,7 +140,18 @@ def _refusing_float16(reduction):
     return checked
 
 
-def install() -> None:
+def install_collectives() -> None:
+    """Collectives that ProcessGroupGloo lacks, or gets wrong.
+
+    Upstream: tensor parallelism, pipelines and sharding call the variants "*_on_calc_stream", which NCCL groups
+    order on the computation's stream, and reduce-scatter.
+    Without the bridge: NotImplementedError "ProcessGroupGLOO does not support ... with sync_op and
+    use_calc_stream flag", or "... does not support reduce_scatter".
+    Here: a CPU has no streams, so they are the plain collectives, waited for. Reduce-scatter is an all-reduce of
+    which each rank keeps its rows.
+
+    Upstream: gloo sums float16 into inf, without an error. Here: refused.
+    """
     all_reduce = Gloo.all_reduce = _refusing_float16(Gloo.all_reduce)
     reduce = Gloo.reduce = _refusing_float16(Gloo.reduce)
     Gloo.all_reduce_on_calc_stream = lambda group, tensor, op=SUM: finish(all_reduce(group, tensor, op, True))
@@ -82,3 +163,78 @@ def install() -> None:
     )
     Gloo.reduce_scatter_tensor = reduce_scatter_tensor
     Gloo.reduce_scatter_tensor_on_calc_stream = reduce_scatter_tensor
+
+
+_pairs: dict[tuple[core.ProcessGroup, int, int], core.ProcessGroup] = {}
+
+
+def _pair(group: core.ProcessGroup, peer: int) -> tuple[core.ProcessGroup, int]:
+    """The group of this rank and `peer` (a rank of `group`), and the peer's rank in it."""
+    if group.size() == 2:
+        return group, peer
+    low, high = sorted((group.rank(), peer))
+    key = (group, low, high)
+    if key not in _pairs:
+        name, group_id = identity(group)
+        pair_id = 10**6 + 10**4 * group_id + 100 * low + high  # no other group's id, for up to 100 ranks
+        _pairs[key] = create_group(f"{name}/{low}-{high}", int(group.rank() == high), 2, pair_id)
+    return _pairs[key], int(peer == high)
+
+
+def _between_pairs(upstream):
+    """send or recv of any group, carried out in the group of the two ranks; waits until it is done."""
+
+    def transfer(group, tensor, peer, sync_op=True) -> Done:
+        pair, peer_in_pair = _pair(group, peer)
+        return finish(upstream(pair, tensor, peer_in_pair, True))
+
+    return transfer
+
+
+def _part(tensor: paddle.Tensor, nranks: int, rank_id: int) -> slice:
+    size = int(tensor.size) // nranks
+    return slice(rank_id * size, (rank_id + 1) * size)
+
+
+def send_partial(group, tensor, dst, nranks=1, rank_id=0) -> Done:
+    return group.send(tensor.flatten()[_part(tensor, nranks, rank_id)], dst, True)
+
+
+@paddle.no_grad()
+def recv_partial(group, tensor, src, nranks=1, rank_id=0) -> Done:
+    """Receive one part; the rest of `tensor` keeps what it holds."""
+    received = paddle.empty([int(tensor.size) // nranks], tensor.dtype)
+    group.recv(received, src, True)
+    flat = tensor.flatten()
+    flat[_part(tensor, nranks, rank_id)] = received
+    write(tensor, flat.reshape(tensor.shape))
+    return Done()
+
+
+def all_gather_partial(group, out, tensor, nranks=1, rank_id=0) -> Done:
+    """Each rank gives its part of `tensor`; `out` gets them all. Both may be the same tensor."""
+    whole = paddle.empty([int(out.size)], out.dtype)
+    finish(group.all_gather_into_tensor(whole, tensor.flatten()[_part(tensor, nranks, rank_id)], True))
+    write(out, whole.reshape(out.shape))
+    return Done()
+
+
+def install_point_to_point() -> None:
+    """Sends between pipeline stages.
+
+    Upstream: gloo numbers the sends and receives of a group with one counter and matches them by it.
+    Without the bridge: in groups of three or more the counters of two ranks differ as soon as one of them has
+    also talked to a third, and the pipeline hangs.
+    Here: each pair of ranks has a group of its own, made when it first talks.
+
+    Upstream: with tensor parallelism inside the stages each rank sends its part of an activation
+    (send_partial, recv_partial), and the receiving stage puts it together (all_gather_partial). "Part" is the
+    rank_id-th of nranks equal runs of the flattened tensor.
+    Without the bridge: NotImplementedError, from gloo.
+    Here: the parts are sent and gathered as tensors of their own.
+    """
+    Gloo.send = Gloo.send_on_calc_stream = _between_pairs(Gloo.send)
+    Gloo.recv = Gloo.recv_on_calc_stream = _between_pairs(Gloo.recv)
+    Gloo.send_partial = Gloo.send_partial_on_calc_stream = send_partial
+    Gloo.recv_partial = Gloo.recv_partial_on_calc_stream = recv_partial
+    Gloo.all_gather_partial = Gloo.all_gather_partial_on_calc_stream = all_gather_partial

@@ -57,8 +57,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
 
 def find_materials(configuration: str) -> Path:
     """Where the materials of a configuration are kept: elsewhere once what they are made from has changed."""
-    here = Path(__file__).parent
-    made_from = [find_config(configuration), here / "materials.py", here / "text.py", here / "dialogues.py"]
+    made_from = [find_config(configuration), Path(__file__).with_name("materials.py")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()
     return DIRECTORY / "materials" / f"{configuration}-{digest[:8]}"
 

@@ -19,9 +19,15 @@ import paddle  # noqa: E402
 import paddlenlp.transformers as families  # noqa: E402
 from paddlenlp.transformers.llama import modeling  # noqa: E402
 
-from launch.cpu import attention, rms_norm, rotary  # noqa: E402
-from launch.cpu.by_shape import ByShape  # noqa: E402
-from launch.cpu.kernels import apply  # noqa: E402
+from launch.cpu.attention import (  # noqa: E402
+    ByShape,  # noqa: E402
+    CausalAttention,
+    RotaryEmbedding,
+    replace_attention,
+    replace_mask,
+    replace_rotary,
+)
+from launch.cpu.kernels import apply, replace_rms_norm  # noqa: E402
 from tests.cpu.small_model import batch, model  # noqa: E402
 
 
@@ -50,12 +56,12 @@ def against_stock(configuration=None, **call) -> dict:
     stock, fast = model(**configuration), model(**configuration)
     stock_attention = Counted(modeling.scaled_dot_product_attention)
     stock_rotary = Counted(modeling.apply_rotary_pos_emb)
-    embedding = rotary.RotaryEmbedding(stock_rotary)
-    attention.replace_mask(fast.llama)
+    embedding = RotaryEmbedding(stock_rotary)
+    replace_mask(fast.llama)
     for layer in fast.llama.layers:
         layer.self_attn.attn_func = stock_attention
-        attention.replace(layer.self_attn, ByShape())
-        rotary.replace(layer.self_attn, embedding)
+        replace_attention(layer.self_attn, ByShape())
+        replace_rotary(layer.self_attn, embedding)
     return {
         "difference": difference(stock(ids, **call)[0], fast(ids, **call)[0]),
         "stock_attention": stock_attention.calls,
@@ -86,7 +92,7 @@ def float64_norm() -> float:
     norm = modeling.LlamaRMSNorm(model().config).to(dtype="float64")
     x = paddle.randn([4, 64]).astype("float64")
     stock = norm(x)
-    rms_norm.replace(norm)
+    replace_rms_norm(norm)
     return difference(stock, norm(x))
 
 
@@ -109,14 +115,14 @@ def generated_equal() -> bool:
 def sequence_parallel_rows() -> dict:
     config = model().config
     q, k, v = (paddle.randn([2, 8, 4, 16]) for _ in range(3))
-    fast = attention.CausalAttention(modeling.scaled_dot_product_attention, ByShape())
+    fast = CausalAttention(modeling.scaled_dot_product_attention, ByShape())
     rows = fast(q, config, k, v, None, False, sequence_parallel=True)
     stock = modeling.scaled_dot_product_attention(q, config, k, v, None, False, sequence_parallel=True)
     return {"shape": rows.shape, "difference": difference(rows, stock)}
 
 
 def tables_kept() -> int:
-    embedding = rotary.RotaryEmbedding(modeling.apply_rotary_pos_emb)
+    embedding = RotaryEmbedding(modeling.apply_rotary_pos_emb)
     cos = paddle.randn([1, 64, 1, 16])
     for length in range(2, 12):
         q = paddle.randn([1, length, 4, 16])
@@ -129,7 +135,7 @@ def alibi_without_mask() -> float:
     config = model().config
     q, k, v = (paddle.randn([2, 8, 4, 16]) for _ in range(3))
     call = (q, config, k, v, None, False, paddle.randn([2, 4, 1, 8]))
-    fast = attention.CausalAttention(modeling.scaled_dot_product_attention, ByShape())
+    fast = CausalAttention(modeling.scaled_dot_product_attention, ByShape())
     return difference(fast(*call), modeling.scaled_dot_product_attention(*call))
 
 
@@ -137,7 +143,7 @@ def table_longer_than_the_query() -> float:
     """One new token beside cached keys, its position given as 0: cos and sin are longer than the query."""
     q, cos, sin = paddle.randn([2, 1, 4, 16]), paddle.randn([1, 9, 1, 16]), paddle.randn([1, 9, 1, 16])
     call = (q, q, cos, sin, paddle.zeros([2, 1], dtype="int64"))
-    embedding = rotary.RotaryEmbedding(modeling.apply_rotary_pos_emb)
+    embedding = RotaryEmbedding(modeling.apply_rotary_pos_emb)
     return difference(embedding(*call)[0], modeling.apply_rotary_pos_emb(*call)[0])
 
 

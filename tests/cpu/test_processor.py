@@ -2,9 +2,8 @@
 
 import pytest
 
-from launch.cpu import processor
-from launch.cpu.processor import parse
-from launch.cpu.settings import mkl_debug_cpu_type
+from launch.cpu import settings
+from launch.cpu.settings import mkl_debug_cpu_type, parse_cpuinfo
 
 AVX512 = "avx2 avx512f avx512bw avx512dq avx512vl"
 
@@ -28,21 +27,21 @@ def cpuinfo(vendor: str, flags: str) -> str:
     ],
 )
 def test_kernels_of_mkl_by_processor(vendor, flags, cpu_type):
-    assert mkl_debug_cpu_type(parse(cpuinfo(vendor, flags))) == cpu_type
+    assert mkl_debug_cpu_type(parse_cpuinfo(cpuinfo(vendor, flags))) == cpu_type
 
 
 def test_fields_of_the_first_processor():
-    found = parse(cpuinfo("AuthenticAMD", "avx2"))
+    found = parse_cpuinfo(cpuinfo("AuthenticAMD", "avx2"))
     assert (found.vendor, found.name) == ("AuthenticAMD", "A Name")
     assert found.flags == {"fpu", "sse", "avx2"}
 
 
 @pytest.mark.parametrize("text", ["", "processor : 0\nBogoMIPS : 50.00\nFeatures : fp asimd\nCPU implementer : 0x41\n"])
 def test_nothing_is_said_of_other_processors(text):
-    assert parse(text) is None
+    assert parse_cpuinfo(text) is None
     assert mkl_debug_cpu_type(None) is None
 
 
 def test_nothing_is_said_without_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
-    assert processor.this_processor() is None
+    monkeypatch.setattr(settings, "CPUINFO", tmp_path / "cpuinfo")
+    assert settings.this_processor() is None

@@ -19,8 +19,8 @@ VARIABLES = ("MKL_DEBUG_CPU_TYPE", "FLAGS_use_stride_kernel", "OMP_NUM_THREADS")
 PREPARE = """
 import json, os, sys
 from pathlib import Path
-from launch.cpu import processor, settings
-processor.CPUINFO = Path(sys.argv[1])
+from launch.cpu import settings
+settings.CPUINFO = Path(sys.argv[1])
 settings.available_cores = lambda: 8
 try:
     print(settings.prepare(sys.argv[2], processes=int(sys.argv[3])))

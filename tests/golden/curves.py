@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.cpu.processor import this_processor
+from launch.cpu.settings import this_processor
 from launch.reporting.records import read_train_log
 from launch.reporting.summary import package_versions
 

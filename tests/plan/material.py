@@ -18,7 +18,7 @@ MARKS = tuple(dict.fromkeys(token for name in ("chatglm", "glm") for token in FA
 def make_material(root: Path) -> None:
     """root/corpus, root/tokenizer, root/dialogues."""
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
-    from launch.rehearsal.text import documents
+    from launch.rehearsal.materials import documents
 
     ids = np.random.default_rng(0)
     with IndexedWriter(root / "corpus", VOCABULARY) as corpus:

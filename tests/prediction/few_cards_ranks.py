@@ -6,8 +6,7 @@ from pathlib import Path
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.named_configs import load_config
-from launch.rehearsal.dialogues import write_dialogues
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents, write_dialogues
 from tests.training.finetune_material import SIZES, VOCABULARY
 
 

@@ -1,9 +1,12 @@
-"""What a rehearsal trains on: there as a whole or not at all, whoever else is making it."""
+"""What a rehearsal trains on: there as a whole or not at all, whoever else is making it, and the same everywhere."""
+
+import hashlib
 
 import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset
 from launch.rehearsal import materials
+from launch.rehearsal.materials import documents
 from tests.recipes.machine import Machine
 
 # Stands for Paddle: its GPU build asks CUDA for the devices at import.
@@ -58,3 +61,11 @@ def test_paddle_is_imported_where_no_card_is_seen(tmp_path):
     (machine.stubs / "paddle" / "__init__.py").write_text(PADDLE)
     done = machine.run("llama-7b/lora", ACTION="rehearse", CUDA_VISIBLE_DEVICES="0,1")
     assert done.returncode == 1 and done.stderr.endswith("CUDA_VISIBLE_DEVICES=''\n"), done.stdout + done.stderr
+
+
+SHA256 = "fa55373910fa00072252a34755f5c593ecd6c8d3f3812f97e1446d7accee988e"
+
+
+def test_text_is_what_it_was():
+    """Another text is another set of curves: python -m tests.golden for every recipe, with the reason."""
+    assert hashlib.sha256("".join(documents()).encode()).hexdigest() == SHA256

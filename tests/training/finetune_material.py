@@ -6,8 +6,7 @@ from pathlib import Path
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.named_configs import load_config
-from launch.rehearsal.dialogues import write_dialogues
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents, write_dialogues
 
 VOCABULARY = 384
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 128}

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from data_tools.tokenizer import train_tokenizer
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents
 from tests.weights import models
 from tests.weights.test_tokenizer import make_byte_level
 

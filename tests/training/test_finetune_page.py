@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents
 from tests.recipes.rehearsing import recipes_by_target
 from tests.repository_folder import ROOT, link_repository
 from tests.weights import models

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.rehearsal.dialogues import write_dialogues
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents, write_dialogues
 from launch.reporting.records import read_summary
 from launch.weights.importing import import_directory
 from tests.training import imported_material

@@ -16,7 +16,7 @@ TEMPLATES = ["{% for m in messages %}{% break %}{% endfor %}", [{"name": "defaul
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
-    from launch.rehearsal.text import documents
+    from launch.rehearsal.materials import documents
 
     directory = tmp_path_factory.mktemp("tokenizer")
     save_tokenizer(directory, train_tokenizer(list(documents())[:50], VOCABULARY))

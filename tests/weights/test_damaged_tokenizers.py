@@ -13,7 +13,7 @@ from launch.errors import UserError
 from launch.families.chat import find_template
 from launch.families.registry import FAMILIES
 from launch.families.tokenizer_files import read_tokenizer
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents
 from launch.weights.tokenizer import import_tokenizer
 
 CONFIGS = {

@@ -16,7 +16,7 @@ BUFFER_SIZE = 2**23
 SEGMENT_SIZE = 2**20
 # What buffers are padded to, bytes: `alignment` in group_sharded_utils.py.
 GPU_ALIGNMENT, CPU_ALIGNMENT = 256, 4096
-# A rehearsal slices tiny models, too (launch/rehearsal/sharding.py).
+# A rehearsal slices tiny models, too (launch/rehearsal/device_checks.py).
 CPU_SEGMENT_SIZE = 2**10
 
 

@@ -11,7 +11,7 @@ from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.named_configs import load_config
 from launch.preflight.data.dialogues import _spread, check_sft_data
 from launch.preflight.situation import Situation
-from launch.rehearsal.text import documents
+from launch.rehearsal.materials import documents
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
 CHAT = [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "so."}]

@@ -1,21 +1,81 @@
-"""Sharding stages 1 to 3: checks for a GPU, and copies that are none on a CPU."""
+"""Upstream's checks for a GPU, passed by a CPU, and its copies to the CPU, which are none on a CPU.
 
+Modules of fleet accept gpu, xpu and whatever paddle.device.get_all_custom_device_type() names, and read a
+device's number from "type:number". Where "cpu" is such a type, their own branch for custom devices copies
+with Tensor._copy_to(place), which really copies; Tensor.cpu() and Tensor.to("cpu") of a CPU tensor are aliases.
+"""
+
+from paddle.amp import grad_scaler
 from paddle.base import core
+from paddle.distributed import parallel
+from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 from paddle.distributed.fleet.meta_parallel.sharding import (
     group_sharded_optimizer_stage2,
     group_sharded_stage3,
     group_sharded_storage,
     group_sharded_utils,
 )
+from paddle.distributed.fleet.utils import hybrid_parallel_util
 from paddle.distributed.sharding import group_sharded
 
-from launch.rehearsal.custom_device import with_cpu_as_custom_device
 from launch.upstream.module_view import ModuleView
+
+
+def with_cpu_as_custom_device(paddle) -> ModuleView:
+    """The module paddle (or a view of it) as seen by a module that knows custom devices."""
+    return ModuleView(
+        paddle,
+        get_device=lambda: "cpu:0",
+        CustomPlace=lambda device_type, device_id: core.CPUPlace(),
+        device=ModuleView(paddle.device, get_all_custom_device_type=lambda: ["cpu"]),
+    )
+
+
+def install_fleet() -> None:
+    """Checks for a GPU in tensor and pipeline parallelism."""
+
+    # Upstream sets a rank's device number only where it was built for a GPU, an XPU or a custom device.
+    # Without: PipelineLayer's constructor raises AttributeError '_device_id'. Here: 0, as there is one CPU.
+    parallel.ParallelEnv._device_id = 0
+
+    # Upstream's broadcast of the inputs inside a tensor parallel group asserts a GPU, XPU or custom device.
+    # Without: AssertionError "Only support xpu, gpu and custom_device now". Here: the CPU is a custom device.
+    hybrid_parallel_util.paddle = with_cpu_as_custom_device(hybrid_parallel_util.paddle)
+
+    # Upstream lets both neighbours send before they receive. gloo's send waits for the receiver.
+    # Without: the pipeline hangs once two stages send to each other. Here: the order that upstream keeps for
+    # other devices of that kind (its environment variable PADDLE_P2P_SYNC_SEND is read too early for us).
+    p2p_communication._sync_send = True
+
+
+_upstream = grad_scaler._dygraph_tracer
+
+
+class _CustomPlace:
+    def is_custom_place(self) -> bool:
+        return True
+
+    def is_gpu_place(self) -> bool:
+        return False
+
+    is_xpu_place = is_gpu_place
+
+
+def install_loss_scaling() -> None:
+    """Loss scaling on a CPU.
+
+    Upstream: paddle.amp.GradScaler switches itself off where the device is no GPU, XPU or custom device.
+    Without the bridge: --fp16 1 trains on a CPU without a loss scale, and without a word, as the warning is filtered.
+    Here: its constructor hears of a custom device. All else is Paddle's own, check_finite_and_unscale's CPU kernel too.
+    """
+    grad_scaler._dygraph_tracer = lambda: ModuleView(_upstream(), _expected_place=_CustomPlace())
+
 
 STAGE3_SEGMENT_SIZE = 2**10  # elements: below every matrix of a tiny model, above its norms
 
 
-def install() -> None:
+def install_sharding() -> None:
+    """Sharding stages 1 to 3: checks for a GPU, and copies that are none on a CPU."""
     accept_the_cpu()
     copy_before_clearing()
     set_stage3_segment_size(STAGE3_SEGMENT_SIZE)

@@ -1,4 +1,4 @@
-"""Rank functions of test_fleet_glue.py."""
+"""Rank functions of test_device_checks.py."""
 
 import numpy as np
 import paddle

@@ -1,6 +1,6 @@
 """Checks for a GPU in tensor and pipeline parallelism."""
 
-CASES = "tests.rehearsal.fleet_glue_ranks"
+CASES = "tests.rehearsal.device_checks_ranks"
 
 
 def test_upstream_has_no_device_number_on_a_cpu(ranks):
