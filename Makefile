@@ -36,58 +36,58 @@ setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards)
 	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
 
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
-	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" launch/doctor.py $(ARGS)
+	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" launch/commands/doctor.py $(ARGS)
 
 demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
-	@$(RUN) launch/demo.py $(ARGS)
+	@$(RUN) launch/commands/demo.py $(ARGS)
 
 demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)
-	@$(RUN) launch/demo_finetune.py $(ARGS)
+	@$(RUN) launch/commands/demo_finetune.py $(ARGS)
 
 fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
-	@$(PLAIN) launch/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
+	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
 
 measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
-	@$(call needs,MODEL) $(PLAIN) -m launch.plan.guide measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
+	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
 
 certify: setup ## check on your cards all that only a card runs (20 minutes)
-	@$(RUN) -m launch.certify $(ARGS)
+	@$(RUN) launch/commands/certify.py $(ARGS)
 
 # What it was called, when it measured one recipe.
 .PHONY: verify-gpu
 verify-gpu: only = $(if $(RECIPE),--only=recipe-$(or $(strip $(call target_of,$(RECIPE))),$(RECIPE)))
 verify-gpu: setup
 	@echo 'make verify-gpu is another name of make certify$(if $(only), ARGS=$(only))' >&2; \
-	    $(RUN) -m launch.certify $(only) $(ARGS)
+	    $(RUN) launch/commands/certify.py $(only) $(ARGS)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
-	@$(call needs,MODEL) $(RUN) launch/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 export: setup ## MODEL=FOLDER, a run or adapter [OUTPUT=...]: to Hugging Face
-	@$(call needs,MODEL) $(RUN) launch/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
-	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
+	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/commands/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
 	    --adapter_path "$(ADAPTER)" --output_dir "$(OUTPUT)" $(ARGS)
 
 predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
-	@$(call needs,MODEL) $(RUN) launch/predict.py --model_name_or_path "$(MODEL)" \
+	@$(call needs,MODEL) $(RUN) launch/commands/predict.py --model_name_or_path "$(MODEL)" \
 	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(DATA),--data_file "$(DATA)") \
 	    $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
 serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
-	@$(call needs,MODEL) $(RUN) launch/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
+	@$(call needs,MODEL) $(RUN) launch/commands/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
 	    $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
 
 rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
-	@$(call needs,MODEL DATA) $(RUN) launch/quantization_loss.py --model_name_or_path "$(MODEL)" \
+	@$(call needs,MODEL DATA) $(RUN) launch/commands/quantization_loss.py --model_name_or_path "$(MODEL)" \
 	    --dataset_name_or_path "$(DATA)" $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
-	@$(call needs,OUTPUT) $(RUN) launch/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@awk 'FNR == 1 { gsub(/.*\/|\.py/, "", FILENAME); printf "  data-%-11s\t%s\n", FILENAME, substr($$0, 4) }' \
@@ -101,7 +101,7 @@ custom-ops: setup ## build fused RMSNorm (fused_ln) into .venv: faster steps
 	@$(RUN) launch/environment/custom_ops.py $(ARGS)
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
-	@$(RUN) launch/dashboard.py $(ARGS)
+	@$(RUN) launch/commands/dashboard.py $(ARGS)
 
 # Most tests start processes and wait for them; fixtures of a file are made once. ARGS="-n 0": one after the other.
 TWO_FILES_AT_A_TIME := -n 2 --dist loadfile

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
 from benchmarks.page import conditions, put
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from launch.reporting.summary import package_versions
 from tests.ranks import RankServer
 

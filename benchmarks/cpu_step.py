@@ -30,7 +30,7 @@ from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from launch.reporting.quiet import import_paddle_quietly
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_step.json"

@@ -39,7 +39,7 @@ from launch.cpu.settings import available_cores, this_processor
 from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_training.json"
 WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"

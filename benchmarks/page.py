@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from launch.pages import rewrite
+from docs.tools.pages import rewrite
 
 
 def conditions(report: dict) -> str:

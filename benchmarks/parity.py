@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.page import put
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS, Layout
 from tests.ranks import RankServer

@@ -22,7 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.page import put
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from tests.distributed.resuming import CASES, Case, Outcome, resume
 from tests.ranks import RankServer
 

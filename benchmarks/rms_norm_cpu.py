@@ -29,7 +29,7 @@ from benchmarks.cpu_training import default_torch_python, machine_facts
 from benchmarks.page import conditions, put
 from benchmarks.worker import Worker
 from launch.guard import guarded
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "rms_norm_cpu.json"
 WORKER = ROOT / "benchmarks" / "rms_norm_cpu_worker.py"

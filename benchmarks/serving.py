@@ -5,10 +5,10 @@
     .venv/bin/python benchmarks/serving.py --output benchmarks/results/serving.json
     .venv/bin/python benchmarks/serving.py --markdown docs/serve.md    # the table of the stored results, in that file
 
-All on the CPU in float32, greedy, in turns: launch/serve.py over REST with one client that asks in turn,
-then with as many clients as there are prompts; then the directory that launch/export.py makes of the same model in
-transformers, one prompt after the other, and in padded batches of the server's size. Prompts have 4 to 40 ids. The
-answers are compared. Needs torch and transformers (requirements/compare.txt).
+All on the CPU in float32, greedy, in turns: launch/commands/serve.py over REST with one client that asks in turn,
+then with as many clients as there are prompts; then the directory that launch/commands/export.py makes of the same
+model in transformers, one prompt after the other, and in padded batches of the server's size. Prompts have 4 to 40 ids.
+The answers are compared. Needs torch and transformers (requirements/compare.txt).
 """
 
 import argparse
@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
 from benchmarks.page import conditions, put
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from launch.weights.exporting import export_directory
 from tests.ranks import RankServer
 from tests.serving.servers import Server, start_serve

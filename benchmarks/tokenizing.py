@@ -38,7 +38,7 @@ from benchmarks.page import conditions, put
 from data_tools.text.workers import available_cores
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 
 RESULTS = ROOT / "benchmarks" / "results" / "tokenizing.json"
 WORKER = ROOT / "benchmarks" / "tokenizing_worker.py"

@@ -5,7 +5,7 @@
 
 The catalog is gettext's: a message's English template, with {0}, {1} ... for what the program fills in, and its
 translation. Messages are translated where they are printed, by their template, so that checks and errors, which are
-compared and passed on, stay in one language. `python -m tests.docs.messages` brings the catalog up to date with the
+compared and passed on, stay in one language. `python -m docs.tools.messages` brings the catalog up to date with the
 code. The standard library alone: the doctor runs where nothing is installed.
 """
 

@@ -12,28 +12,28 @@ from tests.merging.material import llama, save_base, save_lora
 ROOT = Path(__file__).resolve().parents[1]
 # Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.
 COMMANDS = [
-    "launch/dashboard.py --logdir PATH",
-    "launch/demo_finetune.py --model PATH",
-    "launch/doctor.py --deepspeed PATH",
-    "launch/export.py PATH out",
-    "launch/fit.py --gpu_memory_gb 24 --model PATH",
-    "launch/import_weights.py PATH out",
-    "launch/ledger.py PATH",
-    "launch/merge.py --adapter_path PATH --output_dir out",
-    "launch/plan_run.py PATH",
-    "launch/predict.py --prompt a --model_name_or_path PATH",
-    "launch/predict.py --model_name_or_path llama-tiny --data_file PATH",
-    "launch/quantization_loss.py --dataset_name_or_path a --model_name_or_path PATH",
-    "launch/serve.py --model_name_or_path PATH",
-    "launch/serve.py --model_name_or_path llama-tiny --adapter a=PATH",
+    "launch/commands/dashboard.py --logdir PATH",
+    "launch/commands/demo_finetune.py --model PATH",
+    "launch/commands/doctor.py --deepspeed PATH",
+    "launch/commands/export.py PATH out",
+    "launch/commands/fit.py --gpu_memory_gb 24 --model PATH",
+    "launch/commands/import_weights.py PATH out",
+    "launch/commands/ledger.py PATH",
+    "launch/commands/merge.py --adapter_path PATH --output_dir out",
+    "launch/commands/plan_run.py PATH",
+    "launch/commands/predict.py --prompt a --model_name_or_path PATH",
+    "launch/commands/predict.py --model_name_or_path llama-tiny --data_file PATH",
+    "launch/commands/quantization_loss.py --dataset_name_or_path a --model_name_or_path PATH",
+    "launch/commands/serve.py --model_name_or_path PATH",
+    "launch/commands/serve.py --model_name_or_path llama-tiny --adapter a=PATH",
     "launch/run_pretrain.py --device cpu --output_dir out --continue_training 0 --model_name_or_path llama-tiny "
     "--input_dir PATH",
     "launch/finetune_generation.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
-    "-m launch.certify.table PATH",
-    "-m launch.families.family_table PATH",
-    "-m launch.plan.guide measures PATH",
-    "-m launch.plan.guide --write PATH",
-    "-m launch.plan.recipe_table PATH",
+    "-m docs.tools.certify_table PATH",
+    "-m docs.tools.family_table PATH",
+    "launch/commands/guide.py measures PATH",
+    "-m docs.tools.recipe_table PATH",
+    "-m docs.tools.guide_tables PATH",
     "-m data_tools.blend PATH",
     "-m data_tools.clean --exact --output out.jsonl --input PATH",
     "-m data_tools.inspect PATH",
@@ -48,14 +48,16 @@ COMMANDS = [
 ]
 # Those that read nothing.
 OTHERS = [
-    "-m launch.certify",
-    "launch/demo.py",
+    "launch/commands/certify.py",
+    "launch/commands/demo.py",
     "launch/environment/custom_ops.py",
     "launch/environment/setup.py",
     "launch/recipe.py",
     "-m data_tools.stdlib_corpus --output out",
-    "-m launch.deepspeed.page",
-    "-m launch.preflight.flag_docs",
+    "-m docs.tools.deepspeed_page",
+    "-m docs.tools.chinese",
+    "-m docs.tools.flag_docs",
+    "-m docs.tools.messages",
     "-m launch.training.flag_schema",
 ]
 # Parts of commands, started by make, by recipes and by other commands alone.
@@ -114,7 +116,7 @@ def test_every_entry_point_is_here():
     listed = {name.removeprefix("-m ").removesuffix(".py").replace("/", ".") for name in PROGRAMS}
     started = {
         str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__main__")
-        for place in ("launch", "data_tools")
+        for place in ("launch", "data_tools", "docs")
         for path in (ROOT / place).rglob("*.py")
         if '\nif __name__ == "__main__":\n' in path.read_text(encoding="utf-8")
     }
@@ -134,10 +136,10 @@ def test_what_cannot_be_read_is_told(folder, command, unusable):
 @pytest.mark.parametrize(
     "command",
     [
-        "launch/merge.py --adapter_path lora --output_dir out",
-        "launch/predict.py --prompt a",
-        "launch/quantization_loss.py --dataset_name_or_path a",
-        "launch/serve.py",
+        "launch/commands/merge.py --adapter_path lora --output_dir out",
+        "launch/commands/predict.py --prompt a",
+        "launch/commands/quantization_loss.py --dataset_name_or_path a",
+        "launch/commands/serve.py",
     ],
 )
 def test_a_model_of_hugging_face_is_to_be_imported_first(folder, command):
@@ -153,7 +155,7 @@ def test_a_model_of_hugging_face_is_to_be_imported_first(folder, command):
 @pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS + OTHERS)
 def test_an_unknown_flag_is_told(folder, command):
-    if command in ("launch/demo.py", "launch/demo_finetune.py --model PATH", "-m launch.plan.guide --write PATH"):
+    if command in ("launch/commands/demo.py", "launch/commands/demo_finetune.py --model PATH"):
         pytest.skip("takes the flags of another command, or files alone")
     assert refused(start(f"{command} --nonsense", folder, "empty")), command
     assert files(folder) == {str(folder / name) for name in ("empty", "folder", "binary.jsonl", "text.jsonl")}

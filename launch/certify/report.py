@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from launch.certify.checks import Check
 from launch.certify.results import FAIL, Result, Row
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 
 PRETENDED = (
     "**A pretended run: processes on a CPU stood for cards. It shows that the checks run, and nothing about any card.**"

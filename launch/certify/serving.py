@@ -51,7 +51,7 @@ def _server(bench: Bench, name: str, on_cpu: bool) -> Iterator[int]:
     """The port of a server with the tiny model; at the end it is asked to stop, and must."""
     log = bench.directory / f"{name}.log"
     device = "cpu" if on_cpu else "gpu"
-    command = [sys.executable, str(ROOT / "launch" / "serve.py"), "--port", "0", "--grpc_port", "0"]
+    command = [sys.executable, str(ROOT / "launch" / "commands" / "serve.py"), "--port", "0", "--grpc_port", "0"]
     command += ["--model_name_or_path", str(bench.materials / "model"), "--device", device, "--dtype", "float32"]
     environment = os.environ | FULL_FLOAT32 | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {})
     with open(log, "wb") as file:

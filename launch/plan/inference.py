@@ -3,7 +3,7 @@
     plan = plan_answers(config, "float16", base=None, cards=2, batch=1, prompt=1024, answer=128)
     plan.total_bytes, plan.fits(card_of_memory(24))
 
-A model on several cards is divided by tensor parallelism, as launch/predict.py does it.
+A model on several cards is divided by tensor parallelism, as launch/commands/predict.py does it.
 """
 
 from dataclasses import dataclass

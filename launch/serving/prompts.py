@@ -1,4 +1,4 @@
-"""Texts and chats to ids, as training and launch/predict.py make them."""
+"""Texts and chats to ids, as training and launch/commands/predict.py make them."""
 
 from dataclasses import dataclass
 from functools import cached_property

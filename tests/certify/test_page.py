@@ -1,12 +1,12 @@
 """docs/certify.md: its table is what the command has."""
 
+from docs.tools.certify_table import main
+from docs.tools.pages import ROOT, read
 from launch.certify.checks import all_checks
-from launch.certify.table import main
-from tests.docs.pages import ROOT, read
 
 
 def test_the_table_of_the_page_is_current(tmp_path):
-    """Else: python -m launch.certify.table docs/certify.md"""
+    """Else: python -m docs.tools.certify_table docs/certify.md"""
     page = tmp_path / "page.md"
     page.write_text(read(ROOT / "docs" / "certify.md"))
     main([str(page)])

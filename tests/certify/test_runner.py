@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launch.certify import __main__ as command
-from launch.certify.__main__ import choose
 from launch.certify.bench import make_materials
 from launch.certify.checks import Check, all_checks
 from launch.certify.results import read_results
 from launch.certify.runner import Session, run_checks
+from launch.commands import certify as command
+from launch.commands.certify import choose
 from launch.errors import UserError
 from tests.devices.fake_nvml import card
 from tests.recipes.machine import Machine

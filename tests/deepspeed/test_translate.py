@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools import deepspeed_page as page
 from launch.config.flag_values import load_schema, parse_flags
-from launch.deepspeed import page
 from launch.deepspeed.show import show
 from launch.deepspeed.source import read_source
 from launch.deepspeed.translate import AUTO, parse_words, table, translate
@@ -263,14 +263,14 @@ def test_every_value_of_the_table_is_one_that_its_flag_takes():
 
 
 def test_the_page_is_current():
-    assert page.PAGE.read_text() == page.render(), "run python -m launch.deepspeed.page"
+    assert page.PAGE.read_text() == page.render(), "run python -m docs.tools.deepspeed_page"
 
 
 def test_the_command(tmp_path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text('{"zero_optimization": {"stage": 3}, "gradient_clipping": 0.5}')
     bad.write_text('{"zero_optimization": {"stage": 3},\n"gradient_cliping": 0.5}')
-    command = [sys.executable, ROOT / "launch" / "doctor.py", "--deepspeed"]
+    command = [sys.executable, ROOT / "launch" / "commands" / "doctor.py", "--deepspeed"]
     done = subprocess.run([*command, good], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[1:] == [

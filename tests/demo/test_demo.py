@@ -24,7 +24,7 @@ REDUCED_STEPS = 80
 
 
 def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "launch/demo.py"), "--directory", str(directory), *flags]
+    command = [sys.executable, str(ROOT / "launch/commands/demo.py"), "--directory", str(directory), *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
 
@@ -69,7 +69,14 @@ def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(ROOT / "launch/dashboard.py"), "--logdir", str(directory), "--port", str(port)]
+    command = [
+        sys.executable,
+        str(ROOT / "launch/commands/dashboard.py"),
+        "--logdir",
+        str(directory),
+        "--port",
+        str(port),
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert f"http://127.0.0.1:{port}/app/scalar" in server.stdout.readline()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.stdlib_corpus import is_heldout
-from launch.demo_finetune import METHODS, RESULTS, print_table
+from launch.commands.demo_finetune import METHODS, RESULTS, print_table
 from launch.demos.questions import questions, write_questions
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
@@ -45,7 +45,7 @@ def test_the_table_of_a_short_run(ranks, tmp_path):
     """Three methods, a few steps, on a small model with random weights."""
     ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
     methods = ["lora r4 q,v", "prefix 16", "full"]
-    command = [sys.executable, str(ROOT / "launch" / "demo_finetune.py"), "--methods", *methods]
+    command = [sys.executable, str(ROOT / "launch" / "commands" / "demo_finetune.py"), "--methods", *methods]
     command += ["--model", str(tmp_path / "model"), "--directory", str(tmp_path / "out"), "--max_steps", "20"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
@@ -62,7 +62,7 @@ def test_the_table_of_a_short_run(ranks, tmp_path):
 
 
 def test_without_the_demos_model_it_says_how_to_get_one(tmp_path):
-    command = [sys.executable, str(ROOT / "launch" / "demo_finetune.py"), "--model", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "launch" / "commands" / "demo_finetune.py"), "--model", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (2, f"error: {tmp_path}: no model. Make one first: make demo\n")
 

@@ -4,7 +4,7 @@ import re
 
 from benchmarks.page import place
 from benchmarks.resuming import HEADINGS
-from launch.pages import markdown
+from launch.reporting.markdown import markdown
 from tests.distributed import parity
 from tests.distributed.layouts import LAYOUTS
 from tests.distributed.resuming import CASES

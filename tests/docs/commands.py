@@ -5,7 +5,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs.pages import CODE, COMMENT, FENCED, INDENTED, read
+from docs.tools.pages import read
+from tests.docs.pages import CODE, COMMENT, FENCED, INDENTED
 
 PYTHON = ("python", ".venv/bin/python")
 # What a block of commands without a language begins with; others show what a program printed, or a file.

@@ -5,9 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-CHINESE = ROOT / "docs" / "zh"
-ENGLISH_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+from docs.tools.pages import NUMBER, read
 
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
@@ -15,7 +13,6 @@ HEADING = re.compile(r"^(#+) (.*)$", re.M)
 TABLE = re.compile(r"(?:^\|.*\|\n)+", re.M)
 LINK = re.compile(r"\]\(([^)]+)\)")
 CODE = re.compile(r"`([^`]+)`")
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
 COMMENT = re.compile(r"(?:^|(?<=\s))# .*$", re.M)
 
 
@@ -43,24 +40,9 @@ class Section:
         return LINK.findall(self.prose)
 
 
-def chinese_of(english: Path) -> Path:
-    return ROOT / "README.zh.md" if english.parent == ROOT else CHINESE / english.name
-
-
-def english_of(page: Path) -> Path:
-    """The English page of a Chinese one; any other file is itself."""
-    if page.parent == CHINESE:
-        return ROOT / "docs" / page.name
-    return page.with_name(page.name.replace(".zh.md", ".md"))
-
-
 def anchor(title: str) -> str:
     """What GitHub calls a heading in a link."""
     return re.sub(r"[^\w\- ]", "", CODE.sub(r"\1", LINK.sub("]", title)).lower()).replace(" ", "-")
-
-
-def read(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
 
 
 def sections(page: Path) -> list[Section]:

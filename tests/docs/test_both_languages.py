@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.chinese import phrases, up_to_date
-from tests.docs.pages import CODE, ENGLISH_PAGES, NUMBER, ROOT, Section, chinese_of, english_of, read, sections
+from docs.tools.chinese import phrases, up_to_date
+from docs.tools.pages import ENGLISH_PAGES, NUMBER, ROOT, chinese_of, english_of, read
+from tests.docs.pages import CODE, Section, sections
 
 each_page = pytest.mark.parametrize("english", ENGLISH_PAGES, ids=lambda page: page.stem)
 
@@ -81,5 +82,5 @@ def target(page: Path, link: str) -> str:
 
 @each_page
 def test_generated_tables_are_up_to_date(english):
-    """Else: python -m tests.docs.chinese"""
+    """Else: python -m docs.tools.chinese"""
     assert up_to_date(english, phrases()) == read(chinese_of(english))

@@ -9,10 +9,11 @@ from functools import cache
 
 import pytest
 
+from docs.tools.pages import ENGLISH_PAGES, ROOT, read
 from launch.config.flag_values import load_schema
 from launch.config.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
-from tests.docs.pages import CODE, ENGLISH_PAGES, FENCED, INDENTED, ROOT, read
+from tests.docs.pages import CODE, FENCED, INDENTED
 from tests.recipes.rehearsing import recipes_by_target
 
 PAGES = (*ENGLISH_PAGES, ROOT / "CONTRIBUTING.md")
@@ -55,10 +56,10 @@ RUN_BY = {
     "make serve": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
     "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
     "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
-    "launch/doctor.py": "tests/deepspeed/test_translate.py::test_the_command",
-    "launch/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
+    "launch/commands/doctor.py": "tests/deepspeed/test_translate.py::test_the_command",
+    "launch/commands/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
     "launch/run_pretrain.py": "tests/recipes/test_documents.py::test_launcher_command_is_right",
-    "launch/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
+    "launch/commands/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
     "benchmarks/cpu_step.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
     "benchmarks/cpu_training.py": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",
     "benchmarks/loader.py": "tests/data_tools/test_walk_through.py::test_the_benchmark_of_the_loader",
@@ -76,9 +77,9 @@ RUN_BY = {
     "python -m data_tools.tokenize": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.tokenizer": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.verify": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    "python -m launch.deepspeed.page": "tests/deepspeed/test_translate.py::test_the_page_is_current",
-    "python -m launch.plan.guide": "tests/plan/test_guide.py::test_the_tables_of_the_page_are_current",
-    "python -m launch.preflight.flag_docs": "tests/preflight/test_flag_docs.py::test_the_page_is_current",
+    "python -m docs.tools.deepspeed_page": "tests/deepspeed/test_translate.py::test_the_page_is_current",
+    "launch/commands/guide.py": "tests/plan/test_guide.py::test_the_tables_of_the_page_are_current",
+    "python -m docs.tools.flag_docs": "tests/preflight/test_flag_docs.py::test_the_page_is_current",
     "python -m tests.golden": "tests/golden/test_golden.py::test_a_curve_is_stored",
     ".venv/bin/pip": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",  # needs what it installs
     "pip": "tests/custom_ops/test_install.py::test_nothing_leaks_and_uninstalling_leaves_nothing",
@@ -168,7 +169,7 @@ def test_modules_are_there():
             assert not mine or any(file.is_file() for file in known), str(command)
 
 
-ROOMS = ("benchmarks", "custom_ops", "data_tools", "launch", "recipes", "requirements", "tests")
+ROOMS = ("benchmarks", "custom_ops", "data_tools", "docs", "launch", "recipes", "requirements", "tests")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -206,7 +207,7 @@ def asked_of(command: Command) -> str | None:
 
 
 def flags_of_commands() -> dict[str, set[str]]:
-    """{"launch/export.py": {"--dtype"}, ...}, but for commands that are not run here."""
+    """{"launch/commands/export.py": {"--dtype"}, ...}, but for commands that are not run here."""
     found: dict[str, set[str]] = {}
     for command in COMMANDS:
         program = asked_of(command) if command.flags and held_by(command) not in NOT_RUN.values() else None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.docs.pages import ENGLISH_PAGES, FENCED, LINK, ROOT, anchor, chinese_of, read, sections
+from docs.tools.pages import ENGLISH_PAGES, ROOT, chinese_of, read
+from tests.docs.pages import FENCED, LINK, anchor, sections
 
 PAGES = [*ENGLISH_PAGES, *map(chinese_of, ENGLISH_PAGES), ROOT / "CONTRIBUTING.md"]
 

@@ -3,7 +3,8 @@
 import re
 import subprocess
 
-from tests.docs.pages import FENCED, ROOT, read
+from docs.tools.pages import ROOT, read
+from tests.docs.pages import FENCED
 
 [MAP] = [body for _, body in FENCED.findall(read(ROOT / "README.md")) if "tests/          mirrors the tree" in body]
 

@@ -12,7 +12,7 @@ import pytest
 from data_tools import language
 from data_tools.language import CATALOG, PLACE, is_chinese, read_catalog, read_po, translated
 from data_tools.terminal import columns, wrapped
-from tests.docs.messages import messages
+from docs.tools.messages import messages
 
 ROOT = Path(__file__).resolve().parents[2]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -26,9 +26,9 @@ FACTS = re.compile(
 def test_every_message_of_the_code_is_translated():
     catalog = read_po(CATALOG)
     missing = [one for one in messages() if not catalog.get(one)]
-    assert not missing, "python -m tests.docs.messages, then translate:\n" + "\n".join(missing)
+    assert not missing, "python -m docs.tools.messages, then translate:\n" + "\n".join(missing)
     gone = catalog.keys() - {"", *messages()}
-    assert not gone, "python -m tests.docs.messages leaves out:\n" + "\n".join(gone)
+    assert not gone, "python -m docs.tools.messages leaves out:\n" + "\n".join(gone)
 
 
 def test_a_translation_has_the_facts_of_its_message():
@@ -121,7 +121,7 @@ def test_plan_preflight_and_errors_are_printed_in_chinese_with_the_same_numbers(
     commands = [
         (["bash", "recipes/llama-7b/pretrain.sh"], {"ACTION": "plan", "PATH": python}, "每"),
         (["bash", "recipes/llama-7b/lora.sh"], {"ACTION": "run", "PATH": python, "DATA": "/nowhere"}, "解决"),
-        ([sys.executable, "launch/plan_run.py", "no-such-model"], {}, "no-such-model"),
+        ([sys.executable, "launch/commands/plan_run.py", "no-such-model"], {}, "no-such-model"),
     ]
     for command, environment, part in commands:
         english, code = output(command, **environment, LAUNCH_LANG="en")

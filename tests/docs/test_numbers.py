@@ -10,15 +10,15 @@ from packaging.markers import Marker
 from benchmarks import plan_speed, serving
 from benchmarks.plan_published import ROWS as PUBLISHED
 from benchmarks.published import ROWS as SPEEDS
+from docs.tools.pages import ROOT, read
+from docs.tools.recipe_table import plan_of
 from launch.environment.lock import REQUIREMENTS, read_lock
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
 from launch.plan.hardware import GIB
-from launch.plan.recipe_table import plan_of
 from tests.distributed.layouts import LAYOUTS
 from tests.distributed.test_docs import rows as parity_rows
-from tests.docs.pages import ROOT, read
 from tests.golden.curves import read_golden
 
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}

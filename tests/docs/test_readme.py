@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import FENCED, ROOT, read
+from docs.tools.pages import ROOT, read
+from tests.docs.pages import FENCED
 from tests.recipes.machine import WISHES, Machine
 from tests.repository_folder import link_repository
 

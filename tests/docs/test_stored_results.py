@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import checkpoint_stall, cpu_step, cpu_training, rms_norm_cpu, serving, tokenizing
 from benchmarks.page import place
-from tests.docs.pages import ROOT, read
+from docs.tools.pages import ROOT, read
 
 TABLES = {
     "rms_norm_cpu": (rms_norm_cpu, "custom-ops"),

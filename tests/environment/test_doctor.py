@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launch import doctor
+from launch.commands import doctor
 from launch.preflight.report import Finding
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run_doctor(*arguments, python=sys.executable, folder=ROOT):
     return subprocess.run(
-        [python, str(ROOT / "launch" / "doctor.py"), *arguments], cwd=folder, capture_output=True, text=True
+        [python, str(ROOT / "launch" / "commands" / "doctor.py"), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -55,14 +58,14 @@ def test_a_bare_python_is_told_what_to_do(tmp_path):
 
 def test_too_old_a_python_is_told_so():
     pretend = "import runpy, sys; sys.version_info = (3, 8, 18); "
-    pretend += "runpy.run_path('launch/doctor.py', None, '__main__')"
+    pretend += "runpy.run_path('launch/commands/doctor.py', None, '__main__')"
     result = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.startswith("error: Python 3.10, 3.11 or 3.12 is needed, this is 3.8.18")
 
 
 def test_paddle_is_not_imported():
-    code = "import sys; from launch import doctor; doctor.examine(); print('paddle' in sys.modules)"
+    code = "import sys; from launch.commands import doctor; doctor.examine(); print('paddle' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "False"
 

@@ -127,7 +127,7 @@ def test_verify_gpu_is_certify_now(given, only):
     said, command = make(ROOT, "-n", "-o", "setup", "verify-gpu", *given, "ARGS=--pretend").stdout.split("\n", 1)
     says = f"make verify-gpu is another name of make certify{' ARGS=' if only else ''}{only}"
     assert said == f"echo '{says}' >&2; \\"
-    assert command.split("python ")[1].split() == f"-m launch.certify {only} --pretend".split()
+    assert command.split("python ")[1].split() == f"launch/commands/certify.py {only} --pretend".split()
 
 
 def test_variables_reach_the_recipe(house):

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools.family_table import NAME, main, table
+from docs.tools.pages import with_table
 from launch.errors import UserError
-from launch.families.family_table import NAME, main, table
-from launch.pages import with_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("page", ["docs/families.md"])
 def test_documents_are_up_to_date(page):
-    """Else: python -m launch.families.family_table FILE"""
+    """Else: python -m docs.tools.family_table FILE"""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert with_table(text, NAME, table(), page) == text
 

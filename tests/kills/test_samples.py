@@ -1,5 +1,5 @@
 """Each sample once an epoch, on every number of cards and across kills: noted where training is fed, for token files,
-dialogues and packed dialogues; and `python launch/ledger.py` proves it of the run."""
+dialogues and packed dialogues; and `python launch/commands/ledger.py` proves it of the run."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 
 from launch.checkpoint.state.faults import VARIABLE
 from launch.checkpoint.state.manifest import MANIFEST, RUN, read_manifest
-from launch.ledger import main as ledger
+from launch.commands.ledger import main as ledger
 from tests.distributed.layouts import DP2, SINGLE, Layout
 from tests.kills.reading_ranks import read_notes
 from tests.recipes.machine import ROOT
@@ -121,7 +121,7 @@ def test_a_ledger_that_reads_samples_twice_is_found(killed, tmp_path, capsys):
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    command = [sys.executable, ROOT / "launch" / "ledger.py", tmp_path]
+    command = [sys.executable, ROOT / "launch" / "commands" / "ledger.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}: no checkpoint")
 

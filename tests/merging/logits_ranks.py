@@ -8,9 +8,9 @@ import numpy as np
 
 
 def merge_all(jobs: list[list[str]]) -> list[dict]:
-    """Run launch/merge.py's main once for each list of arguments: exit code, and what was said."""
+    """Run launch/commands/merge.py's main once for each list of arguments: exit code, and what was said."""
+    from launch.commands.merge import main
     from launch.guard import guarded
-    from launch.merge import main
 
     results = []
     for argv in jobs:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools.recipe_table import plan_of
 from launch.plan.hardware import GIB
-from launch.plan.recipe_table import plan_of
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 MARGIN = 0.92  # of a card

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import fit, preflight
+from launch import preflight
+from launch.commands import fit
 from launch.config.flag_values import parse_flags
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
@@ -20,7 +21,7 @@ from tests.recipes.machine import ROOT, WISHES, Machine
 
 def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     environment = Machine(tmp_path).environment(**variables)
-    command = [sys.executable, ROOT / "launch" / "fit.py", *arguments]
+    command = [sys.executable, ROOT / "launch" / "commands" / "fit.py", *arguments]
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
 
@@ -102,7 +103,7 @@ def test_mistakes(arguments, message, tmp_path):
 
 def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
     environment = Machine(tmp_path, cards=1, kind="A100-40G").environment()
-    command = [sys.executable, ROOT / "launch" / "fit.py", "--method", "lora"]
+    command = [sys.executable, ROOT / "launch" / "commands" / "fit.py", "--method", "lora"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.startswith("# facebook/llama-7b, lora, 1 x 40 GB, planned as A100-40G")
 

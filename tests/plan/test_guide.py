@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.plan.guide.__main__ import TABLES, with_tables
+from docs.tools.guide_tables import with_tables
+from launch.commands.guide import TABLES
 from launch.plan.guide.case import HALF, Case
 from launch.plan.guide.measures import measures
 from launch.plan.guide.sharding import STAGES, order_of
@@ -91,7 +92,7 @@ def test_the_orders_of_the_text(card, gpus, accumulation, faster, slower):
 
 def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
     def run(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "launch.plan.guide", *words]
+        command = [sys.executable, ROOT / "launch/commands/guide.py", *words]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     done = run("measures", "llama-tiny", "--gpus", "2", "--card", "T4")

@@ -1,4 +1,4 @@
-"""launch/plan_run.py and `make plan-X`: what they print, as a table and as data, and what they refuse."""
+"""launch/commands/plan_run.py and `make plan-X`: what they print, as a table and as data, and what they refuse."""
 
 import json
 import os
@@ -14,7 +14,9 @@ HALF = ["--fp16", "1", "--fp16_opt_level", "O2", "--per_device_train_batch_size"
 
 
 def plan(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, ROOT / "launch/plan_run.py", *words], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, ROOT / "launch/commands/plan_run.py", *words], capture_output=True, text=True
+    )
 
 
 def recipe(path: Path, **variables: str) -> subprocess.CompletedProcess:
@@ -87,6 +89,7 @@ def test_flags_of_the_command_line_count():
 
 
 def test_paddle_is_not_imported():
-    code = "import sys; import launch.plan_run, launch.plan.report; print({'paddle', 'paddlenlp'} & set(sys.modules))"
+    modules = "launch.commands.plan_run, launch.plan.report"
+    code = f"import sys; import {modules}; print({{'paddle', 'paddlenlp'}} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout == "set()\n"

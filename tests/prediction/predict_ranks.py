@@ -1,4 +1,4 @@
-"""launch/predict.py's main on ranks, for test_predict.py."""
+"""launch/commands/predict.py's main on ranks, for test_predict.py."""
 
 import contextlib
 import io
@@ -7,8 +7,8 @@ import sys
 
 def predict(argv: list[str], stdin: str = "") -> dict:
     """Exit code, and what was said."""
+    from launch.commands.predict import main
     from launch.guard import guarded
-    from launch.predict import main
 
     out, err = io.StringIO(), io.StringIO()
     sys.stdin = io.StringIO(stdin)
@@ -38,9 +38,9 @@ def make_prefix(model: str, directory: str) -> None:
 
 
 def quantization_loss(argv: list[str]) -> dict:
-    """Exit code of launch/quantization_loss.py's main, and what was said."""
+    """Exit code of launch/commands/quantization_loss.py's main, and what was said."""
+    from launch.commands.quantization_loss import main
     from launch.guard import guarded
-    from launch.quantization_loss import main
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

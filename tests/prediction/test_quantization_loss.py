@@ -1,4 +1,4 @@
-"""launch/quantization_loss.py: the loss as it is, and what each format adds to it."""
+"""launch/commands/quantization_loss.py: the loss as it is, and what each format adds to it."""
 
 import json
 import re

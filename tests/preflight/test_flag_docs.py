@@ -1,10 +1,10 @@
 """docs/flags.md says what the tables say."""
 
-from launch.preflight.flag_docs import PAGE, render
+from docs.tools.flag_docs import PAGE, render
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m launch.preflight.flag_docs"
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m docs.tools.flag_docs"
 
 
 def test_no_placeholder_is_left():

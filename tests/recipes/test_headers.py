@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from data_tools.formats.plural import plural
+from launch.commands.demo_finetune import COMMON, METHODS
 from launch.config.flag_values import load_schema, parse_flags
 from launch.config.layout import Layout
-from launch.demo_finetune import COMMON, METHODS
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
 from launch.families.parameters import LINEAR, parameters

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from docs.tools.pages import place, with_table
+from docs.tools.recipe_table import NAME, table
 from launch.errors import UserError
-from launch.pages import place, with_table
-from launch.plan.recipe_table import NAME, table
 from tests.recipes.machine import ROOT
 from tests.recipes.test_documents import RECIPES
 
@@ -15,7 +15,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_table_of_recipes_is_what_the_planner_says():
-    """Else: python -m launch.plan.recipe_table README.md"""
+    """Else: python -m docs.tools.recipe_table README.md"""
     assert with_table(README, NAME, table(), "README.md") == README
 
 

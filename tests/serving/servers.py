@@ -100,6 +100,6 @@ def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None, 
 
 
 def start_serve(*words: object) -> Server:
-    """launch/serve.py on any ports."""
-    command = ["launch/serve.py", "--port", "0", "--grpc_port", "0", *map(str, words)]
+    """launch/commands/serve.py on any ports."""
+    command = ["launch/commands/serve.py", "--port", "0", "--grpc_port", "0", *map(str, words)]
     return start(command, r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready")

@@ -110,6 +110,6 @@ def stopped(server: Server) -> int:
 
 
 def test_flags_on_the_page_are_there():
-    help_text = run([sys.executable, "launch/serve.py", "--help"])
+    help_text = run([sys.executable, "launch/commands/serve.py", "--help"])
     named = set(re.findall(r"`(--[a-z_]+)`", PAGE))
     assert named and all(flag in help_text for flag in named)

@@ -1,4 +1,4 @@
-"""launch/serve.py as a user starts it, with a real model: what it says is what launch/predict.py says."""
+"""launch/commands/serve.py as a user starts it, with a real model: it answers as launch/commands/predict.py does."""
 
 import subprocess
 import sys
@@ -101,7 +101,11 @@ def test_a_chat_is_asked_by_the_template_of_the_family(client):
 
 def serve(*words: object) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "launch/serve.py", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "launch/commands/serve.py", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 

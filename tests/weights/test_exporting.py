@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from launch.checkpoint.weight_files import find_weights
+from launch.commands.export import main
 from launch.errors import UserError
-from launch.export import main
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES, family_of_config
 from launch.weights import exporting
@@ -88,7 +88,7 @@ def test_scaled_positions_there_and_back(scaling):
 
 
 def test_the_command_says_what_it_wrote(tmp_path, ours):
-    command = [sys.executable, ROOT / "launch/export.py", ours, tmp_path / "out", "--shard_gb", "0.00003"]
+    command = [sys.executable, ROOT / "launch/commands/export.py", ours, tmp_path / "out", "--shard_gb", "0.00003"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert f"{tmp_path / 'out'}: LLaMA 1, 2, 3; Baichuan-7B, " in result.stdout

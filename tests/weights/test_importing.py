@@ -14,9 +14,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from launch.checkpoint.weight_files import find_weights
+from launch.commands.import_weights import main
 from launch.errors import UserError
 from launch.families.parameters import parameters
-from launch.import_weights import main
 from launch.weights.importing import import_directory
 from tests.weights import models
 from tests.weights.torch_files import save_arrays
@@ -264,7 +264,12 @@ def test_a_name_of_hugging_face_is_told_with_the_two_commands(name, tmp_path, mo
 def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
     (tmp_path / "theirs").mkdir()
     os.mkfifo(tmp_path / "theirs" / "config.json")
-    command = [sys.executable, "launch/import_weights.py", str(tmp_path / "theirs"), str(tmp_path / "out" / "ours")]
+    command = [
+        sys.executable,
+        "launch/commands/import_weights.py",
+        str(tmp_path / "theirs"),
+        str(tmp_path / "out" / "ours"),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     with open(tmp_path / "theirs" / "config.json", "w"):  # opens when the command does
         process.send_signal(signal.SIGINT)
@@ -296,7 +301,7 @@ def peak_bytes(statement: str) -> int:
 
     Linux's own high-water mark: getrusage's is handed on from the process that starts another.
     """
-    imports = "from launch import export\nfrom launch.import_weights import main"
+    imports = "from launch.commands import export\nfrom launch.import_weights import main"
     code = f"{imports}\n{statement}\nprint(open('/proc/self/status').read())"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024

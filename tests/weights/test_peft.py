@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from launch.adapters.lora_files import read_lora
+from launch.commands.export import main
 from launch.errors import UserError
-from launch.export import main
 from launch.prediction.arguments import check_adapter
 from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter, import_adapter

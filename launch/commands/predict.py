@@ -1,17 +1,17 @@
 """Ask a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
 
-    python launch/predict.py --model_name_or_path models/llama-7b \\
+    python launch/commands/predict.py --model_name_or_path models/llama-7b \\
         --adapter_path checkpoints/llama-7b-lora \\
         --prompt "What does a tokenizer do?"
-    python launch/predict.py --model_name_or_path models/llama-7b \\
+    python launch/commands/predict.py --model_name_or_path models/llama-7b \\
         --data_file questions.json --output_file answers.json
 
 Without --prompt and --data_file each line of the standard input is a question. Answers to these are shown as they are
 made. A file has rows as fine-tuning has them (docs/finetune.md), with or without answers; the output has the same rows
 with "prediction" added, all of them or no file. A model too large for one card is divided over several:
-`python -m paddle.distributed.launch --gpus 0,1 launch/predict.py ...`; on a CPU --nproc_per_node 2 --backend gloo. Or
-its linear layers are kept in 8 or 4 bits, read weight by weight: --weight_quantize_algo nf4. What either takes, before
-anything is loaded: --plan 2x24, for two cards of 24 GB.
+`python -m paddle.distributed.launch --gpus 0,1 launch/commands/predict.py ...`; on a CPU --nproc_per_node 2 --backend
+gloo. Or its linear layers are kept in 8 or 4 bits, read weight by weight: --weight_quantize_algo nf4. What either
+takes, before anything is loaded: --plan 2x24, for two cards of 24 GB.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero, not_negative, share
 from data_tools.formats.dialogues.questions import read_questions
@@ -88,7 +88,7 @@ def _print_plan(args: argparse.Namespace) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/predict.py", __doc__)
+    parser = Parser("python launch/commands/predict.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
     add("--adapter_path", "--lora_path", "--prefix_path", type=Path, metavar="DIR", help="LoRA adapter or prefix")

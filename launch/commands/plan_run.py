@@ -2,9 +2,9 @@
 
     make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \\
         [FORMAT=json]
-    python launch/plan_run.py --gpus 8 --gpu_memory_gb 80 \\
+    python launch/commands/plan_run.py --gpus 8 --gpu_memory_gb 80 \\
         launch/run_pretrain.py --model_name_or_path llama-7b ...
-    python launch/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
+    python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
         path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
 What comes after the shared module, or after the model, are the shared module's flags. What is counted, and how good
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero
 from data_tools.language import localized
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/plan_run.py", __doc__)
+    parser = Parser("python launch/commands/plan_run.py", __doc__)
     parser.add_argument("--gpus", type=above_zero, default=1, help="ranks, one a card; on a CPU processes")
     parser.add_argument("--gpu_memory_gb", type=above_zero, default=80, help="memory of a card, as in its name")
     parser.add_argument("--card", help=f"the kind of card: {', '.join(CARDS)}")

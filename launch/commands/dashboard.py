@@ -1,6 +1,6 @@
 """Serve the VisualDL dashboards of all runs below some directories.
 
-    python launch/dashboard.py [--logdir DIR ...] \\
+    python launch/commands/dashboard.py [--logdir DIR ...] \\
         [--port 8040] [--host 127.0.0.1] [--language en|zh]
 
 Without --logdir: everything below ./checkpoints and ./build. It sends nothing anywhere, binds to this machine only
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, port
 from launch.errors import UserError
@@ -53,7 +53,7 @@ def server_command(directories: list[str], host: str, port: int, language: str) 
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/dashboard.py", __doc__)
+    parser = Parser("python launch/commands/dashboard.py", __doc__)
     parser.add_argument("--logdir", nargs="+", help="output directories of runs, or directories above them")
     parser.add_argument("--port", type=port, default=8040)
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 shows the dashboards to the network")

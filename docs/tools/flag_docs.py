@@ -1,6 +1,6 @@
 """Write docs/flags.md: what does not go together, which numbers are allowed, what flags of 2.6 are called now.
 
-    python -m launch.preflight.flag_docs
+    python -m docs.tools.flag_docs
 
 Run it after a change of launch/preflight/rules, launch/config/aliases.py or the schema of the flags; a test fails until
 then.
@@ -14,9 +14,9 @@ from data_tools.cli import Parser
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.flag_values import load_schema, range_text
 from launch.guard import guarded
-from launch.pages import markdown
 from launch.preflight.rules import RULES, Rule, family
 from launch.preflight.rules.rule import ANNOUNCE
+from launch.reporting.markdown import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
 VALUE = re.compile(r"\{run\.(?:flags\.|layout\.)?(\w+)(?:\[(\w+)\])?[^}]*\}")
@@ -34,7 +34,7 @@ def render() -> str:
 [中文](zh/flags.md)
 
 Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module lists all of them. This page is made by
-`python -m launch.preflight.flag_docs` from the tables that the checks use.
+`python -m docs.tools.flag_docs` from the tables that the checks use.
 
 ## What does not go together
 
@@ -113,7 +113,7 @@ def _cell(text: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    Parser("python -m launch.preflight.flag_docs", __doc__).parse_args(argv)
+    Parser("python -m docs.tools.flag_docs", __doc__).parse_args(argv)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"docs/{PAGE.name}: {len(RULES)} rows")
 

@@ -1,6 +1,6 @@
 """The table of model families as Markdown, put where a document wants it.
 
-    python -m launch.families.family_table docs/families.md
+    python -m docs.tools.family_table docs/families.md
 
 replaces what stands between the two marks, a line each: <!-- families --> and <!-- end of families -->.
 """
@@ -8,9 +8,10 @@ replaces what stands between the two marks, a line each: <!-- families --> and <
 import sys
 
 from data_tools.cli import Parser
+from docs.tools.pages import write_table
 from launch.families.registry import FAMILIES, FEATURES, Family
 from launch.guard import guarded
-from launch.pages import markdown, write_table
+from launch.reporting.markdown import markdown
 
 NAME = "families"
 HAS, LACKS = "yes", "-"
@@ -38,7 +39,7 @@ def _reasons() -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m launch.families.family_table", __doc__), argv, NAME, table)
+    write_table(Parser("python -m docs.tools.family_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

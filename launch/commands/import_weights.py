@@ -1,6 +1,6 @@
 """Make a Hugging Face model directory ours: names, layout of matrices, configuration, tokenizer.
 
-    python launch/import_weights.py ~/Llama-2-7b-hf ./models/llama-2-7b
+    python launch/commands/import_weights.py ~/Llama-2-7b-hf ./models/llama-2-7b
 
 Reads safetensors or .bin files, one or several; .bin without torch and without running what a pickle may hold. Weights
 keep their dtype, unless --dtype. They pass through memory piece by piece. The new directory is there when it is whole.
@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.errors import UserError
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/import_weights.py", __doc__)
+    parser = Parser("python launch/commands/import_weights.py", __doc__)
     parser.add_argument("source", type=Path, help="directory of a Hugging Face model, with its config.json")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="our directory of the model that a PEFT adapter belongs to")

@@ -1,8 +1,8 @@
 """Checks this machine and its Python environment: numbered lines, a fix below each fault.
 
     make doctor
-    python launch/doctor.py [--format json]
-    python launch/doctor.py --deepspeed FILE
+    python launch/commands/doctor.py [--format json]
+    python launch/commands/doctor.py --deepspeed FILE
 
 The latter only prints a configuration of DeepSpeed or Hugging Face's Trainer in our flags.
 
@@ -15,9 +15,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # the repository, not launch/
+    sys.path[0] = str(ROOT)  # the repository, not this folder
     if sys.version_info < (3, 10):  # too old to read what follows  # noqa: UP036
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(
@@ -62,7 +62,7 @@ def translate_file(file):
 
 
 def main(argv):
-    parser = Parser("python launch/doctor.py", __doc__)
+    parser = Parser("python launch/commands/doctor.py", __doc__)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--deepspeed", metavar="FILE", help="translate its keys to our flags")
     args = parser.parse_args(argv)

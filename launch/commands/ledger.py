@@ -1,6 +1,6 @@
 """Which samples a run has consumed, and the proof that each was read once an epoch.
 
-    python launch/ledger.py OUTPUT          make ledger OUTPUT=FOLDER
+    python launch/commands/ledger.py OUTPUT          make ledger OUTPUT=FOLDER
 
 OUTPUT: the output directory of a run, whose newest checkpoint is taken, or one of its checkpoints. The order of each
 epoch is made again from the data's identity and the seed, and what was read of it is counted; the log of the run must
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser
 from data_tools.terminal import marks
@@ -25,7 +25,7 @@ from launch.reporting.records import TRAIN_LOG, read_train_log
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("python launch/ledger.py", __doc__)
+    parser = Parser("python launch/commands/ledger.py", __doc__)
     parser.add_argument("output", metavar="OUTPUT", type=Path)
     checkpoint = find_checkpoint(parser.parse_args(argv).output)
     ledger = Ledger.from_json(json.loads((checkpoint / RUN).read_text(encoding="utf-8"))["ledger"])

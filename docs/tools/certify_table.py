@@ -1,14 +1,15 @@
 """Write the table of checks into pages, between their marks.
 
-python -m launch.certify.table docs/certify.md
+python -m docs.tools.certify_table docs/certify.md
 """
 
 import sys
 
 from data_tools.cli import Parser
+from docs.tools.pages import write_table
 from launch.certify.checks import Check, all_checks
 from launch.guard import guarded
-from launch.pages import markdown, write_table
+from launch.reporting.markdown import markdown
 
 NAME = "checks"
 
@@ -27,7 +28,7 @@ def _row(number: str, name: str, check: Check) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m launch.certify.table", __doc__), argv, NAME, table)
+    write_table(Parser("python -m docs.tools.certify_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,33 @@
-"""Tables that programs write into pages: as Markdown, between two marks, a line each: <!-- NAME --> and
-<!-- end of NAME -->.
+"""The pages of both languages, and the tables that programs write into them: between two marks, a line each:
+<!-- NAME --> and <!-- end of NAME -->.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from data_tools.cli import Parser
 from launch.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[2]
+CHINESE = ROOT / "docs" / "zh"
+ENGLISH_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """The lines of a table; `numbers`: which columns are numbers, that stand to the right."""
-    rule = ["---:" if column in numbers else "---" for column in range(len(head))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def chinese_of(english: Path) -> Path:
+    return ROOT / "README.zh.md" if english.parent == ROOT else CHINESE / english.name
+
+
+def english_of(page: Path) -> Path:
+    """The English page of a Chinese one; any other file is itself."""
+    if page.parent == CHINESE:
+        return ROOT / "docs" / page.name
+    return page.with_name(page.name.replace(".zh.md", ".md"))
 
 
 def place(name: str) -> re.Pattern:

@@ -1,7 +1,7 @@
 """Serve a model: REST as clients of the OpenAI API speak it, gRPC, and a page to try it in a browser.
 
-    python launch/serve.py --model_name_or_path build/demo/model
-    python launch/serve.py --model_name_or_path models/llama-7b \\
+    python launch/commands/serve.py --model_name_or_path build/demo/model
+    python launch/commands/serve.py --model_name_or_path models/llama-7b \\
         --adapter poems=checkpoints/poems law=checkpoints/law
 
 The base is served under the name of its directory, each adapter (a LoRA or a prefix) under its own, on one copy of the
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
@@ -116,7 +116,7 @@ def _adapters(words: list[str], base: str) -> dict[str, Path]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/serve.py", __doc__)
+    parser = Parser("python launch/commands/serve.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
     add("--model_name", help="what clients call it; default: the name of the directory")

@@ -1,7 +1,7 @@
 """Find the fastest ways to train a model on given cards, by plan alone: nothing is run, no Paddle, no card is needed.
 
     make fit MODEL=facebook/llama-13b GPUS=2 GPU_MEMORY_GB=24 METHOD=lora
-    python launch/fit.py --model facebook/llama-13b --gpus 2 \\
+    python launch/commands/fit.py --model facebook/llama-13b --gpus 2 \\
         --gpu_memory_gb 24 --method lora
 
 All layouts that preflight allows are planned, with as many samples a step as the recipe of the method has; the fastest
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
@@ -33,7 +33,7 @@ from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
 from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes" / "llama-7b"
 # method -> the recipe whose flags are taken, and what else it means
 METHODS: dict[str, tuple[Path, Flags]] = {
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/fit.py", __doc__)
+    parser = Parser("python launch/commands/fit.py", __doc__)
     parser.add_argument("--model", default="facebook/llama-7b", help="a name, a model directory or a config.json")
     parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")
     parser.add_argument("--gpu_memory_gb", type=above_zero, help="memory of each; default: as of those here")

@@ -1,6 +1,6 @@
 """Bring what the Chinese pages share with the English ones up to date.
 
-    python -m tests.docs.chinese
+    python -m docs.tools.chinese
 
 What commands have written into an English page, between two comments, is put between the same two comments of the
 Chinese page, translated by docs/zh/phrases/*.json: a whole cell or line, with # for each number. What is not among the
@@ -12,7 +12,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.docs.pages import CHINESE, ENGLISH_PAGES, NUMBER, chinese_of, read
+from data_tools.cli import Parser
+from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, chinese_of, read
+from launch.guard import guarded
 
 MARKED = re.compile(r"^(<!-- (?!end).*? -->\n)(.*?)(^<!-- end.*? -->)$", re.M | re.S)
 CELLS = re.compile(r"(?<!\\)\|")
@@ -50,11 +52,12 @@ def _phrase(text: str, known: dict[str, str]) -> str:
     return re.sub("#", lambda match: next(numbers), chinese) if chinese else text
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
+    Parser("python -m docs.tools.chinese", __doc__).parse_args(argv)
     known = phrases()
     for english in ENGLISH_PAGES:
         chinese_of(english).write_text(up_to_date(english, known), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, sys.argv[1:]))

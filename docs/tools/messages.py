@@ -1,6 +1,6 @@
 """Bring data_tools/locale/zh.po up to date with the messages in the code.
 
-    python -m tests.docs.messages
+    python -m docs.tools.messages
 
 Messages are the texts of errors, findings and rules anywhere, and all sentences of the rooms that talk to the user
 before a run. New ones are added without a translation, which a test then misses; those that are gone are left out.
@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_tools.cli import BEGINS_ANEW, GOES_ON
+from data_tools.cli import BEGINS_ANEW, GOES_ON, Parser
 from data_tools.language import CATALOG, read_po
 from data_tools.tokenize import GOES_ON_WITHOUT_RESTART
-from launch import demo, demo_finetune
+from launch.commands import demo, demo_finetune
+from launch.guard import guarded
 from launch.plan import memory_plan
 from launch.plan.time import plan as time_plan
 
@@ -26,9 +27,9 @@ CALLS = {"UserError", "DataError", "Finding", "Rule", "Misfits"}
 # Files and folders all of whose sentences are messages.
 ROOMS = (
     "launch/recipe.py",
-    "launch/plan_run.py",
-    "launch/fit.py",
-    "launch/doctor.py",
+    "launch/commands/plan_run.py",
+    "launch/commands/fit.py",
+    "launch/commands/doctor.py",
     "launch/environment/machine.py",
     "launch/environment/packages.py",
     "launch/config/aliases.py",
@@ -63,7 +64,7 @@ TERMS = (
     *(f"{part} {{0}}" for part in TIME_PARTS),
     *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),
 )
-GENERATORS = ("flag_docs.py", "help.py")  # their texts are pages and the list of flags
+GENERATORS = ("help.py",)  # its text is the list of flags
 NOT_FOR_USERS = {"source", "help", "metavar", "prog", "metadata", "doc"}  # names of arguments
 OTHER_CALLS = {"add_argument", "compile", "Parser", "markdown"}
 FILLED_IN = "\0"  # stands for a value of an f-string
@@ -138,7 +139,8 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
+    Parser("python -m docs.tools.messages", __doc__).parse_args(argv)
     known = read_po(CATALOG) if CATALOG.exists() else {}
     CATALOG.parent.mkdir(exist_ok=True)
     CATALOG.write_text(render(known), encoding="utf-8")
@@ -147,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, sys.argv[1:]))

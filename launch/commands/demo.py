@@ -1,6 +1,6 @@
 """From nothing to a pretrained model on any machine: corpus, tokenizer, training, evaluation, a few continuations.
 
-    python launch/demo.py [--directory build/demo] [flags of its recipe]
+    python launch/commands/demo.py [--directory build/demo] [flags of its recipe]
 
 The corpus is the Python standard library's own source, so nothing is downloaded. What an earlier demo has made of it
 is used again. Flags that are not the demo's go to recipes/tiny/pretrain.sh: --max_steps 200 makes a short one.
@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # the repository, not launch/
+    sys.path[0] = str(ROOT)  # the repository, not this folder
 
 from data_tools.cli import Parser
 from data_tools.formats.tokens.indexed import IndexedDataset
@@ -43,7 +43,7 @@ Next:
 
 
 def main(argv: list[str]) -> None:
-    parser = Parser("python launch/demo.py", __doc__)
+    parser = Parser("python launch/commands/demo.py", __doc__)
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "demo", help="where everything is kept")
     args, recipe_flags = parser.parse_known_args(argv)
     started = time.monotonic()

@@ -1,6 +1,6 @@
 """Fine-tune the demo's model in every way and compare: LoRA of several ranks, prefix, all parameters.
 
-    python launch/demo_finetune.py [--methods "lora r8 all" full] \\
+    python launch/commands/demo_finetune.py [--methods "lora r8 all" full] \\
         [flags of finetune_generation.py]
 
 Takes the model that `make demo` leaves, asks it about functions of the standard library and prints one table: what is
@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # the repository, not launch/
+    sys.path[0] = str(ROOT)  # the repository, not this folder
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +23,7 @@ from rich.table import Table
 from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.safetensors_reader import read_header
-from launch.demo import heading, run
+from launch.commands.demo import heading, run
 from launch.demos.questions import DEV_ROWS, TRAIN_ROWS, write_questions
 from launch.errors import UserError
 from launch.guard import guarded
@@ -72,7 +72,7 @@ COMMON = {
 
 
 def main(argv: list[str]) -> None:
-    parser = Parser("python launch/demo_finetune.py", __doc__)
+    parser = Parser("python launch/commands/demo_finetune.py", __doc__)
     names = [method.name for method in METHODS]
     add = parser.add_argument
     add("--model", type=Path, default=ROOT / "build" / "demo" / "model", help="the model to begin with; %(default)s")

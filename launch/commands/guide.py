@@ -1,26 +1,28 @@
-"""The command of launch/plan/guide: prints a table, or makes all those of a page anew.
+"""Tables of docs/low-memory.md for any model and cards: what saves memory, and what sharding costs.
 
-    python -m launch.plan.guide measures llama-7b --gpus 2 --gpu_memory_gb 24
-    python -m launch.plan.guide --write docs/low-memory.md
+    make measures MODEL=baichuan-13b GPUS=2 GPU_MEMORY_GB=24
+    python launch/commands/guide.py measures baichuan-13b --gpus 2 \\
+        --gpu_memory_gb 24
 
-In a page a table stands between two marks: <!-- guide: TABLE MODEL OPTIONS --> and <!-- end of guide -->.
+The page's own tables: python -m docs.tools.guide_tables.
 """
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
+
 from data_tools.cli import Parser, above_zero
-from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import markdown, rewrite
 from launch.plan.guide.case import Case
 from launch.plan.guide.measures import measures_table
 from launch.plan.guide.recompute import recompute_table
 from launch.plan.guide.sharding import memory_table, order_table
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
 from launch.plan.time.plan import with_pcie
+from launch.reporting.markdown import markdown
 
 TABLES = {
     "measures": measures_table,
@@ -29,34 +31,24 @@ TABLES = {
     "recompute": recompute_table,
 }
 SLOTS = {f"{generation}x{lanes}": (generation, lanes) for generation, lanes in PCIE}
-MARKED = re.compile(r"(<!-- guide: (.*?) -->\n).*?(<!-- end of guide -->)", re.DOTALL)
 
 
 def main(argv: list[str]) -> None:
-    if argv[:1] == ["--write"]:
-        for name in argv[1:]:
-            rewrite(Path(name), with_tables)
-        return
-    args = _parser().parse_args(argv)
-    case, table = _case(args), _table(args)
+    case, table = case_and_table(argv)
     print(f"{case.title}{'' if case.card.calibrated else '; this kind of card is uncalibrated (docs/plan.md)'}\n")
     print(table)
 
 
-def with_tables(text: str) -> str:
-    """A page with its tables as they are now. Raises UserError where it has none."""
-    if not MARKED.search(text):
-        raise UserError("no line <!-- guide: TABLE MODEL OPTIONS --> with an <!-- end of guide --> behind it.")
-    return MARKED.sub(lambda match: f"{match[1]}\n{_table(_parser().parse_args(match[2].split()))}\n\n{match[3]}", text)
-
-
-def _table(args: argparse.Namespace) -> str:
-    head, *rows = TABLES[args.table](_case(args))
-    return markdown(head, rows)
+def case_and_table(argv: list[str]) -> tuple[Case, str]:
+    """What the arguments describe, and the table as Markdown."""
+    args = _parser().parse_args(argv)
+    case = _case(args)
+    head, *rows = TABLES[args.table](case)
+    return case, markdown(head, rows)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser("python -m launch.plan.guide", __doc__)
+    parser = Parser("python launch/commands/guide.py", __doc__)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("model", help="a name, a model directory or a config.json")
     parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")

@@ -1,6 +1,6 @@
 """Write docs/from-deepspeed.md, the table of keys.json.
 
-    python -m launch.deepspeed.page
+    python -m docs.tools.deepspeed_page
 
 Run it after a change of keys.json; a test fails until then.
 """
@@ -23,12 +23,12 @@ def render() -> str:
 
 What a `deepspeed.json`, or the arguments of a Trainer script, is called here. One file is translated by
 
-    python launch/doctor.py --deepspeed ds_config.json
+    python launch/commands/doctor.py --deepspeed ds_config.json
 
 which prints our flags, then what has none of its own and why, then all flags in one line for `ARGS="..."`. A file of
 arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...) is translated the same
 way. What the file says wrong is an error with file, line and key. This page is made by
-`python -m launch.deepspeed.page` from the table that the command uses.
+`python -m docs.tools.deepspeed_page` from the table that the command uses.
 
 - **`"auto"`** is what the Trainer fills in from its own arguments: the flag named in its row says it here.
 - **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`, with the word `offload` for both of DeepSpeed's
@@ -85,7 +85,7 @@ def _table(rows: list[tuple[str, str, str]]) -> str:
 
 
 def main(argv: list[str]) -> None:
-    Parser("python -m launch.deepspeed.page", __doc__).parse_args(argv)
+    Parser("python -m docs.tools.deepspeed_page", __doc__).parse_args(argv)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"{PAGE.relative_to(PAGE.parents[1])}: {sum(len(rows) for rows in table().values())} keys")
 

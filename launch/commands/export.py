@@ -1,7 +1,7 @@
 """A model of ours to Hugging Face: names, layout of matrices, config.json, tokenizer. Or a LoRA adapter to PEFT.
 
-    python launch/export.py checkpoints/llama-7b ./exported/llama-7b
-    python launch/export.py checkpoints/llama-7b-lora ./exported/llama-7b-lora
+    python launch/commands/export.py checkpoints/llama-7b ./exported/llama-7b
+    python launch/commands/export.py checkpoints/llama-7b-lora ./exported/llama-7b-lora
 
 The source is what a run leaves in its output directory, or one of its checkpoint-N, in any layout of training; make
 merge joins an adapter and its base first. No GPU, no torch; weights pass through memory piece by piece. What was
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters import lora_files
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/export.py", __doc__)
+    parser = Parser("python launch/commands/export.py", __doc__)
     parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
     parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
     parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")

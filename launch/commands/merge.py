@@ -1,6 +1,6 @@
 """Merge a LoRA adapter into the model it was trained on, without a GPU: one model directory from two.
 
-    python launch/merge.py --model_name_or_path models/llama-7b \\
+    python launch/commands/merge.py --model_name_or_path models/llama-7b \\
         --adapter_path checkpoints/llama-7b-lora \\
         --output_dir models/llama-7b-merged
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters.lora_files import Lora, read_lora
@@ -62,7 +62,7 @@ def _base(args: argparse.Namespace, lora: Lora) -> Path:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/merge.py", __doc__)
+    parser = Parser("python launch/commands/merge.py", __doc__)
     parser.add_argument("--model_name_or_path", help="directory of the base; default: the one that the adapter names")
     parser.add_argument("--adapter_path", "--lora_path", type=Path, required=True, help="directory of the adapter")
     parser.add_argument(

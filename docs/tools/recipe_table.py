@@ -1,6 +1,6 @@
 """README's table of recipes, made from the recipes' headers and the planner.
 
-    python -m launch.plan.recipe_table README.md
+    python -m docs.tools.recipe_table README.md
 
 replaces what stands between the two marks, a line each: <!-- recipes --> and <!-- end of recipes -->.
 """
@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
+from docs.tools.pages import write_table
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.pages import markdown, write_table
 from launch.plan.hardware import GIB
+from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "recipes"
@@ -66,7 +67,7 @@ def plan_of(recipe: Path, **variables: str) -> dict:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m launch.plan.recipe_table", __doc__), argv, NAME, table)
+    write_table(Parser("python -m docs.tools.recipe_table", __doc__), argv, NAME, table)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What does a base in 8 or 4 bits cost? The loss on dialogues, of a model as it is and in each format.
 
-    python launch/quantization_loss.py --model_name_or_path models/llama-7b \\
+    python launch/commands/quantization_loss.py --model_name_or_path models/llama-7b \\
         --dataset_name_or_path data
 
 Choose a format by it before a long run, or see that one is good enough to answer with. Neither model is ever whole in
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero
 from launch.entry import start_paddle
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python launch/quantization_loss.py", __doc__)
+    parser = Parser("python launch/commands/quantization_loss.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", type=Path, required=True, help="model directory, with its tokenizer")
     add("--dataset_name_or_path", required=True, help="folder with dev.json, or one file (docs/finetune.md)")

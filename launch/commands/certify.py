@@ -16,6 +16,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not this folder
+
 from data_tools.cli import EXIT_INTERRUPTED, GOES_ON, Parser
 from data_tools.formats.plural import plural
 from data_tools.language import localized
@@ -31,7 +35,6 @@ from launch.preflight.machine.cards import describe
 from launch.processes.orphans import adopt_orphans, end_with_make
 from launch.reporting.summary import git_revision, package_versions
 
-ROOT = Path(__file__).resolve().parents[2]
 PRETENDED_CARDS = 2
 
 
@@ -97,7 +100,7 @@ def summary(results: dict) -> str:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python -m launch.certify", __doc__)
+    parser = Parser("python launch/commands/certify.py", __doc__)
     parser.add_argument("--only", default="", metavar="CHECKS", help="names or numbers with commas: these, done or not")
     parser.add_argument("--pretend", action="store_true", help="CPU processes in place of cards: certifies nothing")
     parser.add_argument(

@@ -1,0 +1,1 @@
+"""Pages for users, and in docs/tools what writes their tables."""

@@ -1,0 +1,1 @@
+"""Commands that no recipe starts; each is a file that answers --help."""
