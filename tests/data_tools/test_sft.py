@@ -134,7 +134,7 @@ def test_the_make_target(write, tmp_path):
     rows = [{"content": f"q{number}", "summary": f"a{number}"} for number in range(200)]
     arguments = f"--input {write('rows.json', rows)} --output {tmp_path / 'data'}"
     done = subprocess.run(
-        ["make", "data-sft", f"ARGS={arguments}"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "-o", "setup", "data-sft", f"ARGS={arguments}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     lines = [len((tmp_path / "data" / name).read_text().splitlines()) for name in ("train.json", "dev.json")]

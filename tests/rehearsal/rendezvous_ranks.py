@@ -1,5 +1,9 @@
 """Rank functions of test_rendezvous.py."""
 
+import os
+import socket
+from contextlib import suppress
+
 import paddle
 import paddle.distributed as dist
 from paddle.distributed import collective
@@ -37,3 +41,21 @@ def sums_in_many_groups() -> list[list[float]]:
                 dist.all_reduce(x, group=group)
                 found.append([*group.ranks, x.item()])
     return found
+
+
+def delays_of_stores(bridged: bool) -> list[bool]:
+    """For each connection of this rank to the common store and to that of one more group: may the kernel delay it?"""
+    start(bridged)
+    dist.new_group([0, 1])
+    ports = {int(os.environ["PADDLE_MASTER"].rpartition(":")[2])}
+    if bridged:
+        name = collective._default_group_name + str(max(collective._get_group_map()))
+        address = bytes(collective._default_store.get(f"rehearsal/{name}/{max(collective._get_group_map())}")).decode()
+        ports.add(int(address.rpartition(":")[2]))
+    delayed = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername()[1] in ports:
+                delayed.append(not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    dist.barrier()  # rank 0 has the stores
+    return delayed

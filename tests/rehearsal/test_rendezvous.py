@@ -20,3 +20,13 @@ def test_many_groups_of_four_processes(ranks):
         for *members, total in found:
             assert rank in members
             assert total == sum(10.0**member for member in members)
+
+
+def test_upstreams_store_delays_small_messages(ranks):
+    for delayed in ranks(2, f"{CASES}:delays_of_stores", False):
+        assert delayed == [True]
+
+
+def test_stores_are_answered_at_once(ranks):
+    for delayed in ranks(2, f"{CASES}:delays_of_stores", True):
+        assert delayed == [False, False]
