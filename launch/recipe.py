@@ -27,16 +27,16 @@ from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import Layout, LayoutError, keep_global_batch
 from launch.config.variables import check_variables, given_variables
+from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.nodes.link import Link
+from launch.nodes.connection import Link
 from launch.nodes.place import ONE_NODE, Nodes, read_nodes
 from launch.plan.hardware import wished_card
 from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
-from launch.processes.threads import threads_per_rank
 from launch.reporting.next_step import next_step
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -267,7 +267,7 @@ def run(recipe: Recipe, run: Run) -> int:
     if not run.command.devices:
         # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(run.command.processes))
-    from launch.processes.ends import BY_SIGNAL, HUNG
+    from launch.processes.logs import BY_SIGNAL, HUNG
     from launch.processes.supervise import supervise
 
     started = time.time()

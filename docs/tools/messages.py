@@ -45,7 +45,7 @@ ROOMS = (
     "launch/plan/time/show.py",
     "launch/plan/time/work.py",
     "launch/preflight",
-    "launch/processes/ends.py",
+    "launch/processes/logs.py",
     "launch/processes/supervise.py",
 )
 # Words that stand alone in the tables and lines of a plan, and in front of messages.

@@ -23,7 +23,7 @@ from launch.certify.results import FAIL, Result, mark_of, read_results, read_row
 from launch.errors import UserError
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
-from launch.processes.signals import ASK_TO_END
+from launch.processes.orphans import ASK_TO_END
 
 # For what a check has left, before the next one gets the cards: Paddle's launcher gives its ranks 30 s after SIGTERM.
 SECONDS_TO_END = 45.0

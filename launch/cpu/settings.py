@@ -153,8 +153,7 @@ def keep_freed_memory() -> bool:
 def _prepare_threads(processes: int) -> str:
     """Share the cores among the processes. (Where it is not set, Paddle sets it to one thread.)"""
     cores = available_cores()
-    threads = str(max(1, cores // processes))
-    return _prepare_variable("OMP_NUM_THREADS", threads, f"cores {cores}, processes {processes}")
+    return _prepare_variable("OMP_NUM_THREADS", threads_per_rank(processes), f"cores {cores}, processes {processes}")
 
 
 def available_cores() -> int:
@@ -162,3 +161,8 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_per_rank(ranks: int) -> str:
+    """The value of OMP_NUM_THREADS for each of so many ranks on a CPU."""
+    return str(max(1, available_cores() // ranks))

@@ -1,10 +1,14 @@
-"""Addresses of this machine: which one leads to another, and through which interface.
+"""Addresses and ports of this machine, and SLURM's short form of a list of hosts.
 
 psutil is imported where it is used: a Python without our packages gets as far as the check that says so.
 """
 
 import ipaddress
+import re
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import product
 
 from launch.errors import UserError
 
@@ -64,3 +68,53 @@ def own_addresses() -> list[str]:
 
 def is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address).is_loopback
+
+
+NAME = r"(?:[^,\[\]\s]+|\[[^\[\]\s]*\])+"  # text and brackets; a comma outside of brackets ends it
+LIST = re.compile(f"{NAME}(?:,{NAME})*")
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+
+
+def expand_hosts(hosts: str) -> list[str]:
+    """["node01", "node02", "node07"] for "node[01-02,07]"; several brackets in a name are all combinations.
+
+    As `scontrol show hostnames` does it: numbers keep their leading zeros, the last bracket counts fastest.
+    Raises UserError for what is no such list.
+    """
+    if not LIST.fullmatch(hosts):
+        raise UserError(f"list of hosts: found {hosts!r}, expected one such as node[01-03,07],login1.")
+    return [host for name in re.findall(NAME, hosts) for host in _expand_name(name)]
+
+
+def _expand_name(name: str) -> list[str]:
+    parts = BRACKETS.split(name)  # text, bracket, text, bracket, ..., text
+    choices = [[part] if number % 2 == 0 else _expand_ranges(part, name) for number, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in product(*choices)]
+
+
+def _expand_ranges(ranges: str, name: str) -> list[str]:
+    """["01", "02", "07"] for "01-02,07"."""
+    numbers = []
+    for part in ranges.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise UserError(f"list of hosts: found [{ranges}] in {name!r}, expected such as [01-03,07].")
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
+
+
+@contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Different ports that are free, and that the kernel gives to nobody else within the block.
+
+    A port that is only looked up may be another program's when it is needed, seconds later: ranks then meet a
+    stranger there ("Connection reset by peer"). A socket that is bound but does not listen holds it; whoever binds with
+    SO_REUSEADDR, as Paddle's TCPStore does, can still listen on it.
+    """
+    with ExitStack() as sockets:
+        held = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("", 0))
+        yield [one.getsockname()[1] for one in held]

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 from launch.errors import UserError
 from launch.nodes.address import address_towards, interface_of, is_loopback, resolve, split_address
-from launch.nodes.alike import differences, facts, flag_facts
-from launch.nodes.link import Link
+from launch.nodes.connection import Link
 from launch.nodes.place import Nodes
-from launch.nodes.roll_call import Assembly, Meeting, Member, refuse, roll_call
+from launch.nodes.roll_call import Assembly, Meeting, Member, differences, facts, flag_facts, refuse, roll_call
 
 WAIT_VARIABLE = "RENDEZVOUS_MINUTES"
 WAIT_MINUTES = 10.0  # nodes are started by hand one after the other, or by a scheduler at once

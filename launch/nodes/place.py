@@ -1,10 +1,178 @@
-"""How many nodes a run has, which of them this is, and where they meet: from NNODES, RANK, MASTER or a scheduler."""
+"""How many nodes a run has, which of them this is, and where they meet: from NNODES, RANK, MASTER or a scheduler.
 
-from collections.abc import Mapping
+Sources of what schedulers tell each node through its environment: Open MPI 5 documentation, "Environment variables set
+for MPI applications"; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; paddle/distributed/cloud_utils.py (PaddleCloud, which
+AI Studio is built on, and its Kubernetes operator); paddle/distributed/launch/context/args_envs.py (the launcher's
+own).
+"""
+
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launch.errors import UserError
-from launch.nodes.schedulers import NOTHING, Scheduler, ask
+from launch.nodes.address import expand_hosts
+
+DEFAULT_PORT = 8090
+# Jobs that share a node shall not meet at the same port: each takes one of these by its number.
+FIRST_JOB_PORT, JOB_PORTS = 20000, 10000
+
+
+def _split_hosts(hosts: str) -> list[str]:
+    """["10.0.0.1", "10.0.0.2"] for "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170"."""
+    return list(dict.fromkeys(word.strip().partition(":")[0] for word in hosts.split(",") if word.strip()))
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """The variables of one scheduler; of several names for one thing the first that is set counts.
+
+    count:  number of nodes
+    rank:   this node's number, from 0
+    master: "host:port" where the nodes meet
+    hosts:  all nodes in the order of their numbers, as `split` reads them
+    own:    this node's address, as in hosts
+    port:   where the first node may listen
+    job:    number of the job
+    tasks:  how many processes were started on this node: each would start the whole node's ranks
+    start:  how one process a node is started
+    """
+
+    name: str
+    start: str
+    count: tuple[str, ...] = ()
+    rank: tuple[str, ...] = ()
+    master: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    port: tuple[str, ...] = ()
+    job: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    split: Callable[[str], list[str]] = _split_hosts
+
+
+SCHEDULERS = (
+    Scheduler(
+        "Open MPI",
+        start="mpirun --map-by ppr:1:node",
+        count=("OMPI_COMM_WORLD_SIZE",),
+        rank=("OMPI_COMM_WORLD_RANK",),
+        tasks=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    Scheduler(
+        "SLURM",
+        start="srun --ntasks-per-node=1",
+        count=("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+        rank=("SLURM_NODEID",),
+        hosts=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"),
+        job=("SLURM_JOB_ID",),
+        tasks=("SLURM_STEP_TASKS_PER_NODE",),
+        split=expand_hosts,
+    ),
+    Scheduler(
+        "Paddle",
+        start="the same command once on each node",
+        count=("PADDLE_NNODES",),
+        rank=("PADDLE_RANK",),
+        master=("PADDLE_MASTER",),
+    ),
+    Scheduler(
+        "AI Studio",
+        start="the same command once on each node",
+        count=("TRAINER_INSTANCES_NUM", "PADDLE_TRAINERS_NUM"),
+        rank=("PADDLE_TRAINER_ID",),
+        hosts=("PADDLE_TRAINERS", "TRAINER_INSTANCES", "PADDLE_TRAINER_ENDPOINTS", "DISTRIBUTED_TRAINER_ENDPOINTS"),
+        own=("POD_IP",),
+        port=("PADDLE_PORT",),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a scheduler's variables say; None, or nothing, where they are silent. `said`: field -> its variable."""
+
+    said: Mapping[str, str]
+    count: int | None = None
+    rank: int | None = None
+    master: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+NOTHING = Told({})
+
+
+def ask(variables: Mapping[str, str]) -> tuple[Scheduler | None, Told]:
+    """The first scheduler of the table whose variables are set, and what they say.
+
+    Raises UserError where they contradict each other, or where more than one process a node was started.
+    """
+    for scheduler in SCHEDULERS:
+        if _first(variables, scheduler.count) or _first(variables, scheduler.hosts):
+            return scheduler, _read(scheduler, variables)
+    return None, NOTHING
+
+
+def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> Told:
+    said = {
+        field: name
+        for field in ("count", "rank", "master", "hosts", "own", "port", "job", "tasks")
+        if (name := _first(variables, getattr(scheduler, field)))
+    }
+    hosts = scheduler.split(variables[said["hosts"]]) if "hosts" in said else []
+    count = _number_or_none(variables, said.get("count"))
+    if count is None:
+        count, said["count"] = len(hosts), said["hosts"]
+    elif hosts and len(hosts) != count:
+        raise UserError(
+            f"{scheduler.name}: {said['count']}={count} does not agree with the {len(hosts)} nodes of "
+            f"{said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
+        )
+    if count > 1:
+        _require_one_task(scheduler, variables, said.get("tasks"))
+    rank = _number_or_none(variables, said.get("rank"))
+    if "own" in said and variables[said["own"]] in hosts:
+        own = hosts.index(variables[said["own"]])
+        if rank is None:
+            rank, said["rank"] = own, said["own"]
+        elif rank != own:
+            raise UserError(
+                f"{scheduler.name}: {said['rank']}={rank}, but {said['own']}={variables[said['own']]} is number {own} "
+                f"of {said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
+            )
+    master = variables[said["master"]] if "master" in said else None
+    if hosts and master is None:
+        master, said["master"] = f"{hosts[0]}:{_port(variables, said)}", said["hosts"]
+    return Told(said, count, rank, master, tuple(hosts))
+
+
+def _require_one_task(scheduler: Scheduler, variables: Mapping[str, str], name: str | None) -> None:
+    """SLURM writes the processes a node as "8(x2)" or "2,1"."""
+    if name and set(re.findall(r"(\d+)(?:\(x\d+\))?", variables[name])) != {"1"}:
+        raise UserError(
+            f"{scheduler.name}: {name}={variables[name]}: one process a node is needed, it starts the ranks of all "
+            f"cards. Start it with {scheduler.start}."
+        )
+
+
+def _port(variables: Mapping[str, str], said: Mapping[str, str]) -> int:
+    port, job = (_number_or_none(variables, said.get(field)) for field in ("port", "job"))
+    if port is not None:
+        return port
+    return DEFAULT_PORT if job is None else FIRST_JOB_PORT + job % JOB_PORTS
+
+
+def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if variables.get(name)), None)
+
+
+def _number_or_none(variables: Mapping[str, str], name: str | None) -> int | None:
+    if name is None:
+        return None
+    if not variables[name].isdecimal():
+        raise UserError(f"{name}: found {variables[name]!r}, expected a whole number.")
+    return int(variables[name])
+
 
 VARIABLES = {"NNODES": "count", "RANK": "rank", "MASTER": "master"}  # the user's -> the field of a scheduler's
 

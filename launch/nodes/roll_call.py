@@ -3,19 +3,70 @@
 The members are the nodes, before each starts its launcher, or the ranks, before each imports Paddle. Member 0 listens,
 the others connect and say who they are. It answers all of them at once: with the list of members, or with what is
 wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is executed.
+
+Differences between members in what must be the same everywhere are refused, too.
 """
 
 import contextlib
+import hashlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from launch.errors import UserError
 from launch.nodes.address import is_loopback, resolve, split_address
-from launch.nodes.alike import differences
 from launch.nodes.connection import Connection
+from launch.reporting.summary import git_revision, package_versions
+
+ROOT = Path(__file__).resolve().parents[2]
+# Packages of which two versions may not meet in one run; others only draw or read files.
+COMPARED = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
+
+
+def facts(ranks: int) -> dict[str, str]:
+    """What this node runs: versions, the state of this repository, its number of ranks."""
+    versions = package_versions()
+    return {
+        **{name: versions[name] for name in COMPARED if name in versions},
+        "git revision": git_revision() or "none",
+        "sources": _digest_of_sources(),
+        "ranks on the node": str(ranks),
+    }
+
+
+def flag_facts(flags: Mapping[str, list[str]]) -> dict[str, str]:
+    """Every flag with its value."""
+    return {f"--{name}": " ".join(words) or "1" for name, words in flags.items()}
+
+
+def differences(told: Iterable[tuple[int, Mapping[str, str]]], describe: Callable[[list[int]], str]) -> list[str]:
+    """One line for each fact that is not the same for all members. told: (number of a member, what it tells).
+
+    describe: the members with these numbers, in words.
+    """
+    members = list(told)
+    names = dict.fromkeys(name for _, known in members for name in known)
+    lines = []
+    for name in names:
+        values: dict[str, list[int]] = {}
+        for number, known in members:
+            values.setdefault(known.get(name, "none"), []).append(number)
+        if len(values) > 1:
+            lines.append(f"{name}: " + "; ".join(f"{value} on {describe(where)}" for value, where in values.items()))
+    return lines
+
+
+def _digest_of_sources() -> str:
+    """Twelve letters that change with any source file: two checkouts with edits are "-dirty" both."""
+    digest = hashlib.sha256()
+    for folder in ("launch", "data_tools"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
 
 PROTOCOL = "paddle-llm-recipes roll call 1"
 GREETING_SECONDS = 5.0  # for a visitor to say who it is

@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
+from launch.nodes.address import reserved_ports
 from launch.processes.logs import Follower, first_to_fail, log_path
-from launch.processes.orphans import signal_at_parents_end
-from launch.processes.ports import reserved_ports
-from launch.processes.signals import hangup_is_ignored, recorded_signals
-from launch.processes.threads import threads_per_rank
+from launch.processes.orphans import hangup_is_ignored, recorded_signals, signal_at_parents_end
 
 POLL_SECONDS = 0.02
 TIMED_OUT = 124  # exit code, as of timeout(1)

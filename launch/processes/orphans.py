@@ -5,6 +5,8 @@ its command running when it is killed, and waits for it, silently, after SIGHUP 
 a process asks the kernel for a signal when its parent ends, whoever supervises a launcher becomes the new parent of
 every orphan below it, and it looks at what make was told. Elsewhere than on Linux none of them exists, and the
 functions do nothing.
+
+Signals that arrive meanwhile are recorded for a loop to look at, instead of running code at any moment.
 """
 
 import ctypes
@@ -14,10 +16,36 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from launch.processes.signals import recorded_signals
+ASK_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def recorded_signals() -> Iterator[list[int]]:
+    """SIGINT, SIGTERM and SIGHUP do nothing but append their number to the list given. For the main thread.
+
+    SIGHUP stays ignored where it is: that is what nohup is for.
+    """
+    received: list[int] = []
+
+    def record(number, frame):
+        received.append(number)
+
+    heard = [number for number in ASK_TO_END if number != signal.SIGHUP or not hangup_is_ignored()]
+    previous = {number: signal.signal(number, record) for number in heard}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def hangup_is_ignored() -> bool:
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
 
 # From <sys/prctl.h>.
 PR_SET_PDEATHSIG = 1

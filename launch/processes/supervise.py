@@ -17,11 +17,9 @@ from pathlib import Path
 import psutil
 
 from data_tools.cli import EXIT_USER_ERROR
-from launch.nodes.link import Ended, Link
-from launch.processes.ends import print_failure
-from launch.processes.logs import PYTHON_ERROR, Follower, first_to_fail, last_lines, log_path
-from launch.processes.orphans import adopt_orphans, blocked_signals, make_above, signal_at_parents_end
-from launch.processes.signals import recorded_signals
+from launch.nodes.connection import Ended, Link
+from launch.processes.logs import PYTHON_ERROR, Follower, first_to_fail, last_lines, log_path, print_failure
+from launch.processes.orphans import adopt_orphans, blocked_signals, make_above, recorded_signals, signal_at_parents_end
 
 POLL_SECONDS = 0.1
 SECONDS_APART = 1.0  # signals within this time are one: make and a scheduler send it both, a terminal's end twice

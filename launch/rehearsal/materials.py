@@ -19,8 +19,8 @@ from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
-from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks
+from launch.processes.logs import print_failure
 
 SYLLABLES = [
     consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "an", "er", "is")

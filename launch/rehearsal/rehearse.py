@@ -14,8 +14,8 @@ from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
 from launch.families.registry import family_of_config
 from launch.processes.command import COMMAND, LaunchCommand
-from launch.processes.ends import print_failure
 from launch.processes.fork import run_ranks
+from launch.processes.logs import print_failure
 from launch.rehearsal.scale_down import describe, scale_down
 from launch.reporting.quiet import import_paddle_quietly
 

@@ -2,7 +2,7 @@
 
 A hung collective holds the interpreter, so nothing here needs it: faulthandler writes the stacks of all threads from
 a thread of its own, into the rank's log, and the kernel's timer ends the process some seconds later, when the other
-ranks have written theirs. Exit code: that of SIGALRM, launch.processes.ends.HUNG. No Paddle here.
+ranks have written theirs. Exit code: that of SIGALRM, launch.processes.logs.HUNG. No Paddle here.
 """
 
 import contextlib

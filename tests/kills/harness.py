@@ -5,9 +5,8 @@ from pathlib import Path
 
 from launch.checkpoint.state.faults import POINTS, VARIABLE
 from launch.checkpoint.state.manifest import read_manifest
-from launch.processes.ends import KILLED
 from launch.processes.fork import Outcome
-from launch.processes.logs import last_lines
+from launch.processes.logs import KILLED, last_lines
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
 from tests.distributed.resuming import INT8, LORA

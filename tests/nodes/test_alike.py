@@ -1,6 +1,6 @@
 """What must be the same on all nodes."""
 
-from launch.nodes.alike import differences, facts, flag_facts
+from launch.nodes.roll_call import differences, facts, flag_facts
 
 
 def test_facts_of_this_node():

@@ -7,8 +7,7 @@ import pytest
 
 from launch.nodes.place import Nodes
 from launch.processes import command
-from launch.processes.command import LaunchCommand, _without_current_folder
-from launch.processes.environment import CARDS, OVERRIDING, PROXIES, WITHOUT_PROXY
+from launch.processes.command import CARDS, OVERRIDING, PROXIES, WITHOUT_PROXY, LaunchCommand, _without_current_folder
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ RANK = """\
 import os, sys, time
 sys.path.insert(0, {root!r})
 from launch.processes.orphans import die_with_parent
-from launch.processes.signals import recorded_signals
+from launch.processes.orphans import recorded_signals
 die_with_parent()
 rank = os.environ["PADDLE_TRAINER_ID"]
 with recorded_signals() as received:

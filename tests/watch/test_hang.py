@@ -11,7 +11,7 @@ import pytest
 
 from launch.checkpoint.state.manifest import checkpoints
 from launch.checkpoint.state.verify import first_fault
-from launch.processes.ends import HUNG, KILLED, print_failure
+from launch.processes.logs import HUNG, KILLED, print_failure
 from launch.watch.hang import FIRST_STEPS, HangTimer
 from tests.training.run_ranks import make_corpus
 from tests.training.test_run_pretrain import argv

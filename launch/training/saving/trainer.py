@@ -10,7 +10,7 @@ from paddlenlp.trainer import Trainer
 from launch.checkpoint.state.manifest import checkpoint_name, read_manifest
 from launch.checkpoint.state.restore import restore_tensors
 from launch.checkpoint.state.tensors import held_tensors
-from launch.processes.signals import recorded_signals
+from launch.processes.orphans import recorded_signals
 from launch.training.output import put_later_aside
 from launch.training.ranks import rank
 from launch.training.saving.choose import fault_for_all

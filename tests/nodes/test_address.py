@@ -3,7 +3,7 @@
 import pytest
 
 from launch.errors import UserError
-from launch.nodes.hostlist import expand_hosts
+from launch.nodes.address import expand_hosts
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import socket
 
-from launch.nodes.connection import Connection
-from launch.nodes.link import Link
+from launch.nodes.connection import Connection, Link
 
 
 def pair() -> tuple[Connection, Connection]:

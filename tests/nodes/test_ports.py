@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
+from launch.nodes.address import reserved_ports
 from launch.processes.fork import run_ranks
 from launch.processes.logs import last_lines, log_path
-from launch.processes.ports import reserved_ports
 
 
 def bind(port: int, reuse: bool) -> None:
