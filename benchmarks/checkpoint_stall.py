@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.cpu_training import machine_facts
 from benchmarks.page import conditions, put
 from launch.reporting.markdown import markdown
-from launch.reporting.summary import package_versions
+from launch.reporting.records import package_versions
 from tests.ranks import RankServer
 
 SIZES = {"vocab_size": 10_000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12}

@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from launch.reporting.summary import package_versions
+from launch.reporting.records import package_versions
 from tests.plan.accuracy import measure
 from tests.plan.cells import CELLS
 from tests.plan.material import make_material

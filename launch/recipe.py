@@ -37,7 +37,7 @@ from launch.preflight.help import flag_help
 from launch.preflight.situation import Situation
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
-from launch.reporting.next_step import next_step
+from launch.reporting.announce import next_step
 
 ROOT = Path(__file__).resolve().parent.parent
 

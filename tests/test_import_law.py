@@ -55,7 +55,7 @@ WITHOUT_PADDLE = (
     "launch/processes",
     "launch/reporting/markdown.py",
     "launch/reporting/records.py",
-    "launch/reporting/terminal_plot.py",
+    "launch/reporting/announce.py",
     "launch/serving/run.py",
     "launch/tape",
     "launch/watch/hang.py",

@@ -1,8 +1,153 @@
-"""The adapter that the flags ask for, on a model that is frozen for it."""
+"""The adapter that the flags request, on a model that is frozen for it.
 
-from launch.adapters import lora, prefix
+LoRA: low-rank adapters beside frozen linear layers (arXiv 2106.09685), on paddlenlp's LoRAModel. Prefix tuning: trained
+keys and values before those of the first token, in every layer (arXiv 2101.00190).
+"""
+
+import math
+import zlib
+
+import numpy as np
+import paddle
+import paddlenlp.peft.prefix as upstream
+from paddle.distributed import fleet
+from paddle.distributed.fleet.layers.mpu import mp_ops
+from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCausalLM
+
 from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
+from launch.errors import UserError
+from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.registry import family_of_config
+
+
+def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
+    """The model with adapters that change nothing yet, all else frozen.
+
+    Raises UserError where a target is no linear layer of the model's family.
+    """
+    config = LoRAConfig(
+        target_modules=target_patterns(model.config.to_dict(), adapter_args.lora_target_modules),
+        r=adapter_args.lora_rank,
+        lora_alpha=adapter_args.lora_alpha or 2 * adapter_args.lora_rank,
+        lora_dropout=adapter_args.lora_dropout,
+        tensor_parallel_degree=model.config.tensor_parallel_degree,
+        dtype=str(model.config.dtype),
+        base_model_name_or_path=model_args.model_name_or_path,
+    )
+    lora = LoRAModel(model, config)
+    initialize_lora(lora, seed)
+    return lora
+
+
+def target_patterns(config: dict, wanted: list[str] | None) -> list[str]:
+    """Patterns of whole layer names, as LoRAConfig takes them."""
+    layers = family_of_config(config).linear_layers
+    unknown = sorted(set(wanted or []) - set(layers))
+    if unknown:
+        raise UserError(f"--lora_target_modules: found {', '.join(unknown)}, allowed: {', '.join(layers)}.")
+    return [rf".*\.{layer}" for layer in wanted or layers]
+
+
+def initialize_lora(lora: LoRAModel, seed: int) -> None:
+    """Give every lora_A the values that follow from seed and name alone, so that every layout starts with the same.
+
+    They are uniform within 1 / sqrt(inputs), as paddlenlp draws them (KaimingUniform, negative slope sqrt 5), of
+    which a rank of tensor parallelism keeps its part. lora_B are zero: the first loss is the base model's.
+    """
+    for name, parameter in lora.model.state_dict().items():
+        if not name.endswith("lora_A"):
+            continue
+        divided = bool(parameter.is_distributed)
+        group = lora.model.config.tensor_parallel_degree if divided else 1
+        inputs, rank = parameter.shape[0] * group, parameter.shape[1]
+        draw = np.random.RandomState([seed, zlib.crc32(name.encode())])
+        values = draw.uniform(-1, 1, [inputs, rank]) / math.sqrt(inputs)
+        if divided:
+            values = np.split(values, group)[lora.model.config.tensor_parallel_rank]
+        parameter.set_value(paddle.to_tensor(values.astype("float32")).astype(parameter.dtype))
+
+
+def describe_lora(lora: LoRAModel) -> str:
+    """One line about what is trained in this process."""
+    config = lora.lora_config
+    layers = ", ".join(pattern.rpartition(".")[2] for pattern in config.target_modules)
+    return f"LoRA: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g} on {layers}"
+
+
+class PrefixModel(PrefixModelForCausalLM):
+    """A frozen model with a prefix, whose table every rank of tensor parallelism keeps whole.
+
+    Upstream divides the table by tokens, and what is read from it as one row of all layers: a rank's heads then get
+    other layers' numbers than on one process, and the table the gradients of one rank's heads only. Here heads are
+    divided as the model's are, and their gradients put together again.
+    """
+
+    def __init__(self, model, config: PrefixConfig):
+        """config.tensor_parallel_degree must be -1: upstream then makes a whole table."""
+        family = family_of_config(model.config.to_dict())
+        super().__init__(model, config, getattr(upstream, family.prefix_postprocess))
+        config.tensor_parallel_degree = -1  # the model's now
+
+    @property
+    def table(self) -> paddle.Tensor:
+        """What is trained: [tokens, layers x (key, value) x heads x head size]."""
+        return self.prefix_encoder[0].weight
+
+    def _get_past_key_values(self, batch_size: int):
+        """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
+        config = self.prefix_config
+        shape = [config.num_prefix_tokens, 2 * config.num_hidden_layers, self.num_heads, self.head_dim]
+        prefix = self.prefix_encoder(self.prefix_tokens)
+        if self.model.config.tensor_parallel_degree > 1:
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            prefix = mp_ops._c_identity(prefix, group).reshape(shape).chunk(group.nranks, axis=2)[group.rank]
+        else:
+            prefix = prefix.reshape(shape)
+        return self.postprocess_past_key_value(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
+
+    def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:
+        """For checkpoints: no tensor is divided."""
+        return {}
+
+
+def add_prefix(model, adapter_args, seed: int) -> PrefixModel:
+    """The model with a prefix of small random numbers, all else frozen."""
+    prefix = PrefixModel(model, prefix_config(model, adapter_args.num_prefix_tokens))
+    initialize_prefix(prefix, seed)
+    return prefix
+
+
+def prefix_config(model, tokens: int) -> PrefixConfig:
+    """That of a prefix of so many tokens for this model."""
+    config = model.config.to_dict()
+    return PrefixConfig(
+        num_prefix_tokens=tokens,
+        num_attention_heads=attention_heads(config),
+        multi_query_group_num=key_value_heads(config),
+        num_hidden_layers=layers(config),
+        hidden_size=attention_heads(config) * head_size(config),
+        dtype=str(model.config.dtype),
+    )
+
+
+def initialize_prefix(prefix: PrefixModel, seed: int) -> None:
+    """Numbers that follow from the seed alone, so that every layout starts with the same.
+
+    They are normal with variance 2 / (tokens + width), as paddlenlp draws them (XavierNormal).
+    """
+    tokens, width = prefix.table.shape
+    values = np.random.RandomState(seed).normal(0, math.sqrt(2 / (tokens + width)), [tokens, width])
+    prefix.table.set_value(paddle.to_tensor(values.astype("float32")).astype(prefix.table.dtype))
+
+
+def describe_prefix(prefix: PrefixModel) -> str:
+    """One line about what is trained."""
+    config = prefix.prefix_config
+    return (
+        f"prefix: {config.num_prefix_tokens} keys and values of {prefix.num_heads} heads before the first token's, in "
+        f"each of {config.num_hidden_layers} layers"
+    )
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
@@ -12,11 +157,11 @@ def add_adapter(model, model_args, adapter_args, seed: int):
     """
     adapter, lines = model, []
     if adapter_args.lora:
-        adapter = lora.add_lora(model, model_args, adapter_args, seed)
-        lines.append(lora.describe(adapter))
+        adapter = add_lora(model, model_args, adapter_args, seed)
+        lines.append(describe_lora(adapter))
     elif adapter_args.prefix_tuning:
-        adapter = prefix.add_prefix(model, adapter_args, seed)
-        lines.append(prefix.describe(adapter))
+        adapter = add_prefix(model, adapter_args, seed)
+        lines.append(describe_prefix(adapter))
     base = base_format(adapter_args)
     if base:
         lines.append(use_quantized(model, base))

@@ -33,7 +33,7 @@ from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.machine.cards import describe
 from launch.processes.orphans import adopt_orphans, end_with_make
-from launch.reporting.summary import git_revision, package_versions
+from launch.reporting.records import git_revision, package_versions
 
 PRETENDED_CARDS = 2
 

@@ -25,9 +25,9 @@ from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import print_findings
 from launch.processes.orphans import run_child
+from launch.reporting.announce import plot_losses
 from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log
-from launch.reporting.terminal_plot import plot_losses
 
 PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "    for line in "]
 VOCABULARY = 4096
@@ -114,7 +114,7 @@ class Demo:
         heading("4 of 5: what the model writes")
         prepare("auto", processes=1)  # before Paddle is imported
         import_paddle_quietly()
-        from launch.prediction.continuations import continuations
+        from launch.prediction.predictor import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48), strict=True):
             print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")

@@ -23,8 +23,7 @@ from launch.adapters.lora_files import Lora, read_lora
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.merging.check import check_weights
-from launch.merging.merge import merge, merged_tensors
+from launch.merging.merged import check_weights, merge, merged_tensors
 
 
 def main(argv: list[str]) -> None:

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantized.quantization import Format
-    from launch.prediction.quantization_loss import losses
+    from launch.prediction.losses import losses
     from launch.training.device import set_device
 
     set_device(args.device)

@@ -19,7 +19,7 @@ from pathlib import Path
 from launch.errors import UserError
 from launch.nodes.address import is_loopback, resolve, split_address
 from launch.nodes.connection import Connection
-from launch.reporting.summary import git_revision, package_versions
+from launch.reporting.records import git_revision, package_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 # Packages of which two versions may not meet in one run; others only draw or read files.

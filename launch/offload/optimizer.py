@@ -6,7 +6,7 @@ from types import MethodType
 import paddle
 from paddle import _C_ops, _legacy_C_ops
 
-from launch.offload.host import HostMemory, KeptTensors
+from launch.offload.host_memory import HostMemory, KeptTensors
 
 
 def keep_states(optimizer, host: HostMemory) -> None:

@@ -9,7 +9,7 @@ Rates are those of the maker; what a program reaches of them is launch/plan/time
 import re
 from dataclasses import dataclass, field
 
-from launch.devices.peak import TERAFLOPS
+from launch.devices.cards import TERAFLOPS
 from launch.errors import UserError
 
 GIB = 2**30

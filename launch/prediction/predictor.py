@@ -14,7 +14,7 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
-from launch.adapters.load import load_adapter
+from launch.adapters.files import load_adapter
 from launch.adapters.quantized.base import quantize_filled
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.dtypes import FLOATS
@@ -126,3 +126,11 @@ def load_tokenizer(adapter: Path | None, directory: Path, name: str):
     if Path(name).is_dir():
         raise UserError(f"{name}: no tokenizer_config.json, neither here nor with the adapter. Add the tokenizer.")
     return open_tokenizer("model_name_or_path", name)
+
+
+def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int) -> list[str]:
+    """The text that follows each prompt."""
+    predictor = load_predictor(str(model_directory), None, "float32")
+    ids = [predictor.tokenizer(prompt)["input_ids"] for prompt in prompts]
+    answers = dict(answer for [answer] in predictor.answer(ids, Decoding(max_new_tokens), batch_size=1))
+    return [answers[number] for number in range(len(prompts))]

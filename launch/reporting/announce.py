@@ -1,6 +1,62 @@
-"""What a run says before its first step: the layout, the decisions, and what the data and steps amount to."""
+"""What a run prints before its first step and after its last one, and its loss curve. No Paddle here.
 
-from launch.reporting.summary import topology
+Before: the layout, the decisions, and what the data and steps amount to. After: what can be done with the result.
+"""
+
+import shlex
+import sys
+from pathlib import Path
+
+import plotext
+
+from data_tools.terminal import WIDTH, has_colours, sign
+from launch.config.flag_values import Flags, FlagValues
+from launch.reporting.records import RUN_SUMMARY, read_summary, topology
+
+
+def format_duration(seconds: float) -> str:
+    """42s, 3m05s, 2h07m or 5d03h."""
+    seconds = int(round(seconds))
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d{hour:02d}h"
+    if hours:
+        return f"{hours}h{minute:02d}m"
+    if minutes:
+        return f"{minutes}m{second:02d}s"
+    return f"{second}s"
+
+
+def next_step(script: str, flags: Flags, started: float) -> list[str]:
+    """How long it took, what came of it, where the model or adapter is and the command that asks it.
+
+    Nothing for a run that trained nothing, or that was stopped before it had a result.
+
+    started: time.time() at the start of the run, which writes its summary last.
+    """
+    values = FlagValues(script, flags)
+    summary = Path(values.output_dir, RUN_SUMMARY)
+    if not values.do_train or not summary.exists() or summary.stat().st_mtime < started:
+        return []
+    output = shlex.quote(values.output_dir)
+    if values.lora or values.prefix_tuning:
+        kind, asked = "adapter", f"MODEL={shlex.quote(values.model_name_or_path)} ADAPTER={output}"
+    else:
+        kind, asked = "model", f"MODEL={output}"
+    outcome = _outcome(read_summary(values.output_dir))
+    return [*outcome, f"The {kind}: {values.output_dir}", f"To ask it, a line each: make predict {asked}"]
+
+
+def _outcome(summary: dict) -> list[str]:
+    """Of a run that has made steps."""
+    if not summary.get("last_loss"):
+        return []
+    losses = f"loss {summary['last_loss']:.4f}, {summary['first_loss']:.4f} at first"
+    if summary.get("evaluation"):
+        losses += f"; evaluation loss {summary['evaluation']['eval_loss']:.4f}"
+    return [f"Done in {format_duration(summary['seconds'])}, {summary['global_step']:,} steps: {losses}"]
 
 
 def announce(lines: list[str], decisions, trainer) -> None:
@@ -54,3 +110,36 @@ def describe_blend(blend) -> str:
     """How much of each corpus an epoch of a blend uses; the next goes on with the rest."""
     parts = [f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)]
     return f"blend: an epoch uses {', '.join(parts)} samples of its corpora"
+
+
+HEIGHT = 18  # lines
+PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
+
+
+def plot_losses(records: list[dict]) -> None:
+    """Draw training and evaluation loss over steps on stdout, in colours where it has them."""
+    dots = sign("⣿", "", sys.stdout)
+    train = [record for record in records if "loss" in record]
+    evaluation = [record for record in records if "eval_loss" in record]
+    plotext.clear_figure()
+    plotext.plot_size(WIDTH, HEIGHT)
+    plotext.plot(
+        [record["global_step"] for record in train],
+        [record["loss"] for record in train],
+        label="training loss",
+        marker="braille" if dots else "*",
+    )
+    if evaluation:
+        plotext.scatter(
+            [record["global_step"] for record in evaluation],
+            [record["eval_loss"] for record in evaluation],
+            label="evaluation loss",
+            marker="o",
+        )
+    plotext.xlabel("step")
+    picture = plotext.build()
+    if not has_colours(sys.stdout):
+        picture = plotext.uncolorize(picture)
+    if not dots:
+        picture = picture.translate(PLAIN_FRAME)
+    print(picture, flush=True)

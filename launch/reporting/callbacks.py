@@ -2,7 +2,7 @@
 
 from paddlenlp.trainer import TrainerCallback
 
-from launch.reporting.next_step import format_duration
+from launch.reporting.announce import format_duration
 from launch.reporting.records import LogWriter
 
 

@@ -8,7 +8,7 @@ import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.adapters.load import load_adapter
+from launch.adapters.files import load_adapter
 from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import paddle
 from paddle.base import core
 
+from launch.devices.cards import peak_flops
 from launch.devices.deterministic import check_switches
-from launch.devices.peak import peak_flops
 from launch.errors import UserError
 from launch.training.ranks import barrier
 

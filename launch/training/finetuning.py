@@ -6,7 +6,7 @@ import math
 import numpy as np
 from paddlenlp.peft import LoRAModel
 
-from launch.adapters.load import ADAPTERS
+from launch.adapters.files import ADAPTERS
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.reporting.callbacks import REPORTS

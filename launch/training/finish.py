@@ -3,7 +3,7 @@
 import time
 
 from launch.checkpoint.ranks import gather
-from launch.reporting.summary import command_line, git_revision, package_versions, plain, topology, write_summary
+from launch.reporting.records import command_line, git_revision, package_versions, plain, topology, write_summary
 from launch.training.checks.planned_memory import PlannedMemory
 from launch.training.device import peak_memory_bytes
 from launch.training.ranks import barrier, rank

@@ -20,7 +20,7 @@ from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.families.tokenizer_files import read_tokenizer
 from launch.families.vocabulary import fresh_vocabulary
-from launch.offload.stage3 import keep_filled
+from launch.offload.group_sharded import keep_filled
 from launch.training.float32_layers import norms_and_head_in_float32
 from launch.training.ranks import broadcast, first_on_rank_zero, rank
 from launch.upstream import correct

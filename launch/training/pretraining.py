@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.adapters.load import ADAPTERS
+from launch.adapters.files import ADAPTERS
 from launch.families.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-from launch.adapters.load import ADAPTERS
-from launch.adapters.save import save_adapter
+from launch.adapters.files import ADAPTERS, save_adapter
 from launch.checkpoint.state.manifest import PARTIAL_MODEL
 from launch.checkpoint.state.write import put_in_place
 from launch.training.ranks import first_on_rank_zero, rank

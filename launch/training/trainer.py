@@ -9,7 +9,7 @@ from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch.checkpoint.state.ledger import Ledger
-from launch.offload.attach import Offload
+from launch.offload.group_sharded import Offload
 from launch.processes.orphans import be_data_worker
 from launch.reporting.throughput import Throughput, TimedLoader, TrainingClock
 from launch.training.checks.weights import require_numbers

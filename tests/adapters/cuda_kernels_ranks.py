@@ -7,8 +7,7 @@ import paddle
 
 from launch.adapters.quantized import base as quantized_base
 from launch.adapters.quantized import cuda_kernels
-from launch.adapters.quantized.llm_int8 import ExactRows
-from launch.adapters.quantized.product import linear
+from launch.adapters.quantized.product import ExactRows, linear
 from launch.adapters.quantized.quantization import Format, dequantize, quantize
 
 INPUTS, OUTPUTS = 256, 128

@@ -3,8 +3,7 @@
 import numpy as np
 import paddle
 
-from launch.adapters.quantized.llm_int8 import ExactRows, outlier_columns, rounded_product
-from launch.adapters.quantized.product import linear
+from launch.adapters.quantized.product import ExactRows, linear, outlier_columns, rounded_product
 from launch.adapters.quantized.quantization import Format, dequantize, quantize
 
 FORMAT = Format("llm.int8")

@@ -4,8 +4,8 @@ import numpy as np
 import paddle
 
 from launch.adapters.quantized import base as quantized_base
-from launch.adapters.quantized import llm_int8, quantization
 from launch.adapters.quantized import product as quantized_product
+from launch.adapters.quantized import quantization
 from launch.adapters.quantized.quantization import Format, dequantize, quantize
 from launch.families.registry import FAMILIES
 from tests.families import family_ranks
@@ -102,8 +102,8 @@ def under_amp(algos: list[str]) -> dict[str, list]:
 
         return watching
 
-    quantized_product.dequantize = llm_int8.dequantize = watched(dequantize)
-    llm_int8.whole_codes = watched(quantization.whole_codes)
+    quantized_product.dequantize = watched(dequantize)
+    quantized_product.whole_codes = watched(quantization.whole_codes)
     seen = {}
     for algo in algos:
         packed, x = quantize(weight, Format(algo)), paddle.ones([5, 64])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.devices.peak import peak_flops
+from launch.devices.cards import peak_flops
 
 
 @pytest.mark.parametrize(

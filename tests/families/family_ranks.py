@@ -208,7 +208,7 @@ def with_lora(model, rank: int):
     """Adapters on all linear layers, nothing else trained."""
     from paddlenlp.peft import LoRAConfig, LoRAModel
 
-    from launch.adapters.lora import target_patterns
+    from launch.adapters.add import target_patterns
 
     targets = target_patterns(model.config.to_dict(), wanted=None)
     config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from launch.cpu.settings import this_processor
-from launch.reporting.records import read_train_log
-from launch.reporting.summary import package_versions
+from launch.reporting.records import package_versions, read_train_log
 
 DIRECTORY = Path(__file__).parent
 # Relative, of a loss and of a gradient norm, on any processor: they round differently.

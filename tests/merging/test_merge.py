@@ -15,8 +15,7 @@ from launch.adapters.lora_files import read_lora
 from launch.checkpoint.dtypes import convert
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
-from launch.merging.check import check_weights
-from launch.merging.merge import merge
+from launch.merging.merged import check_weights, merge
 from tests.merging.material import ALPHA, RANK, llama, save_base, save_lora, write_lora
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,8 +261,8 @@ def peak_bytes(statement: str) -> int:
             "import sys; sys.modules['paddle'] = sys.modules['paddlenlp'] = None",
             "from pathlib import Path",
             "from launch.adapters.lora_files import read_lora",
-            "from launch.merging.check import check_weights",
-            "from launch.merging.merge import merge",
+            "from launch.merging.merged import check_weights",
+            "from launch.merging.merged import merge",
             statement,
             "print(open('/proc/self/status').read())",
         ]

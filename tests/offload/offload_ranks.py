@@ -66,7 +66,7 @@ def host_memory_of_copies() -> list[list[bool]]:
 
     import paddle
 
-    from launch.offload import host
+    from launch.offload.host_memory import Lane
 
     class Event:
         done = False
@@ -111,7 +111,7 @@ def host_memory_of_copies() -> list[list[bool]]:
     paddle.framework._current_expected_place = Place
     paddle.device.Stream, paddle.device.current_stream = Stream, Stream
     paddle.device.stream_guard = lambda stream: contextlib.nullcontext()
-    lane, seen, held = host.Lane(), [], []
+    lane, seen, held = Lane(), [], []
 
     def look():
         gc.collect()

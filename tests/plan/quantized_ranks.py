@@ -29,7 +29,7 @@ def taken(shape: list[int], algo: str, double_quant: bool) -> dict:
 def moved_of_all(cases: list) -> list[float]:
     """Bytes that operators read and write to compute a weight (shape, algo, dtype) from its codes. Views move none."""
     from launch.adapters.quantized import quantization
-    from launch.adapters.quantized.llm_int8 import whole_codes
+    from launch.adapters.quantized.product import whole_codes
 
     views = {"reshape", "flatten", "squeeze", "unsqueeze", "slice", "transpose"}
     moved, stock = [0], {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.devices.peak import peak_flops
+from launch.devices.cards import peak_flops
 from launch.errors import UserError
 from launch.plan.hardware import CARDS, CPU, GIB, PCIE, card_named, card_of_memory
 from tests.devices.fake_nvml import KINDS

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from launch.config.flag_values import parse_flags
-from launch.reporting.next_step import next_step
+from launch.reporting.announce import next_step
 
 BASE = "--model_name_or_path models/base --do_train 1"
 

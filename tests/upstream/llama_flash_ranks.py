@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
-from launch.adapters.prefix import add_prefix
+from launch.adapters.add import add_prefix
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
 from launch.training.data.batches import apart

@@ -20,8 +20,7 @@ from paddle.distributed.fleet.meta_parallel import PipelineLayer
 from paddlenlp.transformers.model_utils import dtype_guard
 
 from launch.adapters.quantized import cuda_kernels
-from launch.adapters.quantized.llm_int8 import ExactRows
-from launch.adapters.quantized.product import linear, linear_replaced
+from launch.adapters.quantized.product import ExactRows, linear, linear_replaced
 from launch.adapters.quantized.quantization import Format, Packed, dequantize, quantize
 from launch.checkpoint.dtypes import convert
 from launch.checkpoint.read import Fill, without_values

@@ -32,7 +32,7 @@ def disk_bytes(job: Job) -> dict[str, int]:
 
 def _offloaded(job: Job, stage: int) -> int:
     """Of the rank of this stage's sharding groups that keeps the most there, page-locked. Parameters that are offloaded
-    are read as a whole, then divided (launch/offload/stage3.py)."""
+    are read as a whole, then divided (launch/offload/group_sharded.py)."""
     read = sum(one.nbytes for one in held(job, stage) if not one.base) if job.offload.parameters else 0
     return max(read, *(sum(one.host.values()) for one in _states(job, stage)))
 

@@ -65,7 +65,7 @@ def _reducer_copies(job: Job) -> bool:
 
 def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
     """All parameters, in padded buffers; gradients and optimizer of this rank's own. Offload moves those gradients away
-    that are in no buffer (launch/offload/stage2.py)."""
+    that are in no buffer (launch/offload/group_sharded.py)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     owners = deal([one.size if one.trained else 0 for one in tensors], ranks, largest_first=False)
     trained = [(one, owner) for one, owner in zip(tensors, owners, strict=True) if one.trained]

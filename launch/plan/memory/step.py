@@ -39,7 +39,7 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 def load(job: Job, place: Place, memory: Memory) -> None:
     """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantized while it is read
     one weight as it was (launch/adapters/quantized/base.py). Parameters that are offloaded pass one by one
-    (launch/offload/stage3.py)."""
+    (launch/offload/group_sharded.py)."""
     tensors = held(job, place.stage)
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)

@@ -83,7 +83,7 @@ class Traffic:
 
     def fetch(self) -> float:
         """Parameters in host memory: before each gathering a rank's shard goes to its card. The host keeps its values,
-        nothing goes back (launch/offload/stage3.py)."""
+        nothing goes back (launch/offload/group_sharded.py)."""
         if not self.job.offload.parameters:
             return 0.0
         shard = self.weight_bytes / self.job.layout.sharding_parallel_degree

@@ -10,7 +10,7 @@ from launch.checkpoint.state import random_state
 from launch.checkpoint.state.manifest import RUN, rank_file, read_manifest
 from launch.checkpoint.state.restore import restore_tensors
 from launch.checkpoint.state.tensors import held_tensors
-from launch.reporting.summary import plain, topology
+from launch.reporting.records import plain, topology
 from launch.training.ranks import rank
 
 RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"

@@ -7,7 +7,7 @@ from pathlib import Path
 from paddlenlp.peft import LoRAModel
 
 from launch.adapters.add import base_format
-from launch.adapters.load import ADAPTERS
+from launch.adapters.files import ADAPTERS
 from launch.checkpoint.state.identity import base_fingerprint, differences, model_changed, model_identity
 from launch.checkpoint.state.ledger import Ledger
 from launch.checkpoint.state.manifest import RUN, read_manifest

@@ -14,7 +14,7 @@ import numpy as np
 from paddlenlp.peft import LoRAModel
 from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_WEIGHTS_INDEX_NAME
 
-from launch.adapters.prefix import PrefixModel
+from launch.adapters.add import PrefixModel
 from launch.checkpoint.dtypes import convert
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.safetensors_reader import read_header

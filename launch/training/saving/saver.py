@@ -39,8 +39,7 @@ from launch.checkpoint.state.write import (
     safetensors_file,
 )
 from launch.errors import UserError
-from launch.reporting.records import how_to_mend
-from launch.reporting.summary import git_revision, package_versions, plain
+from launch.reporting.records import git_revision, how_to_mend, package_versions, plain
 from launch.training.ranks import first_on_rank_zero, rank, world_size
 from launch.training.saving.continuation import layout_of
 from launch.training.saving.plan import Plan, agree_on_writers
