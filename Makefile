@@ -122,7 +122,7 @@ lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --overrides overrides.txt \
 	    --output-file cpu.lock cpu.in dev.in $(ARGS)
-	$(RUN) launch/environment/lock.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
+	$(RUN) launch/environment/pins.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data
 	rm -rf build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache

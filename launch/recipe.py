@@ -286,7 +286,7 @@ def _make_questions(run: Run) -> list[str]:
     """Make the questions that recipes/tiny/lora.sh states where they are not there; the line that says so."""
     if run.command.flags.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
         return []
-    from launch.demos.questions import DEV_ROWS, TRAIN_ROWS, write_questions
+    from launch.demos.content import DEV_ROWS, TRAIN_ROWS, write_questions
 
     write_questions(Path(QUESTIONS), TRAIN_ROWS, DEV_ROWS)
     return [f"{QUESTIONS}: made, {TRAIN_ROWS} rows to train on, {DEV_ROWS} to evaluate on"]

@@ -62,7 +62,7 @@ OTHERS = [
 ]
 # Parts of commands, started by make, by recipes and by other commands alone.
 PARTS = {
-    "launch.environment.lock",
+    "launch.environment.pins",
     "launch.environment.unknown_target",
     "data_tools.formats.dialogues.template_worker",
 }

@@ -20,7 +20,7 @@ from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.statistics import unigram_cross_entropy
 from data_tools.terminal import has_colours
 from launch.cpu.settings import prepare
-from launch.demos.checks import first_loss_check, held_out_check
+from launch.demos.content import first_loss_check, held_out_check
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import print_findings

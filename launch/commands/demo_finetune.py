@@ -24,7 +24,7 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.safetensors_reader import read_header
 from launch.commands.demo import heading, run
-from launch.demos.questions import DEV_ROWS, TRAIN_ROWS, write_questions
+from launch.demos.content import DEV_ROWS, TRAIN_ROWS, write_questions
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launch.environment import setup
-from launch.environment.lock import REQUIREMENTS, Pin, read_lock
+from launch.environment.pins import REQUIREMENTS, Pin, read_lock
 from launch.preflight.report import Finding
 
 VENV = REQUIREMENTS.parent / ".venv"

@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from launch.devices import cuda
-from launch.environment.lock import REQUIREMENTS, paddle_version, read_lock
+from launch.environment.pins import REQUIREMENTS, paddle_version, read_lock
 from launch.errors import UserError
 from launch.guard import guarded
 

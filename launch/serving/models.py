@@ -1,22 +1,145 @@
 """The models of a server: one base, and adapters by name that share its weights.
 
-models = load_models("llama-7b", "models/llama-7b", {"poems": Path("checkpoints/poems")})
-models["poems"].answer(rows)
+    models = load_models("llama-7b", "models/llama-7b", {"poems": Path("checkpoints/poems")})
+    models["poems"].answer(rows)
+
+A batch of rows passes through paddlenlp's generate(), each row with its own temperature, seed and length. Texts and
+chats become ids as in training and in launch/commands/predict.py.
 """
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
+import paddle
+from paddlenlp.generation import LogitsProcessor
+
+from data_tools.formats.dialogues.dialogue import RowError
+from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
+from data_tools.formats.errors import DataError
 from launch.adapters.files import load_adapter
 from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values
+from launch.errors import UserError
+from launch.families.chat import NONE, template_line
+from launch.generation.generate import Decoding, generate
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.batching.batch import answer_rows
-from launch.serving.batching.request import Row
-from launch.serving.prompts import Prompts
+from launch.serving.requests import Reason, Refusal, Row, draw, random_of
+from launch.training.data.encoding import encoding_of
+
+
+def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
+    """Answer rows together until all are done; one that has tokens already goes on behind them. Rows of a model with a
+    prefix must be of one length."""
+    decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
+    choice = Choice(rows, predictor.eos)
+    prompts = [row.prompt + row.tokens for row in rows]
+    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, predictor.known_ids, [choice])
+
+
+class Choice(LogitsProcessor):
+    """Chooses the next token of every row, tells the row, and leaves greedy search nothing else to take.
+
+    A row that is done gets eos, so that generate() ends when all are.
+    """
+
+    def __init__(self, rows: list[Row], eos: int):
+        self.rows = rows
+        self.eos = eos
+        for row in rows:
+            row.random = row.random or random_of(row.options, row.number)
+
+    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary]"""
+        likely = paddle.argmax(logits, axis=-1).tolist()
+        tokens = [self._next(number, token, logits) for number, token in enumerate(likely)]
+        return paddle.nn.functional.one_hot(paddle.to_tensor(tokens), logits.shape[-1])
+
+    def _next(self, number: int, likely: int, logits: paddle.Tensor) -> int:
+        row = self.rows[number]
+        if row.done:
+            return self.eos
+        token = likely
+        if row.options.temperature > 0:
+            token = draw(logits[number].astype("float32").numpy(), row.options, row.random)
+        row.put(token, self.eos)
+        return token
+
+
+@dataclass
+class Prompts:
+    """chat_template: a name or file; None: that of the model's family."""
+
+    predictor: Predictor
+    chat_template: str | None
+
+    def of_text(self, text: str) -> list[int]:
+        """The bare text, after what the tokenizer puts before every text."""
+        self._require_size(len(text), "prompt")
+        return self._encode(text_question(text), self._for_texts, "prompt")
+
+    def of_chat(self, messages: list[dict]) -> list[int]:
+        """messages: {"role": ..., "content": text}, the last one the user's."""
+        if messages and messages[-1]["role"] != "user":
+            found = f"the last one is of the role {messages[-1]['role']!r}, expected 'user': it is what is answered"
+            raise Refusal(Reason.INVALID, f"messages: {found}", "messages")
+        self._require_size(sum(len(message["content"]) for message in messages), "messages")
+        try:
+            question = row_question({"messages": messages})
+        except (RowError, DataError) as error:
+            raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
+        return self._encode(question, self._for_chats, "messages")
+
+    def of_ids(self, ids: list[int]) -> list[int]:
+        size = min(self.predictor.config.vocab_size, self.predictor.known_ids)
+        wrong = next((one for one in ids if not 0 <= one < size), None)
+        if wrong is not None:
+            raise Refusal(Reason.INVALID, f"prompt: found id {wrong}, the model has ids from 0 to {size - 1}", "prompt")
+        return ids
+
+    @property
+    def template_line(self) -> str:
+        return template_line(self._for_chats.template)
+
+    def prepare(self) -> None:
+        """Raises UserError or DataError where texts or chats cannot become ids at all: better before the first one."""
+        self._for_texts, self._longest_token  # noqa: B018
+        encode_question(text_question("?").dialogue, self._for_chats)  # a template shows its faults when it renders
+
+    def _require_size(self, characters: int, parameter: str) -> None:
+        """Raises Refusal for what cannot fit however it is encoded, before it is."""
+        most = self.predictor.positions * self._longest_token
+        if characters > most:
+            room = f"{self.predictor.positions} positions for tokens of {self._longest_token} characters at most"
+            found = f"{parameter}: found {characters} characters, the model has {room}"
+            raise Refusal(Reason.INVALID, found, parameter)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Characters of the tokenizer's longest token."""
+        return max(len(token) for token in self.predictor.tokenizer.get_vocab())
+
+    def _encode(self, question: Question, encoding, parameter: str) -> list[int]:
+        try:
+            return encode_question(question.dialogue, encoding)[0]
+        except (UserError, DataError) as error:
+            raise Refusal(Reason.INVALID, f"{parameter}: {error}", parameter) from None
+
+    @cached_property
+    def _for_texts(self):
+        return self._encoding(NONE, chat=False)
+
+    @cached_property
+    def _for_chats(self):
+        return self._encoding(self.chat_template, chat=True)
+
+    def _encoding(self, template: str | None, chat: bool):
+        limits = SimpleNamespace(chat_template=template, src_length=NO_LIMIT, max_length=NO_LIMIT)
+        return encoding_of(limits, self.predictor.tokenizer, self.predictor.config.to_dict(), chat, use=True)
 
 
 @dataclass(frozen=True)

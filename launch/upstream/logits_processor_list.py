@@ -2,7 +2,7 @@
 
 paddlenlp/generation/utils.py, GenerationMixin.get_logits_processor: iterates over the LogitsProcessorList that it was
 given and calls extend() of another, but the class (generation/logits_process.py) has neither __iter__ nor extend.
-Corrected: both are there. Needed by whoever chooses tokens by a way of his own (launch/serving/batching/batch.py).
+Corrected: both are there. Needed by whoever chooses tokens by a way of his own (launch/serving/models.py).
 """
 
 from paddlenlp.generation import LogitsProcessorList

@@ -10,7 +10,7 @@ import pytest
 
 from data_tools.stdlib_corpus import is_heldout
 from launch.commands.demo_finetune import METHODS, RESULTS, print_table
-from launch.demos.questions import questions, write_questions
+from launch.demos.content import questions, write_questions
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
 

@@ -12,7 +12,7 @@ from benchmarks.plan_published import ROWS as PUBLISHED
 from benchmarks.published import ROWS as SPEEDS
 from docs.tools.pages import ROOT, read
 from docs.tools.recipe_table import plan_of
-from launch.environment.lock import REQUIREMENTS, read_lock
+from launch.environment.pins import REQUIREMENTS, read_lock
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES

@@ -7,7 +7,7 @@ import pytest
 from packaging.markers import Marker
 
 from launch.environment import packages, setup
-from launch.environment.lock import REQUIREMENTS, read_lock
+from launch.environment.pins import REQUIREMENTS, read_lock
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from launch.serving.errors import Refusal
-from launch.serving.prompts import Prompts
+from launch.serving.models import Prompts
+from launch.serving.requests import Refusal
 
 
 class Tokenizer:

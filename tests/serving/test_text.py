@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from launch.serving.text import Decoder, StopWords
+from launch.serving.answer import Decoder, StopWords
 
 
 def decode(ids: list[int]) -> str:

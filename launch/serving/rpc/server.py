@@ -1,15 +1,101 @@
-"""The gRPC server: generation.proto with health and reflection."""
+"""The gRPC server: the methods of generation.proto, with health and reflection."""
+
+from contextlib import asynccontextmanager
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from launch.serving.rest.limits import LARGEST_BODY
-from launch.serving.rpc import generation_pb2, generation_pb2_grpc
-from launch.serving.rpc.servicer import Servicer
+from launch.serving.answer import Answer
+from launch.serving.requests import Finish, Options, Reason, Refusal
+from launch.serving.rest.limits import LARGEST_BODY, right_key
+from launch.serving.rpc import generation_pb2 as messages
+from launch.serving.rpc import generation_pb2_grpc as stubs
 from launch.serving.service import Service
 
-NAME = generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name
+FINISHES = {
+    None: messages.FINISH_UNSPECIFIED,
+    Finish.STOP: messages.FINISH_STOP,
+    Finish.LENGTH: messages.FINISH_LENGTH,
+}
+
+
+class Servicer(stubs.GenerationServicer):
+    """Each method as generation.proto describes it. key: what clients must send; None: none is asked for."""
+
+    def __init__(self, service: Service, key: str | None):
+        self.service = service
+        self.key = key
+
+    async def Complete(self, request, context):
+        async with self._admitted(context):
+            return await _reply(await self._complete(request))
+
+    async def CompleteStream(self, request, context):
+        async with self._admitted(context):
+            async for chunk in _chunks(await self._complete(request)):
+                yield chunk
+
+    async def Chat(self, request, context):
+        async with self._admitted(context):
+            return await _reply(await self._chat(request))
+
+    async def ChatStream(self, request, context):
+        async with self._admitted(context):
+            async for chunk in _chunks(await self._chat(request)):
+                yield chunk
+
+    async def ListModels(self, request, context):
+        async with self._admitted(context):
+            return messages.ListModelsReply(names=list(self.service.models))
+
+    @asynccontextmanager
+    async def _admitted(self, context):
+        """Refusals become the status of the call."""
+        try:
+            if self.key and not right_key(dict(context.invocation_metadata()).get("authorization", ""), self.key):
+                raise Refusal(Reason.NO_KEY, "the metadata must have authorization: Bearer KEY")
+            yield
+        except Refusal as refusal:
+            await context.abort(grpc.StatusCode[refusal.reason.grpc], refusal.message)
+
+    async def _complete(self, request) -> Answer:
+        return await self.service.complete(request.model, list(request.prompts), _options(request.options))
+
+    async def _chat(self, request) -> Answer:
+        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+        return await self.service.chat(request.model, turns, _options(request.options))
+
+
+def _options(options) -> Options:
+    optional = ("max_tokens", "temperature", "top_p", "seed")
+    given = {name: getattr(options, name) for name in optional if options.HasField(name)}
+    return Options(**given, top_k=options.top_k, n=options.n or 1, stop=tuple(options.stop))
+
+
+async def _reply(answer: Answer):
+    answers = [messages.Answer() for _ in answer.rows]
+    async for piece in answer.pieces():
+        answers[piece.number].text += piece.text
+        answers[piece.number].finish = FINISHES[piece.finish]
+    return messages.Reply(answers=answers, usage=_usage(answer))
+
+
+async def _chunks(answer: Answer):
+    ended = 0
+    async for piece in answer.pieces():
+        ended += piece.finish is not None
+        chunk = messages.Chunk(index=piece.number, text=piece.text, finish=FINISHES[piece.finish])
+        if ended == len(answer.rows):
+            chunk.usage.CopyFrom(_usage(answer))
+        yield chunk
+
+
+def _usage(answer: Answer):
+    return messages.Usage(prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
+
+
+NAME = messages.DESCRIPTOR.services_by_name["Generation"].full_name
 MINUTE = 60_000  # in milliseconds, as the options have it
 # A client that answers no pings is gone. One that answers them but never finishes its message ends with the age of its
 # connection: from then on clients connect again, and calls that run have an hour to finish.
@@ -28,7 +114,7 @@ class RpcServer:
     def __init__(self, service: Service, address: str, key: str | None):
         self.server = grpc.aio.server(options=list((OPTIONS | LIMITS).items()))
         self.health = health.aio.HealthServicer()
-        generation_pb2_grpc.add_GenerationServicer_to_server(Servicer(service, key), self.server)
+        stubs.add_GenerationServicer_to_server(Servicer(service, key), self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self.server)
         self.port = self.server.add_insecure_port(address)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.serving.batching.request import Options
-from launch.serving.batching.sampling import draw, random_of
+from launch.serving.requests import Options, draw, random_of
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3])
 DRAWS = 4000

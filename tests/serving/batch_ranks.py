@@ -10,8 +10,8 @@ def chosen() -> dict:
 
     import paddle
 
-    from launch.serving.batching.batch import Choice
-    from launch.serving.batching.request import Options, Row
+    from launch.serving.models import Choice
+    from launch.serving.requests import Options, Row
 
     told, late = [[] for _ in range(4)], time.monotonic() + 60
     rows = [

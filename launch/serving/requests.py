@@ -1,4 +1,7 @@
-"""What is asked of a model: as a client asks it, and as the engine answers it, row by row of a batch."""
+"""Requests: what is refused and with which status, the options of an answer, and rows in the batches of the engine.
+
+A row draws its tokens with random numbers of its own: a batch's other rows change nothing.
+"""
 
 import math
 import time
@@ -8,7 +11,48 @@ from enum import Enum
 
 import numpy as np
 
-from launch.serving.errors import Reason, Refusal
+
+class Reason(Enum):
+    """(HTTP status, name of the gRPC status, type in the OpenAI API)"""
+
+    INVALID = (400, "INVALID_ARGUMENT", "invalid_request_error")
+    NO_KEY = (401, "UNAUTHENTICATED", "authentication_error")
+    UNKNOWN_MODEL = (404, "NOT_FOUND", "invalid_request_error")
+    SLOW = (408, "DEADLINE_EXCEEDED", "timeout_error")
+    TOO_LARGE = (413, "RESOURCE_EXHAUSTED", "invalid_request_error")
+    BUSY = (429, "RESOURCE_EXHAUSTED", "rate_limit_error")
+    FAILED = (500, "INTERNAL", "server_error")
+    STOPPING = (503, "UNAVAILABLE", "server_error")
+    LATE = (504, "DEADLINE_EXCEEDED", "timeout_error")
+
+    @property
+    def http(self) -> int:
+        return self.value[0]
+
+    @property
+    def grpc(self) -> str:
+        return self.value[1]
+
+
+@dataclass
+class Refusal(Exception):
+    """Why a request is not answered. parameter: the one that is wrong."""
+
+    reason: Reason
+    message: str
+    parameter: str | None = None
+
+    def body(self) -> dict:
+        """As the OpenAI API has errors."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.reason.value[2],
+                "param": self.parameter,
+                "code": self.reason.name.lower(),
+            }
+        }
+
 
 STOP_WORDS, STOP_LENGTH = 16, 256  # at most, of a request; characters
 
@@ -96,3 +140,26 @@ class Row:
     def cancel(self) -> None:
         """Nobody waits for this row any more: it leaves the queue, or its batch with the next token."""
         self.done = True
+
+
+def random_of(options: Options, number: int) -> np.random.Generator:
+    """The random numbers of the answer with this number among those of a request."""
+    return np.random.default_rng(None if options.seed is None else [options.seed, number])
+
+
+def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:
+    """logits: [vocabulary]. temperature first, then the top_k most likely ones, then of these as few of the most likely
+    ones as have the probability top_p together."""
+    below = logits.astype(np.float64) - logits.max()
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves the most likely one alone
+        probabilities = np.exp(below / options.temperature)
+    ids = np.arange(len(probabilities))
+    if 0 < options.top_k < len(ids):
+        ids = np.sort(np.argpartition(-probabilities, options.top_k - 1)[: options.top_k])
+    if options.top_p < 1:
+        ids = ids[np.argsort(-probabilities[ids], kind="stable")]
+        before = np.cumsum(probabilities[ids]) - probabilities[ids]
+        ids = ids[before < options.top_p * probabilities[ids].sum()]
+    cumulative = np.cumsum(probabilities[ids])
+    place = np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")
+    return int(ids[min(place, len(ids) - 1)])

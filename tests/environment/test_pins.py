@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from launch.environment.lock import REQUIREMENTS, Pin, paddle_version, read_lock, without
+from launch.environment.pins import REQUIREMENTS, Pin, paddle_version, read_lock, without
 
 LOCK = """\
 # made by a tool

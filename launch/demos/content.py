@@ -1,10 +1,12 @@
-"""Questions and answers about Python's own library, from its sources: data for fine-tuning that every machine has.
+"""What the demos are fine-tuned on, and what must be true of their models.
+
+Questions and answers about Python's own library come from its sources: data for fine-tuning that every machine has.
 
     {"src": "What does textwrap.dedent do?", "tgt": "Remove any common leading whitespace from every line in `text`."}
     {"src": "How is textwrap.dedent called?", "tgt": "def dedent(text)"}
 
 The modules that the demo's corpus holds out are those of dev.json: nothing asked there has been seen, not even in
-pretraining.
+pretraining. Each check gives its bound and the reason of it.
 """
 
 import ast
@@ -17,6 +19,9 @@ from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import modules
+from launch.families.arithmetic import ModelShape
+from launch.families.named_configs import load_config
+from launch.preflight.report import Finding
 
 TRAIN_ROWS, DEV_ROWS = 4000, 128
 LONGEST_ANSWER = 100  # characters
@@ -54,3 +59,34 @@ def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef
             yield f"{place}.{node.name}", node
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node, f"{place}.{node.name}")
+
+
+# Natural text spreads around the closed form by a per cent or two: frequent tokens share one random row of the head.
+FIRST_LOSS_TOLERANCE = 0.03
+# A model that has learnt only how frequent each token is reaches the unigram cross-entropy and no less.
+HELD_OUT_MARGIN_NATS = 1.5
+
+
+def first_loss_check(first_loss: float, model: Path | str) -> Finding:
+    """The loss before the first update lies where random weights put it: ln V + h sigma^2 / 2, within 3 %."""
+    expected = ModelShape.from_config(load_config(str(model))).first_loss
+    deviation = first_loss / expected - 1
+    ok = abs(deviation) <= FIRST_LOSS_TOLERANCE
+    return Finding(
+        ok=ok,
+        subject="first loss",
+        found=f"{first_loss:.3f}, expected ln V + h sigma^2/2 = {expected:.3f} ({deviation:+.2%}, allowed 3 %)",
+        fix="" if ok else "weights, labels or loss are not what they should be: no step has been made yet",
+    )
+
+
+def held_out_check(held_out_loss: float, unigram: float) -> Finding:
+    """The model predicts unseen text better than token frequencies alone could, by at least 1.5 nats a token."""
+    margin = unigram - held_out_loss
+    ok = margin >= HELD_OUT_MARGIN_NATS
+    return Finding(
+        ok=ok,
+        subject="held-out loss",
+        found=f"{held_out_loss:.3f}, {margin:.2f} nats below the unigram cross-entropy {unigram:.3f} (needed: 1.5)",
+        fix="" if ok else "train longer (--max_steps), or the labels do not belong to the inputs",
+    )

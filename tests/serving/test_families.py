@@ -8,7 +8,7 @@ from launch.families.registry import FAMILIES
 @pytest.mark.long
 def test_rows_of_a_batch_are_answered_as_each_alone(ranks, tmp_path):
     ranks(1, "tests.families.family_ranks:save_all", list(FAMILIES), str(tmp_path))
-    [found] = ranks(1, "tests.serving.batching.family_ranks:served_and_generated", str(tmp_path), list(FAMILIES))
+    [found] = ranks(1, "tests.serving.family_ranks:served_and_generated", str(tmp_path), list(FAMILIES))
     for name, (together, alone, ends) in found.items():
         assert together == alone, name
         assert ends == ["length"] * len(ends) and len({tuple(answer) for answer in alone}) > 1, name

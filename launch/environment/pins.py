@@ -1,6 +1,6 @@
 """Reads a lock: the exact packages, versions and hashes that `make setup` installs.
 
-    python launch/environment/lock.py paddlepaddle < cpu.lock > gpu.lock     the lock without one package
+    python launch/environment/pins.py paddlepaddle < cpu.lock > gpu.lock     the lock without one package
 
 The standard library alone: the doctor uses it where nothing is installed.
 """

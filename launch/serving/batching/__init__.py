@@ -1,1 +1,0 @@
-"""Rows in a bounded queue, answered batch by batch in one thread."""
