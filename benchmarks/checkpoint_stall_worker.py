@@ -22,8 +22,8 @@ def stalls(directory: str, way: str) -> dict:
     from paddlenlp.trainer import Trainer
 
     from launch.run_pretrain import main
-    from launch.training.saving.trainer import CheckpointTrainer
-    from tests.training.saving.test_saving import argv
+    from launch.training.trainer import CheckpointTrainer
+    from tests.training.test_saving import argv
 
     root, found = Path(directory), {"seconds": []}
     output = root / way

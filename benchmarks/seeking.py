@@ -48,7 +48,7 @@ def open_dataset(folder: Path) -> SampleDataset:
 def seconds_to_seek(dataset, collate, consumed: int) -> float:
     from paddle.io import DataLoader
 
-    from launch.training.data.sampler import SampleStream
+    from launch.training.batches import SampleStream
 
     start = time.perf_counter()
     step = consumed // BATCH

@@ -67,7 +67,7 @@ def check(script: str, flags: Flags) -> None:
     """
     is_first, shown = _variable("PADDLE_TRAINER_ID", 0) == 0, bool(os.environ.get(preflight.SHOWN))
     processes = _variable("PADDLE_TRAINERS_NUM", 1)
-    # Several ranks look when they have met (launch/training/output.py): one of them holds the directory by then.
+    # Several ranks look when they have met (launch/training/resuming.py): one of them holds the directory by then.
     shows = is_first and not shown
     starts = processes == 1 and not shown
     findings = preflight.run(Situation(script, flags, processes=processes, starts=starts, shows=shows))

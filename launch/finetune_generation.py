@@ -25,16 +25,15 @@ def main(argv: list[str]) -> None:
     process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
     from launch.adapters.add import add_adapter, base_format
+    from launch.checkpoint.ranks import check_world
     from launch.devices.flash_attention import mask_of
     from launch.reporting.announce import announce
     from launch.training.arguments import parse_finetune
-    from launch.training.checks.network import measure_network
-    from launch.training.checks.planned_memory import PlannedMemory
-    from launch.training.data.sft_data import open_dialogues, require_tokenizer
+    from launch.training.data import open_dialogues, require_tokenizer
     from launch.training.decisions import decide
-    from launch.training.device import set_device
+    from launch.training.device import measure_network, set_device
     from launch.training.finetuning import build_trainer
-    from launch.training.finish import finish
+    from launch.training.finish import PlannedMemory, finish
     from launch.training.model import (
         build_config,
         build_model,
@@ -43,10 +42,8 @@ def main(argv: list[str]) -> None:
         vocabulary_lines,
         widen,
     )
-    from launch.training.output import open_output
-    from launch.training.ranks import check_world
-    from launch.training.saving.position import identify_model, open_ledger, require_same_model
-    from launch.watch.memory import BUILDING, Phase, out_of_memory_explained
+    from launch.training.resuming import identify_model, open_ledger, open_output, require_same_model
+    from launch.watch.memory_watch import BUILDING, Phase, out_of_memory_explained
 
     # Build
     model_args, adapter_args, data_args, training_args = parse_finetune(argv)

@@ -243,7 +243,7 @@ def situation(recipe: Recipe, run: Run) -> Situation:
 def run(recipe: Recipe, run: Run) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
-    from launch.checkpoint.state.lock import lock_start
+    from launch.checkpoint.state.output_lock import lock_start
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
 

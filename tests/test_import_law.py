@@ -59,7 +59,7 @@ WITHOUT_PADDLE = (
     "launch/tape",
     "launch/watch/hang.py",
     "launch/watch/loss.py",
-    "launch/watch/memory.py",
+    "launch/watch/memory_watch.py",
     "launch/weights",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "launch").glob("*.py"))),
 )

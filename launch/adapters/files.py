@@ -24,13 +24,11 @@ from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config
 from launch.adapters.lora_files import read_lora, target_modules
-from launch.checkpoint.dtypes import convert
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.read import Fill, Plan, agree, run_fills
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.tensors import held_tensors
-from launch.checkpoint.state.whole import parts_of_ranks, whole_values
-from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.state.tensors import held_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
 from launch.families.named_configs import read_config

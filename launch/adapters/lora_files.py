@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.checkpoint.dtypes import FLOATS
-from launch.checkpoint.fit import Misfits, difference
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import read_indexed
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor
+from launch.checkpoint.weight_files import Misfits, difference, read_indexed
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 

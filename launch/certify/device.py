@@ -82,7 +82,7 @@ def flash_attention(bench: Bench) -> None:
     """Each case that the table allows is compared with exact attention, forward and backward."""
     start_paddle(bench)
     if not bench.pretend:
-        from launch.training.checks.attention_check import kernel_missing
+        from launch.training.attention_check import kernel_missing
 
         missing = kernel_missing(capability(bench))
         bench.row("kernel", "in this build of Paddle", missing or "in this build of Paddle", not missing)
@@ -102,9 +102,9 @@ def prefix_attention(bench: Bench) -> None:
 
 
 def _attention(bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int) -> None:
-    """One row: the start-up check of a run (launch/training/checks/attention_check.py) with these shapes."""
+    """One row: the start-up check of a run (launch/training/attention_check.py) with these shapes."""
     from launch.devices.flash_attention import Case, obstacle
-    from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, disagreement, shapes
+    from launch.training.attention_check import Heads, as_paddlenlp_calls_it, disagreement, shapes
 
     mask = "dense" if masked else "causal"
     earlier = f", a prefix of {prefix}" if prefix else ""
@@ -138,7 +138,7 @@ def gradient_norms(bench: Bench) -> None:
     start_paddle(bench)
     import paddle
 
-    from launch.training.loss.grad_norm import GradNorm, clip_by_global_norm
+    from launch.training.optimizer import GradNorm, clip_by_global_norm
 
     recorder = GradNorm()
     recorder.record()

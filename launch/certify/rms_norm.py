@@ -19,7 +19,7 @@ def rms_norm(bench: Bench) -> None:
     """What a recipe's --use_fused_rms_norm auto tries, each way, in each dtype."""
     _own_check(bench, find_nvcc())
     start_paddle(bench)
-    from launch.training.checks.rms_norm_check import disagreement
+    from launch.training.rms_norm_check import disagreement
 
     copy = None if bench.pretend else _copied_bytes_a_second()
     for name, compute in _ways(bench).items():
@@ -54,7 +54,7 @@ def _own_check(bench: Bench, nvcc: Nvcc | None) -> None:
 def _ways(bench: Bench) -> dict[str, Callable]:
     """The operators that can be used here, in the order in which a run tries them; a row for one that cannot."""
     from launch.devices.fused_ln import PADDLES_OWN, find_build, obstacle
-    from launch.training.checks.rms_norm_check import of_fused_ln
+    from launch.training.rms_norm_check import of_fused_ln
 
     ways = {}
     if reason := obstacle(find_build(), "llama", None if bench.pretend else capability(bench)):
@@ -62,7 +62,7 @@ def _ways(bench: Bench) -> dict[str, Callable]:
     else:
         ways["fused_ln"] = of_fused_ln
     if not bench.pretend:
-        from launch.training.paddle_rms_norm import fused_rms_norm
+        from launch.training.rms_norm_check import fused_rms_norm
 
         ways[PADDLES_OWN] = fused_rms_norm
     return ways | {"the framework's own": _of_paddlenlp}

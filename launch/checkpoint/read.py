@@ -20,12 +20,11 @@ from paddle.distributed.fleet.meta_parallel import PipelineLayer
 from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
-from launch.checkpoint.dtypes import FLOATS, all_finite, convert
-from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.ranks import gather
-from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
-from launch.checkpoint.weight_files import find_weights, listed
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, all_finite, convert, numpy_dtype
+from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed, listed
 from launch.errors import UserError
+from launch.families.parameters import layers
 
 GENERATION_CONFIG = "generation_config.json"
 
@@ -246,3 +245,30 @@ def _agree_on_range(directory: str | Path, too_large: list[str], no_numbers: lis
         raise UserError(
             f"{directory}: values beyond float16's 65,504 in {listed(names)}. Train in bfloat16 (--bf16 1 --fp16 0)."
         )
+
+
+# ---- a model of which one layer at a time is in memory
+
+
+def open_layerwise(model_class, config, directory):
+    """Raises UserError where the weights are damaged or do not fit the model."""
+    config.dtype = "float32"
+    model = without_values(model_class, config, "float32")
+    fills = {id(fill.parameter): fill for fill in plan_fills(model, directory)}
+    for layer in _transformer_layers(model):
+        own = [fills.pop(id(parameter)) for parameter in layer.parameters()]
+        layer.register_forward_pre_hook(lambda *_, own=own: run_fills(directory, own))
+        layer.register_forward_post_hook(lambda *_, own=own: [fill.release() for fill in own] and None)
+    run_fills(directory, list(fills.values()))
+    model.eval()
+    return model
+
+
+def _transformer_layers(model) -> list[paddle.nn.Layer]:
+    count = layers(model.config.to_dict())
+    return [
+        layer
+        for container in model.sublayers()
+        if isinstance(container, paddle.nn.LayerList) and len(container) == count
+        for layer in container
+    ]

@@ -42,3 +42,61 @@ class StoredTensor:
 def numpy_dtype(name: str) -> np.dtype:
     """The dtype in which NumPy holds the bits of `name`, little endian."""
     return np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
+
+
+# ---- from one dtype to another, in pieces: no second whole copy is made on the way
+
+
+FLOATS = ("float64", "float32", "bfloat16", "float16")
+PIECE_ELEMENTS = 1 << 20
+EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # all of it ones: NaN or infinite
+
+
+def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
+    """`array` of dtype `found` in dtype `wanted`, rounded to nearest, ties to even; itself where they are the same.
+
+    found, wanted: of FLOATS; bfloat16 is held as uint16, its bits. Memory: the result and some 16 MB.
+    Raises OverflowError where a finite value has become infinite: float16 ends at 65,504.
+    """
+    if found == wanted:
+        return array
+    rows = np.atleast_1d(array)
+    result = np.empty(rows.shape, numpy_dtype(wanted))
+    step = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
+    for start in range(0, len(rows), step):
+        piece = _to_float(rows[start : start + step], found)
+        result[start : start + step] = _from_float(piece, wanted)
+        if wanted == "float16" and np.any(np.isinf(result[start : start + step]) & np.isfinite(piece)):
+            raise OverflowError(float(np.abs(piece).max()))
+    return result.reshape(array.shape)
+
+
+def _to_float(array: np.ndarray, found: str) -> np.ndarray:
+    if found == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def _from_float(array: np.ndarray, wanted: str) -> np.ndarray:
+    if wanted == "bfloat16":
+        return _bfloat16_bits(array.astype(np.float32))
+    with np.errstate(over="ignore"):  # convert() tells
+        return array.astype(wanted)
+
+
+def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """The upper half of each float32, rounded; NaN stays NaN, whose lower half rounding could carry into the sign."""
+    bits = array.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
+
+
+def all_finite(array: np.ndarray, dtype: str) -> bool:
+    """Whether no value is NaN or infinite; dtype: one of FLOATS. Memory: some megabytes."""
+    rows = np.atleast_1d(array)
+    step = max(1, PIECE_ELEMENTS // max(1, rows[:1].size))
+    pieces = (rows[start : start + step] for start in range(0, len(rows), step))
+    if dtype in EXPONENTS:  # by the bits: NumPy looks at float16 ten times slower
+        bits = EXPONENTS[dtype]
+        return all(bool(((piece.view(np.uint16) & bits) != bits).all()) for piece in pieces)
+    return all(bool(np.isfinite(piece).all()) for piece in pieces)

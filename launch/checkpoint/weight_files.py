@@ -8,13 +8,14 @@ whose tensors are divided among ranks.
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.divided import DividedTensor, divided_weights
 from launch.checkpoint.state.manifest import MANIFEST, PARTIAL_MODEL, read_manifest
+from launch.checkpoint.state.parts import DividedTensor, divided_weights
 from launch.checkpoint.state.verify import first_fault, stray_weights
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
@@ -116,3 +117,41 @@ def listed(names: list[str]) -> str:
     """The first names, and how many there are if more."""
     more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
     return ", ".join(map(str, names[:LISTED])) + more
+
+
+# ---- do the tensors of a file fit a model?
+
+
+# Tables that older versions saved with the weights; each model computes its own.
+COMPUTED = (
+    "rotary_emb.inv_freq",
+    "rotary_embeddings.inv_freq",
+    "rotary_pos_emb.inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+)
+
+
+@dataclass
+class Misfits:
+    """Names of tensors that the model wants and the files lack, that the files have and the model does not want, and
+    lines about those of another shape or dtype."""
+
+    missing: set[str] = field(default_factory=set)
+    extra: set[str] = field(default_factory=set)
+    different: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.different)
+
+    def __str__(self) -> str:
+        kinds = (("missing", self.missing), ("not in the model", self.extra), ("different", self.different))
+        return "; ".join(f"{kind}: {listed(sorted(found))}" for kind, found in kinds if found)
+
+
+def is_computed(name: str) -> bool:
+    return name.endswith(COMPUTED)
+
+
+def difference(name: str, found: str, expected: str) -> str:
+    return f"{name} (found {found}, expected {expected})"

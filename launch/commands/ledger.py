@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.terminal import marks
-from launch.checkpoint.state.ledger import Epoch, Ledger, Range, epochs, faults
+from launch.checkpoint.state.data_ledger import Epoch, Ledger, Range, epochs, faults
 from launch.checkpoint.state.manifest import RUN, checkpoints, is_ours
 from launch.checkpoint.state.verify import first_fault
 from launch.errors import UserError

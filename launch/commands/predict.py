@@ -46,11 +46,11 @@ def main(argv: list[str]) -> None:
 
     from launch.adapters.add import base_format
     from launch.adapters.quantized.base import use_quantized
+    from launch.checkpoint.ranks import check_world, rank
     from launch.generation.generate import Decoding
     from launch.prediction.answering import answer_one_by_one, answer_rows
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
-    from launch.training.ranks import check_world, rank
 
     check_world()
     set_device(args.device)

@@ -246,7 +246,7 @@ class Model(ABC):
         return self._norm(self.ops.layer_norm, x, f"{name}.weight", f"{name}.bias")
 
     def _norm(self, function, x: Tensor, *names: str) -> Tensor:
-        """A norm with its weights, in float32 where it is asked for (launch/training/float32_layers.py)."""
+        """A norm with its weights, in float32 where it is asked for (launch/training/model.py)."""
         weights = [self.weights[name] for name in names]
         with self.memory.of("norms"):
             if not self.job.float32_norms_and_head:

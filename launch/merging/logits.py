@@ -8,9 +8,8 @@ import paddle
 import paddlenlp.transformers as transformers
 
 from launch.adapters.lora_files import Lora, LoraLayer
-from launch.checkpoint.dtypes import FLOATS, convert
-from launch.checkpoint.layerwise import open_layerwise
-from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.read import open_layerwise
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import find_weights
 from launch.families import prefix_lm
 from launch.families.named_configs import load_config

@@ -23,10 +23,8 @@ from data_tools.formats.dialogues.chat_template import (
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
 from launch.adapters.lora_files import Lora, LoraLayer, require_fit
-from launch.checkpoint.dtypes import FLOATS, convert
-from launch.checkpoint.fit import Misfits, difference
-from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import find_weights
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
+from launch.checkpoint.weight_files import Misfits, difference, find_weights
 from launch.errors import UserError
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.weights.safetensors_writer import NewTensor, write_safetensors

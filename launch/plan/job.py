@@ -4,7 +4,7 @@ import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch.checkpoint.state.continued import run_config
+from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.devices import precision
@@ -63,7 +63,7 @@ class Job:
     base:              how the frozen weights of linear layers are quantized
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
-    finetunes:         reads dialogues, whose loss is our own (launch/training/loss/token_loss.py)
+    finetunes:         reads dialogues, whose loss is our own (launch/training/losses.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     """

@@ -11,12 +11,12 @@ from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
+from launch.checkpoint.ranks import broadcast, rank
 from launch.errors import UserError
 from launch.families.chat import template_line
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
-from launch.training.data.encoding import encoding_of
-from launch.training.ranks import broadcast, rank
+from launch.training.data import encoding_of
 
 
 def answer_rows(predictor: Predictor, questions: list[Question], args, decoding: Decoding) -> None:

@@ -15,15 +15,13 @@ import paddlenlp.transformers as transformers
 
 from launch.adapters.quantized.base import quantize_filled, use_quantized
 from launch.adapters.quantized.quantization import Format
-from launch.checkpoint.layerwise import open_layerwise
-from launch.checkpoint.read import load_model
+from launch.checkpoint.read import load_model, open_layerwise
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.prediction.predictor import load_tokenizer
-from launch.training.data.sft_data import open_dialogues
+from launch.training.data import open_dialogues
 from launch.training.finetuning import collator
-from launch.training.loss.pipeline_loss import IGNORED
-from launch.training.loss.token_loss import TokenLoss
+from launch.training.losses import IGNORED, TokenLoss
 from launch.training.model import family_config
 
 

@@ -17,8 +17,9 @@ from paddle.distributed import fleet
 from launch.adapters.files import load_adapter
 from launch.adapters.quantized.base import quantize_filled
 from launch.adapters.quantized.quantization import Format
-from launch.checkpoint.dtypes import FLOATS
+from launch.checkpoint.ranks import rank, world_size
 from launch.checkpoint.read import load_model
+from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -26,9 +27,8 @@ from launch.families.registry import Family, family_of_config
 from launch.families.tensor_parallel import require_divisible
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import TextStream, decode
-from launch.training.data.encoding import end_id
+from launch.training.data import end_id
 from launch.training.model import family_config, open_tokenizer, weights_directory
-from launch.training.ranks import rank, world_size
 
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
 

@@ -1,6 +1,6 @@
 """Do flags, layout and model go together? The rows are in launch/preflight/rules, as data."""
 
-from launch.checkpoint.state.continued import run_config
+from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.errors import UserError

@@ -14,11 +14,19 @@ from shlex import quote
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.blend import training_identities
-from launch.checkpoint.state import ledger
-from launch.checkpoint.state.continued import AUTO, NONE, newest_whole, run_config
+from launch.checkpoint.state import data_ledger
 from launch.checkpoint.state.identity import differences, model_identity
 from launch.checkpoint.state.manifest import Manifest, checkpoint_step, checkpoints, read_manifest
-from launch.checkpoint.state.verify import first_fault, in_the_way, is_foreign, stray_weights
+from launch.checkpoint.state.verify import (
+    AUTO,
+    NONE,
+    first_fault,
+    in_the_way,
+    is_foreign,
+    newest_whole,
+    run_config,
+    stray_weights,
+)
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout, LayoutError
 from launch.errors import UserError
@@ -129,7 +137,7 @@ def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
     accepted = flags.ignore_load_lr_and_optim or "data" in flags.words("resume_changed")
     if "order_seed" not in before or accepted:
         return []
-    changed = list(ledger.differences({"seed": before["order_seed"]}, {"seed": flags.seed}))
+    changed = list(data_ledger.differences({"seed": before["order_seed"]}, {"seed": flags.seed}))
     if flags.input_dir:
         try:
             now = training_identities(flags.input_dir, flags.split, flags.max_seq_length, flags.seed)
@@ -139,7 +147,7 @@ def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
         if len(parts) != len(now):
             changed.append(f"{plural(len(now), 'corpus', 'corpora')}, was {len(parts)}")
         for old, new in zip(parts, now, strict=False):
-            lines = ledger.differences({key: old.get(key) for key in new}, new)
+            lines = data_ledger.differences({key: old.get(key) for key in new}, new)
             changed += [line for line in lines if "shuffle" not in line]
     if not changed:
         return []

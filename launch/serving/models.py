@@ -29,7 +29,7 @@ from launch.generation.generate import Decoding, generate
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.requests import Reason, Refusal, Row, draw, random_of
-from launch.training.data.encoding import encoding_of
+from launch.training.data import encoding_of
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:

@@ -9,9 +9,8 @@ from launch.devices.gates import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import attention_heads, head_size, key_value_heads
-from launch.training import paddle_rms_norm
-from launch.training.checks import rms_norm_check
-from launch.training.checks.attention_check import (
+from launch.training import rms_norm_check
+from launch.training.attention_check import (
     Heads,
     as_paddlenlp_calls_it,
     disagreement,
@@ -76,9 +75,9 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
         found = tried("the module fused_ln", rms_norm_check.of_fused_ln)
     of_paddle = None
     if found and switch in ("auto", "on") and fused_ln.paddle_has_its_own(config["model_type"], capability):
-        of_paddle = tried(fused_ln.PADDLES_OWN, paddle_rms_norm.fused_rms_norm)
+        of_paddle = tried(fused_ln.PADDLES_OWN, rms_norm_check.fused_rms_norm)
         if not of_paddle:
-            paddle_rms_norm.put_in_place()
+            rms_norm_check.put_in_place()
     return gates.fused_rms_norm(switch, found, of_paddle)
 
 

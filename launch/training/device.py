@@ -1,15 +1,16 @@
 """The device of this process as Paddle sees it: capability, memory peak, peak arithmetic."""
 
+import os
 import time
 from dataclasses import dataclass
 
 import paddle
 from paddle.base import core
 
+from launch.checkpoint.ranks import barrier, world_size
 from launch.devices.cards import peak_flops
 from launch.devices.deterministic import check_switches
 from launch.errors import UserError
-from launch.training.ranks import barrier
 
 # Matrices' size, and how many products are timed. A card of 100 TFLOP/s needs 11 ms for one of 8192: a launch, some
 # microseconds, does not count.
@@ -111,3 +112,41 @@ def _measured_matmul_flops(dtype: str, size: int, count: int) -> float:
 def _wait_for_device() -> None:
     if on_gpu():
         paddle.device.synchronize()
+
+
+# ---- the network between nodes
+
+
+NETWORK_BYTES = 64 * 2**20
+NETWORK_REPETITIONS = 5
+
+
+def measure_network() -> list[str]:
+    """Time an all-reduce of 64 MiB of float32 over all ranks; the line to tell. Nothing, [], on one node."""
+    if int(os.environ.get("PADDLE_NNODES", "1")) == 1:
+        return []
+    tensor = paddle.ones([NETWORK_BYTES // 4], dtype="float32")
+    _all_reduce(tensor)  # connects the ranks
+    barrier()
+    start = time.perf_counter()
+    for _ in range(NETWORK_REPETITIONS):
+        _all_reduce(tensor)
+    seconds = (time.perf_counter() - start) / NETWORK_REPETITIONS
+    return [
+        f"all-reduce: {NETWORK_BYTES >> 20} MiB over {world_size()} ranks in {1e3 * seconds:.1f} ms, "
+        f"{bus_bandwidth(NETWORK_BYTES, seconds, world_size()) / 1e9:.2f} GB/s a rank (bus bandwidth)"
+    ]
+
+
+def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
+    """Bytes a second that each rank has to send and receive: comparable with a network's speed, whatever the ranks.
+
+    An all-reduce moves 2 (n - 1) / n times its size through each of n ranks
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md, "AllReduce").
+    """
+    return 2 * (ranks - 1) / ranks * size / seconds
+
+
+def _all_reduce(tensor: paddle.Tensor) -> None:
+    paddle.distributed.all_reduce(tensor)
+    float(tensor[0])  # reading a value waits for the device

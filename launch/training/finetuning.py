@@ -7,22 +7,19 @@ import numpy as np
 from paddlenlp.peft import LoRAModel
 
 from launch.adapters.files import ADAPTERS
+from launch.checkpoint.ranks import total
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
-from launch.training.checks.watches import watches
-from launch.training.data.batches import Collator
-from launch.training.data.prefix_batches import PrefixCollator
+from launch.training.answers import Answers
+from launch.training.batches import Collator, PrefixCollator
 from launch.training.device import device_peak
-from launch.training.evaluation.answers import Answers
-from launch.training.evaluation.best import BestKeeper
-from launch.training.loss.pipeline_loss import IGNORED
-from launch.training.loss.token_loss import TokenLoss
+from launch.training.losses import IGNORED, TokenLoss
 from launch.training.model import matmul_dtype
-from launch.training.ranks import total
-from launch.training.result import ResultTrainer
-from launch.training.trainer import sample_stream
+from launch.training.result import BestKeeper
+from launch.training.trainer import ResultTrainer, sample_stream
+from launch.training.watches import watches
 
 
 class FinetuneTrainer(ResultTrainer):

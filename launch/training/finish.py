@@ -1,13 +1,56 @@
-"""Write down how a run went."""
+"""What a run did: planned and measured memory at its first step, run_summary.json at its end."""
 
 import time
 
-from launch.checkpoint.ranks import gather
+from paddlenlp.trainer import TrainerCallback
+
+from launch.checkpoint.ranks import barrier, gather, rank
+from launch.config.aliases import todays_flags
+from launch.config.flag_values import parse_flags
+from launch.errors import UserError
+from launch.plan.hardware import Card, card_named
+from launch.plan.job import Job
+from launch.plan.memory import plan_memory
+from launch.reporting.callbacks import format_bytes
 from launch.reporting.records import command_line, git_revision, package_versions, plain, topology, write_summary
-from launch.training.checks.planned_memory import PlannedMemory
-from launch.training.device import peak_memory_bytes
-from launch.training.ranks import barrier, rank
+from launch.training.device import card_name, peak_memory_bytes
 from launch.training.trainer import RunTrainer
+
+
+class PlannedMemory(TrainerCallback):
+    """script, argv: of the shared module, as they were given. facts: of rank 0's pipeline stage, after the first step;
+    bytes of tensors, which is what Paddle's allocator counts."""
+
+    def __init__(self, script: str, argv: list[str], processes: int):
+        self.script, self.argv, self.processes = script, argv, processes
+        self.facts: dict | None = None
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.facts is not None or args.process_index != 0:
+            return
+        measured = peak_memory_bytes()
+        self.facts = {"planned_peak_bytes": self.planned(), "measured_peak_bytes": measured}
+        print(self.line(), flush=True)
+
+    def planned(self) -> int | None:
+        """Of the first stage; None where the flags are for a model or layout that cannot be planned."""
+        flags, _ = todays_flags(parse_flags(self.argv))
+        name = card_name()
+        try:
+            card: Card | None = card_named(name) if name else None
+            job = Job.from_flags(self.script, flags, self.processes, card)
+        except UserError:
+            return None
+        return plan_memory(job, card).stages[0].peak.allocated_bytes
+
+    def line(self) -> str:
+        planned, measured = self.facts["planned_peak_bytes"], self.facts["measured_peak_bytes"]
+        if planned is None:
+            return f"memory: {format_bytes(measured)} of tensors at the first step's peak"
+        sizes = f"{format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak"
+        if not card_name():
+            return f"memory: {sizes} (the plan is of Paddle's own operators, as with --cpu_fast off)"
+        return f"memory: {sizes} ({planned / measured - 1:+.0%})"
 
 
 def finish(arguments: list, trainer: RunTrainer, evaluation: dict | None, started: float) -> None:
@@ -45,6 +88,6 @@ def _summary(arguments: list, trainer: RunTrainer, evaluation: dict | None, star
 
 
 def _first_step_memory(trainer: RunTrainer) -> dict | None:
-    """What was planned and what was taken (launch/training/checks/planned_memory.py)."""
+    """What was planned and what was taken (launch/training/finish.py)."""
     planned = [one for one in trainer.callback_handler.callbacks if isinstance(one, PlannedMemory)]
     return planned[0].facts if planned else None

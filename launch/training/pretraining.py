@@ -3,16 +3,15 @@
 import numpy as np
 
 from launch.adapters.files import ADAPTERS
+from launch.checkpoint.ranks import total
 from launch.families.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
-from launch.training.checks.watches import watches
 from launch.training.device import device_peak
-from launch.training.loss.pipeline_loss import IGNORED, summed_over_tokens
+from launch.training.losses import IGNORED, summed_over_tokens
 from launch.training.model import matmul_dtype
-from launch.training.ranks import total
-from launch.training.result import ResultTrainer
-from launch.training.trainer import sample_stream
+from launch.training.trainer import ResultTrainer, sample_stream
+from launch.training.watches import watches
 
 
 class Collator:

@@ -1,97 +1,243 @@
-"""What a run leaves for use: the model, or the adapter alone, which is read back from disk and tried."""
+"""What a run leaves for use: the whole model or the adapter, read back from disk; the best of its evaluations."""
 
+import copy
+import json
+import math
 import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import paddle
+from paddlenlp.peft import LoRAModel
+from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_WEIGHTS_INDEX_NAME
 
-from launch.adapters.files import ADAPTERS, save_adapter
-from launch.checkpoint.state.manifest import PARTIAL_MODEL
-from launch.checkpoint.state.write import put_in_place
-from launch.training.ranks import first_on_rank_zero, rank
-from launch.training.saving.read_back import ReadBack
-from launch.training.trainer import PaddedDataset, RunTrainer
+from launch.adapters.add import PrefixModel
+from launch.checkpoint.ranks import barrier, broadcast, gather, raise_first, rank
+from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.tensors import Held, Parts, give_to_others, held_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.state.write import NewTensor, safetensors_file, write_hashed
+from launch.checkpoint.stored_tensor import convert
+from launch.checkpoint.weight_files import listed, read_indexed
+from launch.errors import UserError
 
-TRIED = 2  # samples that a saved adapter is tried on
+# ---- the whole model on disk as from_pretrained reads it, from any layout
+#
+# No rank has a whole model in memory. Each pipeline stage writes one file, tensor by tensor: what tensor parallelism or
+# stage 3 shards is put together one tensor at a time.
 
 
-class ResultTrainer(RunTrainer):
-    """read_back: None where the whole model is trained. made_a_step: with a learning rate above 0."""
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FREE = "Free the disk and start again: nothing is left to train, and the checkpoints are as they were."
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.read_back = ReadBack(self.model, self.args) if isinstance(self.model, ADAPTERS) else None
-        self.made_a_step = False
 
-    def training_step(self, model, inputs):
-        self.made_a_step |= self.optimizer.get_lr() > 0
-        return super().training_step(model, inputs)
+def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> None:
+    """Write into a directory that holds no other model. Called by all ranks together.
 
-    def save_result(self, directory: Path | None = None) -> None:
-        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model.
-
-        directory: default the run's own, at its end, where the files appear together when all are whole.
-        Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
-        """
-        if directory is not None:
-            return self._write_result(directory, updated=False)
-        output = Path(self.args.output_dir)
-        partial = output / PARTIAL_MODEL
-        first_on_rank_zero(lambda: _empty(partial) if rank() == 0 else None)
-        read_back = self._write_result(partial, updated=self.made_a_step)
-        first_on_rank_zero(lambda: put_in_place(partial, output) if rank() == 0 else None)
-        if rank() == 0 and read_back:
-            print(read_back, flush=True)
-
-    def _write_result(self, directory: Path, updated: bool) -> str | None:
-        """A line about an adapter that was read back. updated: whether training must have changed it."""
-        if not self.read_back:
-            self.save_model(str(directory))
-            return None
-        save_adapter(self.model, directory, self.args)
-        line = self._read_back_line(*self.read_back.check(directory, self.outcome, updated))
-        first_on_rank_zero(lambda: self._save_tokenizer(directory) if rank() == 0 else None)
-        return line
-
-    def _save_tokenizer(self, directory: Path) -> None:
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(str(directory))
-
-    def _read_back_line(self, changed: int, tensors: int, difference: float) -> str:
-        what = "loss" if self.args.pipeline_parallel_degree > 1 else "logits"
-        return (
-            f"adapter read back from {self.args.output_dir}: {tensors} tensors as trained, {changed} of them not as at "
-            f"the beginning; largest difference of the {what} of {self._tried} training samples {difference:.2g}"
+    Raises UserError on all ranks where a file cannot be written.
+    """
+    directory = Path(directory)
+    stages = max(training_args.pipeline_parallel_degree, 1)
+    held = held_tensors(model, None, training_args)
+    parts = parts_of_ranks(held)
+    owners: dict[str, int] = {}  # a tied head is on two stages: the first writes it
+    for stage, of_rank in sorted(zip(gather(_stage(training_args)), parts, strict=True), key=lambda pair: pair[0]):
+        for key in of_rank:
+            owners.setdefault(key, stage)
+    of_stage = [one for one in held if owners[one.key] == _stage(training_args)]
+    fault = None
+    if training_args.tensor_parallel_rank <= 0 and training_args.dataset_rank == 0:
+        fault = _write_weights(
+            directory / _file_name(_stage(training_args), stages), [_whole(one, parts) for one in of_stage]
         )
-
-    @property
-    def _tried(self) -> int:
-        """A pipeline takes whole batches only."""
-        args = self.args
-        if args.pipeline_parallel_degree > 1:
-            return args.per_device_eval_batch_size
-        return min(TRIED, args.per_device_train_batch_size)
-
-    def outcome(self) -> np.ndarray:
-        """The logits of the first samples of training, of this rank's part of the vocabulary; a pipeline has their
-        loss instead."""
-        first = range(self._tried)
-        padded = PaddedDataset(self.train_dataset, self.padding)
-        batch = self.data_collator([padded[i if i < len(self.train_dataset) else None] for i in first])
-        inputs = {key: paddle.to_tensor(array) for key, array in batch.items()}
-        pipeline = self.args.pipeline_parallel_degree > 1
-        model = self.model_wrapped if pipeline else self.model
-        model.eval()
-        if pipeline:
-            outcome, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-        else:
-            with paddle.no_grad(), self.autocast_smart_context_manager():
-                _, (_, outcome) = self.loss_of(self.model, inputs, return_outputs=True)
-        model.train()
-        return outcome.astype("float32").numpy()
+    else:
+        for one in of_stage:
+            give_to_others(one)
+    if rank() == 0 and not fault:
+        places = {key: _file_name(stage, stages) for key, stage in owners.items()}
+        try:
+            _write_small(model, tokenizer, directory, places if stages > 1 else None)
+        except OSError as error:
+            fault = f"{error.strerror or error}"
+    raise_first(fault and f"{directory}: the model could not be written: {fault}. {FREE}")
 
 
-def _empty(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+def _write_weights(path: Path, tensors: list[NewTensor]) -> str | None:
+    """Why a file could not be written, None where it was."""
+    pieces = safetensors_file(path.name, tensors).pieces()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_hashed(path, pieces)
+    except OSError as error:
+        for _ in pieces:  # other ranks put the rest together with this one
+            pass
+        return f"{path.name}: {error.strerror or error}"
+    return None
+
+
+def _write_small(model, tokenizer, directory: Path, places: dict[str, str] | None) -> None:
+    """All but the weights. places: the file of each tensor, where there are several. Raises OSError."""
+    if places:
+        index = json.dumps({"metadata": {}, "weight_map": dict(sorted(places.items()))}, indent=2) + "\n"
+        (directory / INDEX).write_text(index, encoding="utf-8")
+    whole_config(model).save_pretrained(str(directory))
+    if model.can_generate():
+        model.generation_config.save_pretrained(str(directory))
+    if tokenizer is not None:
+        tokenizer.save_pretrained(str(directory))
+
+
+def whole_config(model):
+    """The model's configuration, as of a single process."""
+    config = copy.deepcopy(model.config)
+    config.dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
+    config.tensor_parallel_degree = 1
+    config.architectures = [type(model).__name__]  # paddlenlp reads that of a pipeline, too
+    return config
+
+
+def _whole(held: Held, parts: Parts) -> NewTensor:
+    return NewTensor(held.key, held.dtype, Part(held.part.shape), lambda: whole_values(held, parts))
+
+
+def _stage(training_args) -> int:
+    return max(training_args.pipeline_parallel_rank, 0)
+
+
+def _file_name(stage: int, stages: int) -> str:
+    return SINGLE if stages == 1 else f"model-{stage + 1:05d}-of-{stages:05d}.safetensors"
+
+
+# The largest difference allowed, relative to the largest number: computed twice, a card may add up in another order.
+TOLERANCE = {"float32": 1e-6, "bfloat16": 1e-2, "float16": 1e-3}
+
+
+class ReadBack:
+    """A saved adapter is read back from disk, every time: is it what was trained, and was it trained at all?
+
+    check = ReadBack(adapter, training_args)            # before training: remembers checksums
+    check.check(directory, outcome, updated=True)       # after save_adapter(adapter, directory, training_args)
+
+    All methods are called by all ranks together.
+    """
+
+    def __init__(self, adapter: LoRAModel | PrefixModel, training_args):
+        self.adapter, self.training_args = adapter, training_args
+        self.dtype = str(adapter.model.config.dtype)
+        self.beginning = {one.key: _checksum(convert(one.values(), one.dtype, "float32")) for one in self._held()}
+
+    def check(self, directory: Path, outcome: Callable[[], np.ndarray], updated: bool) -> tuple[int, int, float]:
+        """Fill the adapter from the files of `directory`: nothing may change.
+
+        outcome: computes logits, or what the layout has instead, with the adapter as it is. updated: whether training
+        must have changed it. Returns (tensors that training has changed, tensors, largest difference of outcomes).
+        Raises UserError on all ranks where a file does not hold what was trained, or nothing was.
+        """
+        barrier()  # all files are written
+        trained = outcome()
+        changed, fault = set(), None
+        try:
+            changed = self._fill_from(directory)
+        except (UserError, OSError, KeyError, ValueError) as error:
+            fault = f"{directory}: the adapter does not read back as it was trained: {error}"
+        raise_first(fault)
+        again = outcome()
+        difference = float(np.abs(again - trained).max(initial=0))
+        if not difference <= TOLERANCE.get(self.dtype, 1e-6) * float(np.abs(trained).max(initial=1)):
+            fault = f"{directory}: the adapter read back gives other logits, by up to {difference:.3g}. Save it again."
+        everywhere = set().union(*gather(changed))
+        if updated and not everywhere:
+            fault = (
+                f"{directory}: the adapter is as it was before training: no step has updated it. See loss and |g| in "
+                "train_log.jsonl; a loss scale that never fits skips every step."
+            )
+        raise_first(fault)
+        names = set().union(*gather({one.key for one in self._held()}))
+        return len(everywhere), len(names), max(gather(difference))
+
+    def _fill_from(self, directory: Path) -> set[str]:
+        """The names of this rank's tensors that differ from their beginning. Raises UserError where one differs from
+        what is trained here, or the configuration does."""
+        self._compare_configuration(directory)
+        stored = read_indexed(directory / SAFE_PEFT_WEIGHTS_INDEX_NAME, lambda file: read_header(file)[0])
+        changed, different = set(), []
+        for one in self._held():
+            whole = stored[one.key].open()
+            if _checksum(replace(one.part, flat=None).of(whole)) != self.beginning[one.key]:
+                changed.add(one.key)
+            values = convert(one.part.of(whole), "float32", one.dtype)
+            if not np.array_equal(values, one.values()):
+                different.append(one.key)
+            one.fill(values)
+        if different:
+            raise UserError(f"other numbers in {listed(different)}")
+        return changed
+
+    def _compare_configuration(self, directory: Path) -> None:
+        lora = isinstance(self.adapter, LoRAModel)
+        mine = self.adapter.lora_config if lora else self.adapter.prefix_config
+        stored = json.loads((directory / (LORA_CONFIG_NAME if lora else PREFIX_CONFIG_NAME)).read_text("utf-8"))
+        for name in ("r", "lora_alpha", "scaling", "target_modules") if lora else ("num_prefix_tokens",):
+            if stored.get(name) != getattr(mine, name):
+                raise UserError(f"{name} is {stored.get(name)!r}, trained was {getattr(mine, name)!r}")
+
+    def _held(self) -> list[Held]:
+        return held_tensors(self.adapter, None, self.training_args)
+
+
+def _checksum(values: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(values))
+
+
+BEST, RECORD = "best", "best.json"
+
+
+class BestKeeper:
+    """The best of a training by evaluation loss, kept beside the newest: OUTPUT/best, for use, not to continue from.
+
+    It is what the run saves at its end, an adapter or a model directory with its tokenizer, of the evaluation with the
+    lowest loss, and best.json, which says which one. predict, merge and --model_name_or_path take it.
+    output_dir: of the run. write: called by all ranks together with the directory to write to."""
+
+    def __init__(self, output_dir: str | Path, write: Callable[[Path], None]):
+        self.final = Path(output_dir) / BEST
+        self.write = write
+        self.loss: float | None = None
+
+    def consider(self, global_step: int, loss: float, continued: bool) -> None:
+        """Keep the weights as they are now if no evaluation of the run was better. Called by all ranks together.
+
+        continued: whether the run is one that goes on: what another has left in the same place does not count.
+        """
+        if self.loss is None:
+            self.loss = broadcast(self._earlier_loss() if rank() == 0 else None) if continued else math.inf
+        if not loss < self.loss:
+            return
+        self.loss = loss
+        aside, old = (self.final.with_name(f".{BEST}.{word}") for word in ("partial", "old"))
+        if rank() == 0:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+        barrier()
+        self.write(aside)
+        barrier()
+        if rank() == 0:
+            (aside / RECORD).write_text(json.dumps({"global_step": global_step, "eval_loss": loss}) + "\n")
+            shutil.rmtree(old, ignore_errors=True)
+            if self.final.exists():
+                self.final.rename(old)
+            aside.rename(self.final)
+            shutil.rmtree(old, ignore_errors=True)
+        barrier()
+
+    def _earlier_loss(self) -> float:
+        """Of the best of the run that is continued."""
+        old = self.final.with_name(f".{BEST}.old")
+        if old.exists() and not self.final.exists():  # a kill between the two renames
+            old.rename(self.final)
+        try:
+            return json.loads((self.final / RECORD).read_text())["eval_loss"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return math.inf

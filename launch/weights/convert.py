@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from launch.checkpoint.dtypes import FLOATS, convert
-from launch.checkpoint.fit import Misfits, difference, is_computed
-from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
+from launch.checkpoint.weight_files import Misfits, difference, is_computed
 from launch.errors import UserError
 from launch.families.parameters import HEAD, WORD, Parameter, parameters
 from launch.weights.names import TIED_HEAD, Origin, origin

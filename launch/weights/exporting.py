@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.progress import progress
-from launch.checkpoint.dtypes import FLOATS, convert
-from launch.checkpoint.fit import Misfits, difference, is_computed
-from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import find_weights
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
+from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import WORD, Parameter, parameters

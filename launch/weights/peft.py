@@ -11,9 +11,9 @@ import numpy as np
 
 from launch.adapters import lora_files
 from launch.adapters.lora_files import Lora, read_lora, require_lora
-from launch.checkpoint.fit import Misfits
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.weight_files import Misfits
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR, parameters

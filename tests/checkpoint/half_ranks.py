@@ -3,11 +3,10 @@
 import hashlib
 
 from launch import preflight
-from launch.checkpoint.state.tensors import held_tensors
-from launch.checkpoint.state.whole import parts_of_ranks, whole_values
+from launch.checkpoint.state.tensors import held_tensors, parts_of_ranks, whole_values
 from launch.training import arguments
-from launch.training.saving.continuation import Continuation, scaler_state
-from launch.training.saving.saver import Saver
+from launch.training.checkpointer import Saver
+from launch.training.resuming import Continuation, scaler_state
 from tests.checkpoint import half_arithmetic
 from tests.distributed.training_ranks import pretrain as pretrain_in_float32
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.checkpoint.dtypes import PIECE_ELEMENTS, all_finite, convert
+from launch.checkpoint.stored_tensor import PIECE_ELEMENTS, all_finite, convert
 
 # float32 bits -> bfloat16 bits
 ROUNDED = {

@@ -17,8 +17,8 @@ from safetensors.numpy import save
 
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.divided import divided_weights
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
+from launch.checkpoint.state.parts import divided_weights
 from launch.checkpoint.state.verify import first_fault, sha256
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import paddle
 
-from launch.training.checks.rms_norm_check import disagreement, of_fused_ln
+from launch.training.rms_norm_check import disagreement, of_fused_ln
 
 
 def found_with(kind: str, *dtypes: str) -> str:

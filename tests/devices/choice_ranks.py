@@ -7,7 +7,7 @@ from paddlenlp.transformers.chatglm_v2 import modeling as chatglm_v2
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
-from launch.training.checks.attention_check import Heads, as_paddlenlp_calls_it, errors, shapes
+from launch.training.attention_check import Heads, as_paddlenlp_calls_it, errors, shapes
 from tests.devices.pretended_card import pretended_card
 
 HEADS = 2  # nothing depends on their number

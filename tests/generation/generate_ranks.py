@@ -120,7 +120,7 @@ def no_numbers(directory: str, broken: str) -> dict:
 
     from launch.checkpoint.read import load_model
     from launch.errors import UserError
-    from launch.training.checks.weights import require_numbers
+    from launch.training.watches import require_numbers
 
     model = load("llama", directory)
     with paddle.no_grad():

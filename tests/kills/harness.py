@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.checkpoint.state.faults import POINTS, VARIABLE
 from launch.checkpoint.state.manifest import read_manifest
+from launch.checkpoint.state.write import FAULT_POINTS, FAULT_VARIABLE
 from launch.processes.fork import Outcome
 from launch.processes.logs import KILLED, last_lines
 from launch.reporting.records import read_train_log
@@ -52,11 +52,11 @@ class Kill:
 def kills(victim: Victim) -> list[Kill]:
     """At each point of a save, each at another step, then at random moments of the steps behind them."""
     faults = []
-    for step, point in enumerate(POINTS, start=1):
+    for step, point in enumerate(FAULT_POINTS, start=1):
         of_any_rank = point in ("after-first-file", "between-files")
         faults.append(Kill(fault=f"{point}@{step}:{victim.layout.processes - 1 if of_any_rank else 0}"))
-    moments = random_moments(victim.name, RANDOM_KILLS, STEPS - len(POINTS), victim.layout.processes)
-    return faults + [Kill(moment=(step + len(POINTS), rank, seconds)) for step, rank, seconds in moments]
+    moments = random_moments(victim.name, RANDOM_KILLS, STEPS - len(FAULT_POINTS), victim.layout.processes)
+    return faults + [Kill(moment=(step + len(FAULT_POINTS), rank, seconds)) for step, rank, seconds in moments]
 
 
 class Slaughter:
@@ -73,7 +73,7 @@ class Slaughter:
             *self._job(victim, output),
             list(kill.moment) or None,
             directory=output.with_name(f"{output.name}-log"),
-            environment={VARIABLE: kill.fault} if kill.fault else None,
+            environment={FAULT_VARIABLE: kill.fault} if kill.fault else None,
             grace=0.2,
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.training.loss.pipeline_loss import IGNORED
+from launch.training.losses import IGNORED
 
 
 def train(script: str, argv: list[str], notes: str) -> None:

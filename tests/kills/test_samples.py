@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.state.faults import VARIABLE
 from launch.checkpoint.state.manifest import MANIFEST, RUN, read_manifest
+from launch.checkpoint.state.write import FAULT_VARIABLE
 from launch.commands.ledger import main as ledger
 from tests.distributed.layouts import DP2, SINGLE, Layout
 from tests.kills.reading_ranks import read_notes
@@ -56,7 +56,7 @@ class Reading:
         script, argv = self.argv(output)
         outcome = self.ranks.outcome(
             layout.processes, TRAIN, script, [*argv, *layout.argv], notes, directory=Path(f"{notes}-log"), grace=0.2,
-            environment={VARIABLE: f"after-rename@{kill_after}"} if kill_after else None,
+            environment={FAULT_VARIABLE: f"after-rename@{kill_after}"} if kill_after else None,
         )  # fmt: skip
         assert outcome.exit_code == (137 if kill_after else 0)
         return {step: fed for step, fed in read_notes(notes).items() if step <= (kill_after or self.steps)}

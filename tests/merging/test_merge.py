@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template, trained_with
 from launch.adapters.lora_files import read_lora
-from launch.checkpoint.dtypes import convert
+from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.merging.merged import check_weights, merge

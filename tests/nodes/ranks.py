@@ -3,7 +3,7 @@
 
 def bandwidths() -> list[float]:
     """Bus bandwidth of 64 MB in 10 ms over 2, 4 and 16 ranks, in GB/s."""
-    from launch.training.checks.network import bus_bandwidth
+    from launch.training.device import bus_bandwidth
 
     return [bus_bandwidth(64e6, 0.01, ranks) / 1e9 for ranks in (2, 4, 16)]
 
@@ -16,7 +16,7 @@ def meet_and_measure(flag_of_each: bool = False, environment: dict | None = None
 
     from launch.errors import UserError
     from launch.nodes.meeting import meet_ranks
-    from launch.training.checks.network import measure_network
+    from launch.training.device import measure_network
 
     os.environ.update(environment or {})
     try:

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from launch.checkpoint.state.faults import VARIABLE
+from launch.checkpoint.state.write import FAULT_VARIABLE
 from tests.corpora import write_corpus
 from tests.kills.harness import hashes, records, was_killed
 from tests.training.finetune_material import argv as finetune_argv
 
 TRAIN = "tests.kills.ranks:train"
 STEPS, SAVED = 6, 2
-KILL = {VARIABLE: f"before-rename@{2 * SAVED}:0"}  # while its second checkpoint is being written
+KILL = {FAULT_VARIABLE: f"before-rename@{2 * SAVED}:0"}  # while its second checkpoint is being written
 
 
 @pytest.fixture(scope="module")

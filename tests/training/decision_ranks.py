@@ -27,11 +27,11 @@ def decide(
     """
     import paddle
 
+    from launch.checkpoint.ranks import rank
     from launch.devices import flash_attention
     from launch.errors import UserError
     from launch.rehearsal.collectives import install
     from launch.training import decisions
-    from launch.training.ranks import rank
 
     if len(capabilities) > 1:
         install()
@@ -68,10 +68,10 @@ def decide_rms_norm(capability: list | None, kinds: list, model: dict, training:
     """
     import paddle
 
+    from launch.checkpoint.ranks import rank
     from launch.devices.fused_ln import Build, paddle_version
     from launch.rehearsal.collectives import install
     from launch.training import decisions
-    from launch.training.ranks import rank
 
     if len(kinds) > 1:
         install()

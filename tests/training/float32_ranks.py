@@ -5,7 +5,7 @@ import paddle
 import paddlenlp.transformers as transformers
 
 from launch.families.registry import FAMILIES
-from launch.training.float32_layers import InFloat32, norms_and_head_in_float32
+from launch.training.model import InFloat32, norms_and_head_in_float32
 from tests.families.family_ranks import tiny
 
 HIDDEN = 64

@@ -13,7 +13,7 @@ from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.checkpoint.state.tensors import held_tensors
 from launch.training import pretraining
-from launch.training.loss_scale import ScaleRule
+from launch.training.optimizer import ScaleRule
 from tests.distributed.training_ranks import pretrain
 
 

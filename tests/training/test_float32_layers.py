@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from launch.families.registry import FAMILIES
-from launch.training.data.batches import Collator
-from launch.training.data.prefix_batches import PrefixCollator
+from launch.training.batches import Collator, PrefixCollator
 
 RANKS = "tests.training.float32_ranks"
 # Of two layers. ChatGLM2 cannot be made in half precision on a CPU.

@@ -10,7 +10,7 @@ import paddlenlp.transformers as transformers
 from launch.adapters.add import add_prefix
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
-from launch.training.data.batches import apart
+from launch.training.batches import apart
 from launch.upstream import correct
 from tests.devices.pretended_card import pretended_card
 

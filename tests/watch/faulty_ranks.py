@@ -73,8 +73,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     """run_pretrain, in which Paddle's allocator is asked for 16 TB in one phase of step 2: exit code and words."""
     import paddle
 
-    from launch.training import model, trainer
-    from launch.training.saving import saver
+    from launch.training import checkpointer, model, trainer
     from tests.training.run_ranks import pretrain as run
 
     def exhausted(*args, **kwargs):
@@ -103,7 +102,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     if phase == "evaluation":
         trainer.RunTrainer.prediction_step = exhausted
     if phase == "saving":
-        saver.Saver.save = exhausted
+        checkpointer.Saver.save = exhausted
     if phase == "pipeline":
         paddle.distributed.fleet.meta_parallel.PipelineParallel.forward_backward_pipeline = exhausted
     if phase == "building":

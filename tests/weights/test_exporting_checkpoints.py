@@ -5,7 +5,7 @@ import shutil
 import pytest
 from safetensors.numpy import load_file
 
-from launch.checkpoint.state.divided import divided_weights
+from launch.checkpoint.state.parts import divided_weights
 from launch.errors import UserError
 from launch.weights.exporting import export_directory
 from tests.distributed.layouts import DP2, PP2, STAGE3, TP2

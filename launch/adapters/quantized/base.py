@@ -22,8 +22,8 @@ from paddlenlp.transformers.model_utils import dtype_guard
 from launch.adapters.quantized import cuda_kernels
 from launch.adapters.quantized.product import ExactRows, linear, linear_replaced
 from launch.adapters.quantized.quantization import Format, Packed, dequantize, quantize
-from launch.checkpoint.dtypes import convert
 from launch.checkpoint.read import Fill, without_values
+from launch.checkpoint.stored_tensor import convert
 from launch.families.registry import Family, family_of_config
 
 

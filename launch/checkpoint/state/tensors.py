@@ -8,15 +8,19 @@ stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some pa
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import paddle
 from paddle.base import core
+from paddle.distributed import fleet
 from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
-from launch.checkpoint.state.divided import MODEL, OPTIMIZER
-from launch.checkpoint.state.parts import Part, ranges_of
+from launch.checkpoint.ranks import gather
+from launch.checkpoint.state.parts import MODEL, OPTIMIZER, Part, assemble, ranges_of, stored_tensors
 from launch.checkpoint.stored_tensor import numpy_dtype
+from launch.checkpoint.weight_files import Misfits
+from launch.errors import UserError
 
 MASTER_WEIGHT = "master_weight"
 
@@ -196,3 +200,108 @@ class _Updated:
             if owner.name in of_parameters:
                 states.append((kind, of_parameters[owner.name]))
         return states
+
+
+# ---- filled from the files of a checkpoint, one tensor at a time
+
+
+def restore_tensors(checkpoint: Path, held: list[Held]) -> None:
+    """Fill every held tensor with its values in the checkpoint. Called by all ranks together.
+
+    The checkpoint may be of another layout: what this rank has is put together from its parts.
+    Raises UserError on all ranks where some are not there, or some of the checkpoint's of these kinds are no rank's:
+    the run must not go on then.
+    """
+    stored = stored_tensors(checkpoint)
+    mine = {(one.kind, one.key, one.dtype) for one in held}
+    known = set().union(*gather(mine))
+    kinds = {kind for kind, *_ in known}
+    extra = {one for one in stored if one[0] in kinds} - known
+    _require_fit(
+        checkpoint,
+        Misfits(missing=set(map(_key_and_dtype, known - stored.keys())), extra=set(map(_key_and_dtype, extra))),
+    )
+    incomplete = set()
+    for one in held:
+        values = assemble(one.part, stored[one.kind, one.key, one.dtype])
+        if values is None:
+            incomplete.add(f"{one.key} {list(one.part.shape_here)} {one.dtype}")
+        elif not incomplete:
+            one.fill(values)
+    _require_fit(checkpoint, Misfits(missing=set().union(*gather(incomplete))))
+
+
+def _key_and_dtype(tensor: tuple[str, str, str]) -> str:
+    _, key, dtype = tensor
+    return f"{key} {dtype}"
+
+
+def _require_fit(checkpoint: Path, misfits: Misfits) -> None:
+    if misfits:
+        raise UserError(f"{checkpoint} is not of this model: {misfits}.")
+
+
+# ---- put together, one tensor at a time: no rank needs room for a whole model
+
+
+Parts = list[dict[str, Part]]  # what each rank holds, by key
+
+
+def parts_of_ranks(held: list[Held]) -> Parts:
+    """Called by all ranks together."""
+    mine = {one.key: one.part for one in held}
+    if paddle.distributed.get_world_size() == 1:
+        return [mine]
+    parts: Parts = []
+    paddle.distributed.all_gather_object(parts, mine)
+    return parts
+
+
+def whole_values(held: Held, parts: Parts) -> np.ndarray:
+    """A whole tensor from what the ranks of this one's groups have of it; bfloat16 as uint16.
+
+    Called by all ranks of the groups together.
+    """
+    part = held.part
+    if part.is_whole:
+        return held.values()
+    hcg = fleet.get_hybrid_communicate_group()
+    if part.flat is not None:
+        slices = gathered(held.tensor, hcg.get_sharding_parallel_group())
+        size = int(np.prod(part.undivided_shape, dtype=np.int64))
+        return np.concatenate(slices)[:size].reshape(part.undivided_shape)
+    group = hcg.get_model_parallel_group()
+    whole = np.empty(part.shape, numpy_dtype(held.dtype))
+    along = np.moveaxis(whole, part.axis, 0)
+    for number, piece in zip(group.ranks, gathered(held.tensor, group), strict=True):
+        piece, start = np.moveaxis(piece, part.axis, 0), 0
+        for first, last in parts[number][held.key].ranges:
+            along[first:last] = piece[start : start + last - first]
+            start += last - first
+    return whole
+
+
+def give_to_others(held: Held) -> None:
+    """For a rank that writes nothing, while others of its groups call whole_values: nothing comes to host memory."""
+    if held.part.is_whole:
+        return
+    hcg = fleet.get_hybrid_communicate_group()
+    if held.part.flat is not None:
+        _of_group(held.tensor, hcg.get_sharding_parallel_group())
+    else:
+        _of_group(held.tensor, hcg.get_model_parallel_group())
+
+
+def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
+    """The tensor of each rank of a group, in host memory."""
+    return [one.numpy() for one in _of_group(tensor, group)]
+
+
+def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:
+    """The tensor of each rank of a group; of one that is offloaded a copy on the device is sent."""
+    tensors: list[paddle.Tensor] = []
+    mine = tensor.detach()
+    if mine.place.is_cuda_pinned_place():
+        mine = mine._copy_to(paddle.framework._current_expected_place(), True)
+    paddle.distributed.all_gather(tensors, mine, group=group)
+    return tensors

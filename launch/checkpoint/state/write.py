@@ -10,7 +10,9 @@ Ranks tell each other through files alone, so that a thread can do all of this w
 import hashlib
 import json
 import os
+import re
 import shutil
+import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +23,6 @@ from typing import BinaryIO
 import numpy as np
 
 from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
-from launch.checkpoint.state.divided import PARTS
-from launch.checkpoint.state.faults import fault_point
 from launch.checkpoint.state.manifest import (
     ADAPTER_FOUND_BY,
     MANIFEST,
@@ -33,7 +33,7 @@ from launch.checkpoint.state.manifest import (
     checkpoints,
     is_ours,
 )
-from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.parts import PARTS, Part
 from launch.checkpoint.stored_tensor import numpy_dtype
 from launch.errors import UserError
 
@@ -246,3 +246,25 @@ def _write_report(path: Path, report: dict) -> None:
     aside = path.with_suffix(".partial")
     aside.write_text(json.dumps(report), encoding="utf-8")
     os.rename(aside, path)
+
+
+# ---- where the tests kill a save: LAUNCH_FAULT=POINT[@STEP[:RANK]] has a rank kill itself there
+#
+# LAUNCH_FAULT=before-rename@20:0      rank 0, in the save of step 20, before the checkpoint gets its name
+
+
+FAULT_VARIABLE = "LAUNCH_FAULT"
+FAULT_POINTS = ("after-first-file", "between-files", "before-manifest", "before-rename", "after-rename")
+
+
+def fault_point(point: str, global_step: int, rank: int) -> None:
+    """Ends this process here with SIGKILL, where the variable says so. Default: at every step, on rank 0."""
+    asked = os.environ.get(FAULT_VARIABLE)
+    if not asked:
+        return
+    match = re.fullmatch(r"([a-z-]+)(?:@(\d+)(?::(\d+))?)?", asked)
+    if match is None or match[1] not in FAULT_POINTS:
+        points = ", ".join(FAULT_POINTS)
+        raise ValueError(f"{FAULT_VARIABLE}: found {asked!r}, allowed: POINT[@STEP[:RANK]], POINT of {points}")
+    if match[1] == point and int(match[2] or global_step) == global_step and int(match[3] or 0) == rank:
+        os.kill(os.getpid(), signal.SIGKILL)

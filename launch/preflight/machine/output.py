@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from launch.checkpoint.state.lock import user_of
+from launch.checkpoint.state.output_lock import user_of
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from launch.checkpoint.state.continued import run_config
+from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
 from launch.families.named_configs import find_config, load_config

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from launch.checkpoint.fit import Misfits, difference, is_computed
 from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import find_weights
+from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
 from launch.families.named_configs import load_config

@@ -71,7 +71,7 @@ RULES = (
         when=lambda run: run.flags.max_eval_samples == 0 and bool(run.flags.do_eval),
         found="0 with --do_eval 1",
         reason="an evaluation needs samples",
-        source="launch/training/data/corpora.py",
+        source="launch/training/data.py",
         fix="--do_eval 0, or a number above 0; -1: all of them",
     ),
     Rule(
@@ -108,7 +108,7 @@ RULES = (
         when=lambda run: run.flags.min_loss_scale > run.flags.scale_loss,
         found="{run.flags.min_loss_scale:g} with --scale_loss {run.flags.scale_loss:g}",
         reason="the loss scale begins at its minimum or higher",
-        source="launch/training/loss_scale.py, ScaleRule",
+        source="launch/training/optimizer.py, ScaleRule",
         fix="--min_loss_scale 1",
     ),
     Rule(

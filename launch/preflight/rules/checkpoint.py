@@ -43,7 +43,7 @@ RULES = (
         found="{run.flags.unified_checkpoint_config}",
         reason="checkpoints are this program's own; of PaddleNLP's words async_save alone means something, the same as "
         "--use_async_save 1",
-        source="launch/training/saving/trainer.py",
+        source="launch/training/trainer.py",
         action=ANNOUNCE,
     ),
     Rule(
@@ -59,7 +59,7 @@ RULES = (
         when=lambda run: bool(run.flags.ignore_data_skip),
         found="1",
         reason="a run that is continued would see again what it has seen; its position in the data is part of it",
-        source="launch/training/data/sampler.py, SampleStream",
+        source="launch/training/batches.py, SampleStream",
         fix="leave it out; --overwrite_output_dir 1 starts at step 0",
     ),
     Rule(
@@ -67,7 +67,7 @@ RULES = (
         when=lambda run: bool(run.flags.save_sharded_model or run.flags.load_sharded_model),
         found="--save_sharded_model {run.flags.save_sharded_model} --load_sharded_model {run.flags.load_sharded_model}",
         reason="each rank always saves its own part of a checkpoint, and upstream's way of it is not used",
-        source="launch/training/saving/trainer.py",
+        source="launch/training/trainer.py",
         fix="leave both out",
     ),
     Rule(

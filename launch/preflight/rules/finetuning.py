@@ -55,7 +55,7 @@ RULES = (
         ),
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
         reason="batches of the longest samples would be longer than that",
-        source="launch/training/data/batches.py, Collator",
+        source="launch/training/batches.py, Collator",
         fix="a --max_length that it divides",
     ),
     Rule(
@@ -63,7 +63,7 @@ RULES = (
         when=lambda run: bool(run.flags.fp32_norms_and_head) and run.pipeline > 1,
         found="1 with --pipeline_parallel_degree {run.pipeline}",
         reason="layers of pipelines take all their inputs in one, which is not widened",
-        source="launch/training/float32_layers.py",
+        source="launch/training/model.py",
         fix="--fp32_norms_and_head 0",
     ),
     Rule(

@@ -8,8 +8,7 @@ from paddle.base import core
 from paddlenlp.transformers import LlamaForCausalLM
 
 from launch.checkpoint.state import tensors
-from launch.checkpoint.state.divided import MODEL
-from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.parts import MODEL, Part
 from launch.checkpoint.state.tensors import Held, held_tensors
 from launch.upstream.module_view import ModuleView
 
@@ -78,7 +77,7 @@ def device_of_the_writing_thread() -> list:
     """(what was done, in which thread) while a checkpoint is written by a rank on card 3."""
     import threading
 
-    from launch.training.saving import saver as module
+    from launch.training import checkpointer as module
 
     done = []
 
@@ -99,7 +98,7 @@ def device_of_the_writing_thread() -> list:
 def tensors_read_for_a_model(directory: str) -> list[int]:
     """How many tensors a rank reads that writes the model, and one that another data rank writes it for; and how many
     the model has."""
-    from launch.training.saving import whole_model
+    from launch.training import result
     from tests.families.family_ranks import tiny
 
     read = []
@@ -110,6 +109,6 @@ def tensors_read_for_a_model(directory: str) -> list[int]:
     for dataset_rank in (0, 1):
         read.clear()
         args.dataset_rank = dataset_rank
-        whole_model.save_whole_model(model, None, f"{directory}/{dataset_rank}", args)
+        result.save_whole_model(model, None, f"{directory}/{dataset_rank}", args)
         counts.append(len(read))
     return [*counts, len(model.state_dict())]

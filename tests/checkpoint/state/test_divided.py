@@ -5,10 +5,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from launch.checkpoint.state import identity
-from launch.checkpoint.state.divided import DividedTensor
 from launch.checkpoint.state.identity import base_fingerprint
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.reshard import Piece
+from launch.checkpoint.state.parts import DividedTensor, Part, Piece
 from launch.errors import UserError
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(4, 6)

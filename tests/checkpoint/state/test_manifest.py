@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from launch.checkpoint.state.divided import divided_weights
 from launch.checkpoint.state.manifest import MANIFEST, checkpoints, read_manifest
+from launch.checkpoint.state.parts import divided_weights
 from launch.checkpoint.state.verify import first_fault, stray_weights
 from launch.checkpoint.state.write import remove_checkpoint
 from launch.checkpoint.weight_files import find_weights

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.reshard import Piece, assemble
+from launch.checkpoint.state.parts import Part, Piece, assemble
 
 WHOLE = np.arange(12 * 10, dtype="float32").reshape(12, 10)
 SHAPE = WHOLE.shape

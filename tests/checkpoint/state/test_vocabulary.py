@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.checkpoint.state.continued import run_config
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
+from launch.checkpoint.state.verify import run_config
 from tests.checkpoint.state.test_manifest import BEFORE_DIGESTS
 
 

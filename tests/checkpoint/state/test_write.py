@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.faults import POINTS
 from launch.checkpoint.state.manifest import MANIFEST, Manifest, checkpoints, read_manifest
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.verify import first_fault, move_aside, remove_partial
 from launch.checkpoint.state.write import (
+    FAULT_POINTS,
     NewFile,
     NewTensor,
     PartialCheckpoint,
@@ -111,7 +111,7 @@ def test_a_rank_without_room_for_its_report_is_not_waited_for(tmp_path, monkeypa
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", FAULT_POINTS)
 def test_killed_at_each_stage_of_a_save(tmp_path, point):
     code = f"from tests.checkpoint.state.test_write import *; [write(Path({str(tmp_path)!r}), step) for step in (5, 6)]"
     environment = os.environ | {"LAUNCH_FAULT": f"{point}@6"}

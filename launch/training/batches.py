@@ -1,0 +1,186 @@
+"""Which samples a rank reads in which step, and how samples become a batch. No Paddle."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from data_tools.formats.dialogues.encoding import IGNORED
+from launch.checkpoint.state.data_ledger import shuffled
+from launch.families import prefix_lm
+from launch.families.registry import Family
+
+
+class SampleStream:
+    """A batch sampler for the whole run: epoch after epoch, without a break where one ends and the next begins.
+
+    Position p of the stream is sample `epoch_order(seed, p // n)[p % n]` of a dataset of n samples: the order depends
+    on nothing but (seed, epoch), and the position on nothing but the number of samples consumed. One optimizer step
+    takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at
+    offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
+    same step, and each sample is seen exactly once an epoch.
+
+    steps: of the run. first_step, start: a run that is resumed made so many steps and consumed so many positions, of
+    which none is looked at. end: positions that are used; those of the last step beyond it are padding, None. Default:
+    all.
+    epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        seed: int,
+        micro_batch: int,
+        accumulation: int,
+        data_rank: int,
+        data_ranks: int,
+        steps: int,
+        end: int | None = None,
+        epoch_order: Callable[[int, int], np.ndarray] | None = None,
+        first_step: int = 0,
+        start: int = 0,
+    ):
+        self.samples = samples
+        self.seed = seed
+        self.batch_size = micro_batch  # the name paddle.io.DataLoader reads
+        self.accumulation = accumulation
+        self.data_rank = data_rank
+        self.data_ranks = data_ranks
+        self.steps = steps
+        self.first_step = first_step
+        self.start = start
+        self.end = start + (steps - first_step) * self.global_batch if end is None else end
+        self.epoch_order = epoch_order or partial(shuffled, samples)
+        self._permutation = (-1, np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.steps * self.accumulation
+
+    def __iter__(self):
+        for batch in range((self.steps - self.first_step) * self.accumulation):
+            start = self.start + (batch * self.data_ranks + self.data_rank) * self.batch_size
+            yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
+
+    @property
+    def global_batch(self) -> int:
+        """Positions of a step, over all data ranks."""
+        return self.batch_size * self.accumulation * self.data_ranks
+
+    def position(self, step: int) -> int:
+        """Where the stream is before a step, 0 the first; first_step or later."""
+        return min(self.start + (step - self.first_step) * self.global_batch, self.end)
+
+    def samples_of_step(self, step: int) -> list[int]:
+        """What all data ranks together see in a step, 0 the first, without padding."""
+        return [self.sample_at(position) for position in range(self.position(step), self.position(step + 1))]
+
+    def sample_at(self, position: int) -> int | None:
+        """The sample at a position of the stream, None for padding."""
+        if position >= self.end:
+            return None
+        epoch, index = divmod(position, self.samples)
+        if self._permutation[0] != epoch:
+            self._permutation = (epoch, self.epoch_order(self.seed, epoch))
+        return int(self._permutation[1][index])
+
+
+class PaddedShard:
+    """The evaluation samples of one data rank, in order, padded so that every rank runs equally many batches.
+
+    Collectives inside the forward pass (stage 3, tensor parallel) hang when ranks run unequal numbers of batches. A
+    padding position is None: the collator gives it labels that count for nothing.
+    """
+
+    def __init__(self, samples: int, micro_batch: int, data_rank: int, data_ranks: int):
+        self.batch_size = micro_batch
+        self.samples = samples
+        self.data_rank = data_rank
+        self.data_ranks = data_ranks
+
+    def __len__(self) -> int:
+        return math.ceil(self.samples / (self.batch_size * self.data_ranks))
+
+    def __iter__(self):
+        for batch in range(len(self)):
+            start = (batch * self.data_ranks + self.data_rank) * self.batch_size
+            yield [index if index < self.samples else None for index in range(start, start + self.batch_size)]
+
+
+# ---- batches of fine-tuning
+
+
+class Collator:
+    """Samples of different lengths to one batch, padded on the right: {"input_ids", "labels"}, int64 [batch, length].
+
+    Under causal attention no token sees what is to its right, so padding needs no mask. Packed rows get the positions
+    of each dialogue, "position_ids", and a mask, "attention_mask" bool [batch, 1, length, length]: True where the token
+    of a row may see that of a column, which is of the same dialogue and not to its right.
+
+    pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's,
+    rounded up to a multiple of `multiple`.
+    """
+
+    def __init__(self, pad: int, length: int | None, packed: bool = False, multiple: int = 1):
+        self.values = {"input_ids": pad, "labels": IGNORED}
+        self.length = length
+        self.packed = packed
+        self.multiple = multiple
+
+    def __call__(self, samples: list[dict]) -> dict:
+        longest = max(len(sample["labels"]) for sample in samples)
+        length = self.length or -(-longest // self.multiple) * self.multiple
+        batch = {
+            key: np.stack([_padded(sample[key], length, value) for sample in samples])
+            for key, value in self.values.items()
+        }
+        if self.packed:
+            batch["position_ids"] = np.stack([_positions(sample, length) for sample in samples])
+            batch["attention_mask"] = apart(batch["position_ids"])
+        return batch
+
+
+def apart(position_ids: np.ndarray) -> np.ndarray:
+    """bool [batch, 1, length, length]: whether two tokens are of the same sample, and the second is not the later one.
+
+    position_ids: int64 [batch, length], 0 where a sample begins.
+    """
+    sample = np.cumsum(position_ids == 0, axis=1)
+    return np.tril(sample[:, :, None] == sample[:, None, :])[:, None]
+
+
+def _positions(sample: dict, length: int) -> np.ndarray:
+    """Those of the row, of an unpacked sample from 0; padding is a sample of its own, so that it sees something."""
+    size = len(sample["labels"])
+    return np.concatenate([sample.get("position_ids", np.arange(size)), np.arange(length - size)])
+
+
+def _padded(ids: np.ndarray, length: int, value: int) -> np.ndarray:
+    return np.pad(ids, (0, length - len(ids)), constant_values=value)
+
+
+class PrefixCollator(Collator):
+    """Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/families/prefix_lm.py).
+
+    Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
+
+    Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
+    [batch, 2, length]. Samples have one answer each (data_tools.formats.dialogues.encoding)."""
+
+    def __init__(self, family: Family, pad: int, multiple: int = 1):
+        super().__init__(pad, length=None, multiple=multiple)
+        self.family = family
+
+    def __call__(self, samples: list[dict]) -> dict:
+        batch = super().__call__(samples)
+        length = batch["labels"].shape[1]
+        contexts = [max(int(np.argmax(labels != IGNORED)), 1) for labels in batch["labels"]]
+        masks = np.stack([prefix_lm.attention_mask(length, context) for context in contexts])
+        batch["attention_mask"] = masks.astype("float32") if self.family.name == "glm" else masks
+        batch["position_ids"] = np.stack(
+            [
+                prefix_lm.position_ids(length, context, prefix_lm.mask_position(context, self.family.answer_marks))
+                for context in contexts
+            ]
+        )
+        return batch

@@ -1,1 +1,0 @@
-"""What is tried, measured and watched beside the training itself."""

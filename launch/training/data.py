@@ -1,0 +1,219 @@
+"""From the data flags to the samples of training and evaluation."""
+
+import os
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+from data_tools.formats.dialogues.chat_template import trained_with
+from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
+from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.dialogues.samples import sample_lines
+from data_tools.formats.tokens.blend import find_corpora, open_splits
+from launch.checkpoint.ranks import first_on_rank_zero, rank
+from launch.checkpoint.state.manifest import read_manifest
+from launch.errors import UserError
+from launch.families.chat import family_chat_template, find_template, template_line
+from launch.families.registry import Family, family_of_config
+
+# ---- corpora of token ids
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Datasets of {"input_ids", "labels"}, int64 [sequence_length]; None where the run does not need one."""
+
+    train: object
+    valid: object
+
+
+def open_data(data_args, training_args, vocab_size: int) -> Splits:
+    """Open the corpora and build (or find cached) their sample indices, on rank 0 first.
+
+    Rank 0 also reads every token id once, to check it against the vocabulary.
+    Raises UserError when files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
+    """
+    needed = {"train": training_args.do_train, "valid": training_args.do_eval}
+    train, valid, _ = first_on_rank_zero(
+        lambda: open_splits(
+            " ".join(data_args.input_dir),
+            data_args.split,
+            data_args.max_seq_length,
+            training_args.seed,
+            cache_directory(data_args, training_args.output_dir),
+            vocab_size if rank() == 0 else None,
+            wanted=tuple(name for name, wanted in needed.items() if wanted),
+        )
+    )
+    if valid is not None and 0 < data_args.max_eval_samples < len(valid):
+        valid = Head(valid, data_args.max_eval_samples)
+    return Splits(train, valid)
+
+
+def cache_directory(data_args, output_dir: str) -> Path:
+    """Where sample indices are kept: --data_cache, or index_cache beside the first corpus or, if that is
+    read-only, in the output directory."""
+    if data_args.data_cache:
+        return Path(data_args.data_cache)
+    _, prefix = find_corpora(" ".join(data_args.input_dir))[0]
+    folder = Path(prefix).absolute().parent
+    return (folder if os.access(folder, os.W_OK) else Path(output_dir)) / "index_cache"
+
+
+class Head:
+    """The first samples of a dataset."""
+
+    def __init__(self, dataset, samples: int):
+        self.dataset = dataset
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> dict:
+        return self.dataset[index]
+
+
+# ---- dialogues
+
+
+def require_tokenizer(tokenizer):
+    """Raises UserError where there is none."""
+    if tokenizer is None:
+        raise UserError("the model comes without a tokenizer: --tokenizer_name_or_path names the one it was made with.")
+    return tokenizer
+
+
+def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path | None = None) -> Datasets:
+    """Read and encode all dialogues, on rank 0 first. The tokenizer, which is saved with what is trained, then says
+    which chat template that was.
+
+    checkpoint: that the run continues. A run that began before chats took the tokenizer's own template, which the
+    identity of its data shows, keeps that of the model's family.
+    Raises UserError when files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
+    """
+    wanted = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
+    columns = Columns(data_args.prompt_column, data_args.response_column)
+
+    make_encoding = partial(encoding_of, data_args, tokenizer, config.to_dict())
+    packed = data_args.max_length if data_args.zero_padding else None
+    before = read_manifest(checkpoint).data if checkpoint and not training_args.ignore_load_lr_and_optim else None
+
+    def open_all() -> Datasets:
+        named = " ".join(data_args.dataset_name_or_path)
+        found = survey(named, tuple(wanted), columns, data_args.max_broken_rows)
+        encoding = cache(make_encoding)
+        datasets = encode_survey(found, encoding, packed)
+        if before and data_args.chat_template is None and not _continues(datasets, before):
+            of_family = cache(partial(make_encoding, family_template=True))
+            earlier = encode_survey(found, of_family, packed)
+            if _continues(earlier, before):
+                datasets, encoding = earlier, of_family
+        _check_vocabulary(datasets, config.vocab_size)
+        return replace(datasets, lines=datasets.lines + _told(found, datasets, encoding, tokenizer))
+
+    return first_on_rank_zero(open_all)
+
+
+def _continues(datasets: Datasets, before: dict) -> bool:
+    """Whether the samples to train on are those of a checkpoint's data."""
+    now = datasets.train.identity()
+    return now == {key: before.get(key) for key in now}
+
+
+def _told(found: Survey, datasets: Datasets, encoding, tokenizer) -> list[str]:
+    """Which template the rows have, and one of them as the model sees it."""
+    kinds = {rows.schema.chat for source in [*found.train, *found.dev] for rows in source}
+    templates = {kind: encoding(kind).template for kind in sorted(kinds)}
+    if found.train:
+        one = next(iter(templates.values())) if len(set(templates.values())) == 1 else None
+        tokenizer.init_kwargs = trained_with(one, tokenizer.init_kwargs)
+    shown = datasets.train if datasets.train is not None else datasets.dev
+    lines = [template_line(template) for template in dict.fromkeys(templates.values())]
+    return lines + sample_lines(shown, partial(tokenizer.decode, clean_up_tokenization_spaces=False))
+
+
+def _check_vocabulary(datasets: Datasets, vocab_size: int) -> None:
+    for dataset in (datasets.train, datasets.dev):
+        if dataset is not None and dataset.largest_id >= vocab_size:
+            raise UserError(
+                f"the tokenizer makes id {dataset.largest_id}, but the model has {vocab_size} ids, 0 to "
+                f"{vocab_size - 1}: --tokenizer_name_or_path names another model's."
+            )
+
+
+# ---- how a tokenizer and a chat template make ids of dialogues: the same in training, evaluation and use
+
+
+def encoding_of(
+    data_args, tokenizer, config: dict, chat: bool, use: bool = False, family_template: bool = False
+) -> Encoding:
+    """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats,
+    which take the tokenizer's own template, or that of the model's family, where no flag names one; other rows are
+    bare texts then. use: the model is asked, not trained: what it was trained with serves rows of every kind.
+    family_template: chats take that of the model's family, even where the tokenizer has its own.
+
+    Raises UserError or DataError where the template cannot be read, or the tokenizer lacks tokens of the family.
+    """
+    family = family_of_config(config)
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)["input_ids"]
+
+    directory = directory_of(tokenizer)
+    template = find_template(data_args.chat_template, directory, config)
+    if family_template:
+        template = family_chat_template(directory, config)
+    if data_args.chat_template is None and not chat and not (use and template and template.trained):
+        template = None
+    if template and use:
+        template = replace(template, today=True)
+    begins = template is None or (template.after_start and family.begins_chats)
+    return Encoding(
+        template=template,
+        encode=encode,
+        begin=_begin(tokenizer, encode) if begins else (),
+        eos=end_id(tokenizer, family),
+        src_length=data_args.src_length,
+        max_length=data_args.max_length,
+        marks=_marks(tokenizer, family, config),
+    )
+
+
+def end_id(tokenizer, family: Family) -> int:
+    """The id that ends an answer. Raises UserError where the tokenizer has no such token."""
+    return _id_of(tokenizer, family, family.answer_end) if family.answer_end else tokenizer.eos_token_id
+
+
+def _marks(tokenizer, family: Family, config: dict) -> tuple[int, ...]:
+    """The ids of the family's answer_marks, of which the model's configuration must know the mask by the same id."""
+    marks = tuple(_id_of(tokenizer, family, token) for token in family.answer_marks)
+    stated = config.get("gmask_token_id")
+    if marks and stated not in (None, marks[0]):
+        raise UserError(
+            f"gmask_token_id is {stated} in the model's config.json, but {family.answer_marks[0]} is {marks[0]} in the "
+            "tokenizer. --tokenizer_name_or_path names the one that the model was made with; or correct config.json."
+        )
+    return marks
+
+
+def _id_of(tokenizer, family: Family, token: str) -> int:
+    number = tokenizer.convert_tokens_to_ids(token)
+    if number is None or tokenizer.convert_ids_to_tokens(number) != token:
+        raise UserError(
+            f"the tokenizer has no {token}, which stands between prompt and answer of {family.title} or ends the "
+            "answer: --tokenizer_name_or_path names the one that the model was made with."
+        )
+    return number
+
+
+def directory_of(tokenizer) -> Path | None:
+    """Where a tokenizer was loaded from (launch/upstream/chat_templates_compiled.py)."""
+    return getattr(tokenizer, "directory", None)
+
+
+def _begin(tokenizer, encode) -> tuple[int, ...]:
+    """The special tokens that the tokenizer puts before a text."""
+    plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
+    starts = (start for start in range(len(full)) if full[start : start + len(plain)] == plain)
+    return tuple(full[: next(starts, 0)])

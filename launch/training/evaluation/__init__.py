@@ -1,1 +1,0 @@
-"""Evaluation beyond the loss: answers, and the best model kept."""

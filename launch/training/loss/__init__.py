@@ -1,1 +1,0 @@
-"""Losses and gradient norms that are the same in every layout."""

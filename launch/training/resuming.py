@@ -1,0 +1,320 @@
+"""The output directory of a run, and the checkpoint that it continues: chosen, checked, restored."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from paddlenlp.peft import LoRAModel
+from paddlenlp.trainer import TrainerCallback
+
+from launch.adapters.add import base_format
+from launch.adapters.files import ADAPTERS
+from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
+from launch.checkpoint.state import random_state
+from launch.checkpoint.state.data_ledger import Ledger
+from launch.checkpoint.state.identity import base_fingerprint, differences, model_changed, model_identity
+from launch.checkpoint.state.manifest import (
+    DAMAGED,
+    MANIFEST,
+    RUN,
+    checkpoint_step,
+    checkpoints,
+    rank_file,
+    read_manifest,
+)
+from launch.checkpoint.state.output_lock import LOCK, lock_output
+from launch.checkpoint.state.tensors import held_tensors, restore_tensors
+from launch.checkpoint.state.verify import (
+    AUTO,
+    NONE,
+    first_fault,
+    is_foreign,
+    move_aside,
+    remove_partial,
+    stray_weights,
+)
+from launch.errors import UserError
+from launch.reporting.records import cut_log, next_free_name, plain, topology
+
+# ---- which checkpoint a run continues from: decided on rank 0, the same on all ranks
+
+
+@dataclass(frozen=True)
+class Choice:
+    """checkpoint: to continue from; None: at step 0. damaged: newer ones, where they were when it was chosen."""
+
+    checkpoint: Path | None = None
+    damaged: tuple[Path, ...] = ()
+
+
+def choose_checkpoint(training_args) -> Choice:
+    """What --resume_from_checkpoint means here. Called by all ranks together. Nothing is moved yet.
+
+    auto: the newest checkpoint of the output directory that verifies; damaged ones are told. none: no checkpoint. A
+    path: that one. Raises UserError on all ranks where it is damaged, or has weights that the run did not write.
+    """
+    wanted = training_args.resume_from_checkpoint or NONE
+    if not training_args.do_train or wanted == NONE or (wanted == AUTO and training_args.overwrite_output_dir):
+        return Choice()
+    if wanted == AUTO:
+        choice = _newest_whole(Path(training_args.output_dir))
+    else:
+        choice = Choice(Path(wanted))
+        fault = None if is_foreign(choice.checkpoint) else fault_for_all(choice.checkpoint)
+        if fault:
+            raise UserError(f"--resume_from_checkpoint: {fault}.")
+    _require_no_stray(choice.checkpoint)
+    return choice
+
+
+def _require_no_stray(checkpoint: Path | None) -> None:
+    if checkpoint is None or broadcast(is_foreign(checkpoint)):
+        return
+    stray = broadcast(stray_weights(checkpoint))
+    if stray:
+        raise UserError(f"{stray}: move it elsewhere.")
+
+
+def _newest_whole(output: Path) -> Choice:
+    told: set[Path] = set()
+    damaged: list[Path] = []
+    while True:
+        candidate = broadcast(next((str(one) for one in checkpoints(output) if one not in told), None))
+        if candidate is None:
+            return Choice(None, tuple(damaged))
+        checkpoint = Path(candidate)
+        told.add(checkpoint)
+        if broadcast(is_foreign(checkpoint)):
+            _warn(f"{checkpoint} was written by PaddleNLP, not by this program: to continue it, name it")
+            continue
+        fault = fault_for_all(checkpoint)
+        if fault is None:
+            return Choice(checkpoint, tuple(damaged))
+        damaged.append(checkpoint)
+        _warn(f"{fault}; the checkpoint before it is looked at")
+
+
+def fault_for_all(checkpoint: Path) -> str | None:
+    """The first fault of a checkpoint, None where it is whole. By all ranks together, each its share of the files.
+
+    Raises UserError where only some see it.
+    """
+    there = gather((checkpoint / MANIFEST).is_file())
+    if any(there) and not all(there):
+        raise UserError(
+            f"rank {there.index(False)} does not see {checkpoint}, others do: --output_dir must be on a file system "
+            "that all nodes share."
+        )
+    faults = gather(first_fault(checkpoint, share=(rank(), world_size())))
+    return next((fault for fault in faults if fault), None)
+
+
+def _warn(line: str) -> None:
+    if rank() == 0:
+        print(f"warning: {line}", flush=True)
+
+
+# ---- the output directory: one run at a time, nothing of an earlier run is lost
+
+
+def open_output(training_args) -> Choice:
+    """Make the output directory and hold it; the checkpoint to continue from. Called by all ranks together.
+
+    Nothing of an earlier run is moved or removed yet: the run may still be refused. That the directory can be
+    written, and that an earlier run in it may be overwritten, preflight has checked.
+    """
+    output = Path(training_args.output_dir)
+    first_on_rank_zero(lambda: _hold(output) if rank() == 0 else None)
+    there = gather((output / LOCK).exists())
+    if not all(there):
+        raise UserError(
+            f"--output_dir: rank {there.index(False)} does not see what rank 0 writes to {output}: it must be on a "
+            "file system that all nodes share."
+        )
+    return choose_checkpoint(training_args)
+
+
+def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_args) -> Path | None:
+    """Keep under other names what lies beyond the step where the run goes on: of an earlier run all, of a run that goes
+    back to one of its older checkpoints what it made after that. Where the checkpoint to continue from is then. Before
+    that, keep damaged checkpoints under theirs, and remove what a kill left of saves.
+
+    Called by all ranks together, when nothing can refuse the run any more.
+    """
+    output = Path(training_args.output_dir)
+    first_on_rank_zero(lambda: _put_damaged_aside(output, damaged) if rank() == 0 else None)
+    goes_on = checkpoint and checkpoint.resolve().parent == output.resolve()
+    weights_alone = training_args.ignore_load_lr_and_optim
+    step = read_manifest(checkpoint).global_step if goes_on and not weights_alone else 0
+    moved = broadcast(first_on_rank_zero(lambda: _keep_later(output, step) if rank() == 0 else {}))
+    return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
+
+
+def _hold(output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    lock_output(output)
+
+
+def _put_damaged_aside(output: Path, damaged: Sequence[Path]) -> None:
+    remove_partial(output)
+    for one in damaged:
+        print(f"{one} is kept as {move_aside(one, DAMAGED).name}", flush=True)
+
+
+def _keep_later(output: Path, step: int) -> dict[Path, Path]:
+    """Give the log and the checkpoints of later steps other names; where each checkpoint is now that was moved.
+
+    The newest goes first and the log last: after a kill in between, the log has all steps of the checkpoints left.
+    """
+    later = [one for one in checkpoints(output) if checkpoint_step(one) > step]
+    moved = {}
+    if later:
+        folder = output / "earlier"
+        folder = next_free_name(folder) if folder.exists() else folder
+        folder.mkdir()
+        moved = {one.resolve(): folder / one.name for one in later}
+        if step:
+            print(f"going back to step {step:,}: {len(later)} later checkpoints are kept in {folder}", flush=True)
+    for one, place in moved.items():
+        os.rename(one, place)
+    cut_log(output, step)
+    return moved
+
+
+# ---- where the data go on, and whether with the same model
+
+
+MODEL_CHANGED = "model"  # of --resume_changed
+
+
+def open_ledger(checkpoint: Path | None, dataset, training_args) -> Ledger:
+    """The ledger of the run that a checkpoint continues, a new one without.
+
+    dataset: to train on. Raises UserError where data, seed or global batch differ from the run's so far and
+    --resume_changed does not name them.
+    """
+    data = dataset.identity() | {"order_seed": training_args.seed}
+    batch = (training_args.global_batch, training_args.dataset_world_size)
+    if checkpoint is None or training_args.ignore_load_lr_and_optim:
+        return Ledger.begin(data, *batch)
+    run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
+    return Ledger.from_json(run["ledger"]).resumed(data, *batch, tuple(training_args.resume_changed))
+
+
+def identify_model(model, model_args, adapter_args, seed: int) -> dict:
+    """What a checkpoint keeps of the model that is trained, with its adapter. Called by all ranks together."""
+    if not isinstance(model, ADAPTERS):
+        return model_identity(model.config.to_dict())
+    if isinstance(model, LoRAModel):
+        config = model.lora_config
+        adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
+    else:
+        adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}
+    if quantized := base_format(adapter_args):
+        adapter |= asdict(quantized)
+    if not model_args.continue_training:
+        return model_identity(model.model.config.to_dict(), adapter, f"random numbers of seed {seed}")
+    base = model.model
+    fingerprint = first_on_rank_zero(lambda: base_fingerprint(base.directory) if rank() == 0 else None)
+    return model_identity(base.config.to_dict(), adapter, broadcast(fingerprint))
+
+
+def require_same_model(checkpoint: Path | None, identity: dict, training_args) -> None:
+    """Raises UserError where a checkpoint is of another model and --resume_changed does not name it.
+
+    A run that takes the weights alone is told what differs.
+    """
+    found = differences(read_manifest(checkpoint).model, identity) if checkpoint else []
+    if not found:
+        return
+    if not training_args.ignore_load_lr_and_optim and MODEL_CHANGED not in training_args.resume_changed:
+        raise UserError(model_changed(found))
+    if rank() == 0:
+        for line in found:
+            print(f"resume: the model has {line}", flush=True)
+
+
+# ---- continue where a checkpoint ended: weights, optimizer, schedule, loss scale, random numbers, position
+
+
+RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"
+# Arguments that may be others from here on: the run goes on with them, and says so.
+TOLD = (
+    "max_steps", "learning_rate", "min_learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
+    "decay_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+)  # fmt: skip
+
+
+def changed_arguments(before: dict, now: dict) -> list[str]:
+    """Lines about the arguments of TOLD that differ from those with which a checkpoint was made."""
+    now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
+    return [f"--{key} is {now[key]}, was {before[key]}" for key in TOLD if before.get(key, now[key]) != now[key]]
+
+
+class Continuation(TrainerCallback):
+    """A checkpoint that a trainer continues from. weights_alone: the run starts at step 0 with its weights.
+
+    Upstream's own resume is not used: it reads consumed data again, and takes the random numbers when there are
+    batches to skip, or at every epoch.
+    """
+
+    def __init__(self, trainer, checkpoint: Path, weights_alone: bool = False):
+        self.trainer = trainer
+        self.checkpoint = checkpoint
+        self.weights_alone = weights_alone
+        self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
+        self._random_state = None
+        if not weights_alone:
+            trainer.best_checkpoint = self.run["best_checkpoint"]
+            if read_manifest(checkpoint).topology == layout_of(trainer.args):
+                own = checkpoint / rank_file(rank())
+                self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]
+            elif rank() == 0:
+                print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
+            if rank() == 0:
+                for line in changed_arguments(read_manifest(checkpoint).arguments, plain(vars(trainer.args))):
+                    print(f"resume: {line}", flush=True)
+
+    @property
+    def global_step(self) -> int:
+        """Where the run goes on."""
+        return 0 if self.weights_alone else self.run["global_step"]
+
+    def restore(self) -> None:
+        """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
+        trainer = self.trainer
+        optimizer = None if self.weights_alone else trainer.optimizer
+        restore_tensors(self.checkpoint, held_tensors(trainer.model, optimizer, trainer.args))
+        if self.weights_alone:
+            return
+        trainer.lr_scheduler.set_state_dict(self.run["scheduler"])
+        if trainer.do_grad_scaling and self.run["scaler"]:
+            scaler = self.run["scaler"]
+            trainer.scaler.load_state_dict(scaler | {"scale": np.array(scaler["scale"], dtype=np.float32)})
+
+    # ---- as training begins, in this order
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.global_step = self.global_step
+        if not self.weights_alone:
+            state.best_metric = self.run["best_metric"]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        """The last moment before a random number is used: loaders and wrappers have drawn theirs. Once."""
+        if self._random_state is not None:
+            random_state.restore(self._random_state)
+            self._random_state = None
+
+
+def layout_of(training_args) -> dict:
+    """What decides which rank has what, and draws which random numbers."""
+    return topology(training_args) | {"sharding": " ".join(map(str, training_args.sharding))}
+
+
+def scaler_state(scaler) -> dict:
+    """A loss scaler's state as JSON."""
+    state = scaler.state_dict()
+    return state | {"scale": np.asarray(state["scale"]).tolist()} if state else {}

@@ -1,0 +1,117 @@
+"""The watches of a run: its loss, its steps, its memory, and whether its weights are numbers."""
+
+from pathlib import Path
+
+import paddle
+from paddle.base import core
+from paddlenlp.trainer import TrainerCallback
+
+from launch.checkpoint.ranks import broadcast, gather
+from launch.checkpoint.weight_files import listed
+from launch.errors import UserError
+from launch.reporting.records import past_losses
+from launch.watch.hang import HangTimer
+from launch.watch.loss import REMEMBERED, Fault, Limits, LossWatch, parse_window
+from launch.watch.memory_watch import OPTIMIZER, Phase
+
+
+class LossReport(TrainerCallback):
+    """Ends the run on all ranks when its loss goes wrong; rank 0 decides. broadcast: gives rank 0's value to all."""
+
+    def __init__(self, limits: Limits, broadcast):
+        self.limits = limits
+        self.broadcast = broadcast
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        past = past_losses(args.output_dir, state.global_step, REMEMBERED) if args.process_index == 0 else ()
+        self.watch = LossWatch(self.limits, past)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" not in logs:
+            return
+        fault = self.broadcast(self.watch.fault(logs))
+        if fault is not None:
+            raise UserError(message(fault, logs["global_step"], Path(args.output_dir)))
+
+
+def message(fault: Fault, step: int, output: Path) -> str:
+    """What is wrong, why that may be, and where to go on from."""
+    checkpoints = sorted(output.glob("checkpoint-*/"), key=lambda path: path.stat().st_mtime)
+    kept = f"the last checkpoint is {checkpoints[-1]}, from before" if checkpoints else "there is no checkpoint yet"
+    causes = "\n".join(f"  {number}. {cause}" for number, cause in enumerate(fault.causes, start=1))
+    return (
+        f"stopped after step {step}: {fault.found}.\n"
+        f"Likely causes, the likeliest first:\n{causes}\n"
+        f"Nothing was saved since: {kept}. To go on all the same: --loss_watch 0."
+    )
+
+
+class HangReport(TrainerCallback):
+    """Tells a timer that the run moves. Loading a checkpoint before and writing the model after may take long."""
+
+    def __init__(self, timer: HangTimer):
+        self.timer = timer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.timer.start()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.timer.stop()
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.timer.moved()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.timer.step_done()
+
+
+class PhaseReport(TrainerCallback):
+    """Tells what the run is doing where no method of the Trainer does."""
+
+    def __init__(self, phase: Phase):
+        self.phase = phase
+
+    def on_optimizer_begin(self, args, state, control, **kwargs):
+        self.phase.name = OPTIMIZER
+
+
+def watches(training_args, random_weights_loss: float | None = None) -> list:
+    """Callbacks. random_weights_loss: what random weights give at first, None for trained ones.
+
+    Raises UserError for values that cannot be.
+    """
+    limits = Limits(
+        first_loss=parse_window(training_args.loss_first, random_weights_loss),
+        collapse=training_args.loss_collapse,
+        spike=training_args.loss_spike,
+        overflows=training_args.fp16,
+        on_cpu=training_args.device == "cpu",
+    )
+    return [LossReport(limits, broadcast)] if training_args.loss_watch else []
+
+
+FLOAT_DTYPES = (paddle.float32, paddle.float16, paddle.bfloat16)
+
+
+def require_numbers(model) -> None:
+    """Raises UserError on all ranks where a parameter of any rank has NaN or infinite values. Called by all together.
+
+    Under stage 3 a rank looks at its slices, of what is offloaded at the values in host memory.
+    """
+    here = [name for name, parameter in model.named_parameters() if not _are_numbers(parameter)]
+    names = sorted({name for of_rank in gather(here) for name in of_rank})
+    if names:
+        raise UserError(
+            f"the weights are no numbers: NaN or infinite values in {listed(names)}. Nothing can be evaluated with "
+            "them: resume from an earlier checkpoint, with a lower --learning_rate or --bf16 1 instead of --fp16 1."
+        )
+
+
+def _are_numbers(parameter: paddle.Tensor) -> bool:
+    values = getattr(parameter, "fw_storage", None)  # the slice that stage 3 keeps of a parameter it has released
+    values = parameter if values is None else values
+    if values.dtype not in FLOAT_DTYPES or not values._is_initialized():
+        return True
+    if values.place.is_cuda_pinned_place():
+        values = values.detach()._copy_to(core.CPUPlace(), True)
+    return bool(paddle.isfinite(values).all())

@@ -1,0 +1,167 @@
+"""Attention functions, right and wrong, and what the start-up check says of them; for ranks that have Paddle."""
+
+import numpy as np
+import paddle
+
+PREFIX = 21  # keys before the first query's
+
+
+def verdicts(cases: list) -> list[str]:
+    """What the check says of functions below, for [name, dtype, (heads, key_value heads, size), kind] each.
+
+    kind: of the shapes that are tried, "causal", "dense" or "prefix".
+    """
+    from launch.training.attention_check import Heads, disagreement, shapes
+
+    return [
+        disagreement(globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0))
+        for name, dtype, heads, kind in cases
+    ]
+
+
+def leaves_random_numbers_alone() -> bool:
+    paddle.seed(5)
+    expected = paddle.rand([3]).tolist()
+    paddle.seed(5)
+    verdicts([("right", "bfloat16", (1, 1, 8), "causal")])
+    return paddle.rand([3]).tolist() == expected
+
+
+def right(query, key, value, mask):
+    """Exact in float32, rounded at the end, as a kernel does."""
+    return _attend(query, key, value, mask).astype(query.dtype)
+
+
+def rounded(query, key, value, mask):
+    """Rounds the probabilities, too."""
+    return _attend(query, key, value, mask, of_weights=lambda weights: weights.astype(query.dtype)).astype(query.dtype)
+
+
+def not_causal(query, key, value, mask):
+    return _attend(query, key, value, mask, causal=False).astype(query.dtype)
+
+
+def ignores_the_mask(query, key, value, mask):
+    return right(query, key, value, None)
+
+
+def zero(query, key, value, mask):
+    return right(query, key, value, mask) * 0
+
+
+def not_a_number(query, key, value, mask):
+    return right(query, key, value, mask) * float("nan")
+
+
+def one_position_is_garbage(query, key, value, mask):
+    here = np.zeros([1, query.shape[1], 1, 1], "float32")
+    here[0, 150] = 1
+    return (_attend(query, key, value, mask) * paddle.to_tensor(1 - here)).astype(query.dtype)
+
+
+def scaled_gradient(query, key, value, mask):
+    """Right forward, twice the gradient of the key."""
+    return right(query, key * 2 - key.detach(), value, mask)
+
+
+def lost_gradient(query, key, value, mask):
+    """Right forward, no gradient reaches the query."""
+    lost = query.astype("float32") * 0 + query.detach().astype("float32")
+    return _attend(lost, key, value, mask).astype(query.dtype)
+
+
+def wrong_group(query, key, value, mask):
+    """Query heads 0 1 0 1 share a key instead of 0 0 1 1."""
+    order = [index % key.shape[2] for index in range(query.shape[2])]
+    return right(query, _pick(key, order), _pick(value, order), mask)
+
+
+def mixes_samples(query, key, value, mask):
+    """As paddlenlp's ChatGLM2: length and batch are swapped by a reshape."""
+    result = right(query, key, value, mask)
+    batch, length, *rest = result.shape
+    return result.reshape([length, batch, *rest]).transpose([1, 0, 2, 3])
+
+
+def refuses(query, key, value, mask):
+    raise OSError(
+        "C++ Traceback ...\n----------------------\nError Message Summary:\n----------------------\n"
+        "ExternalError: Error in Flash-Attention, detail information is: `is_sm8x || is_sm90` check failed\n"
+        "  [Hint: Expected status == true, but received status:0 != true:1.]"
+    )
+
+
+def aligned_top_left(query, key, value, mask):
+    """As Paddle's other kernels: the first query sees the first key alone, though a prefix is before its own."""
+    return _attend(query, key, value, mask, diagonal=0).astype(query.dtype)
+
+
+def wrong_at_odd_lengths(query, key, value, mask):
+    """The last row is not computed where it is alone in a pair of rows."""
+    computed = np.ones([1, query.shape[1], 1, 1], "float32")
+    computed[0, -1] = 1 - query.shape[1] % 2
+    return (_attend(query, key, value, mask) * paddle.to_tensor(computed)).astype(query.dtype)
+
+
+def paddlenlps_chatglm(query, key, value, mask):
+    """The function that models call; on a CPU Paddle computes it exactly, in float32."""
+    return _by_paddlenlp("chatglm", query, key, value, mask)
+
+
+def paddlenlps_llama(query, key, value, mask):
+    return _by_paddlenlp("llama", query, key, value, mask)
+
+
+def _by_paddlenlp(model_type, query, key, value, mask):
+    from launch.training.attention_check import as_paddlenlp_calls_it
+
+    arguments = [one.astype("float32") for one in (query, key, value)]
+    attend = as_paddlenlp_calls_it(model_type)
+    return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
+
+
+def _attend(query, key, value, mask, causal=True, diagonal=None, of_weights=lambda weights: weights):
+    """Exact attention in float32. diagonal: the last key that the first query sees; None: its own."""
+    groups = query.shape[2] // key.shape[2]
+    query, key, value = (one.astype("float32").transpose([0, 2, 1, 3]) for one in (query, key, value))
+    key, value = (one.repeat_interleave(groups, axis=1) for one in (key, value))
+    scores = paddle.matmul(query, key, transpose_y=True) / query.shape[-1] ** 0.5
+    if causal:
+        last = key.shape[2] - query.shape[2] if diagonal is None else diagonal
+        scores = scores + paddle.triu(paddle.full(scores.shape[-2:], -1e30), diagonal=last + 1)
+    if mask is not None:
+        scores = scores + mask.astype("float32")
+    weights = of_weights(paddle.nn.functional.softmax(scores, axis=-1)).astype("float32")
+    return paddle.matmul(weights, value).transpose([0, 2, 1, 3])
+
+
+def _pick(tensor, order):
+    return paddle.index_select(tensor.astype("float32"), paddle.to_tensor(order), axis=2).astype(tensor.dtype)
+
+
+def llama_under_flash_on_a_cpu(alibi: bool, left_padded: bool) -> list[float]:
+    """[largest difference of its logits to those of exact attention, largest logit] of a tiny LLaMA."""
+    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
+    from launch.families.named_configs import load_config
+
+    paddle.seed(1)
+    config = LlamaConfig(**load_config("llama-rehearsal"), alibi=alibi)
+    model = LlamaForCausalLM._from_config(config, dtype="float32")
+    model.eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.set_value(parameter * 4)  # else attention hardly matters
+    ids = paddle.to_tensor(np.random.default_rng(0).integers(5, 1000, (2, 24)))
+    seen = np.ones([2, 24], "int64")
+    seen[0, :6] = 0 if left_padded else 1
+
+    def logits(flash: bool) -> np.ndarray:
+        for layer in model.sublayers(include_self=True):
+            if hasattr(layer, "config"):
+                layer.config.use_flash_attention = flash
+        with paddle.no_grad():
+            return model(ids, attention_mask=paddle.to_tensor(seen))[0].numpy()[seen == 1]
+
+    exact = logits(flash=False)
+    return [float(np.abs(logits(flash=True) - exact).max()), float(np.abs(exact).max())]

@@ -1,0 +1,197 @@
+"""What the ranks of the tests of saving do. Imported in ranks only."""
+
+import builtins
+import contextlib
+import ctypes
+import errno
+import io
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from launch.checkpoint.state.verify import first_fault
+from launch.reporting.records import TRAIN_LOG
+
+
+def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) -> dict:
+    """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
+
+    event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it;
+    "half filled", "filled": the disk of the output directory, but for half a checkpoint or wholly; "read-only",
+    "read-only but for the log": the output directory is so from here on; "no memory", for the thread that writes; "no
+    room for the model", at the end; "no report", in which a rank tells what it wrote.
+    Returns the exit code, what was said, and the step that was reached.
+    """
+    from launch.guard import guarded
+    from launch.reporting.callbacks import LogLastStep
+    from launch.run_pretrain import main
+
+    reached = []
+    upstream = LogLastStep.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        reached.append(state.global_step)
+        if state.global_step == at_step and args.process_index == rank:
+            _happen(event, Path(args.output_dir))
+        upstream(self, args, state, control, **kwargs)
+
+    LogLastStep.on_step_end = on_step_end
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv)
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue(), "steps": reached}
+
+
+def _happen(event: str, output: Path) -> None:
+    if event.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, event))
+    elif event == "save-now":
+        (output / "save-now").touch()
+    elif event == "disk full":
+        _wait_for_a_checkpoint(output)
+        from launch.checkpoint.state import write
+
+        def fsync(descriptor):
+            raise OSError(28, "No space left on device")
+
+        write.os.fsync = fsync
+    elif event == "no room for the model":
+        from launch.training import result
+
+        def write_hashed(path, pieces):
+            next(pieces)
+            raise OSError(28, "No space left on device")
+
+        result.write_hashed = write_hashed
+    elif event == "no memory":
+        from launch.checkpoint.state.tensors import Held
+
+        def values(held):
+            raise MemoryError
+
+        Held.values = values
+    elif event == "no report":
+        _wait_for_a_checkpoint(output)
+        from launch.checkpoint.state import write
+
+        def write_report(path, report):
+            raise OSError(28, "No space left on device")
+
+        write._write_report = write_report
+    elif event.endswith("filled"):
+        size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
+        left = size // 2 if event == "half filled" else 0
+        (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - left))
+    elif event.startswith("read-only"):
+        _refuse_writing_below(output, but=TRAIN_LOG if event.endswith("log") else None)
+
+
+def _refuse_writing_below(folder: Path, but: str | None) -> None:
+    """As the kernel does it on a read-only file system, to root as well."""
+
+    def refused(function, writes):
+        def call(path, *args, **kwargs):
+            below = isinstance(path, (str, Path)) and Path(path).is_relative_to(folder)
+            if below and writes(*args, **kwargs) and Path(path).name != but:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return function(path, *args, **kwargs)
+
+        return call
+
+    io.open = builtins.open = refused(open, lambda mode="r", *args, **kwargs: set(mode) & set("wax+"))
+    os.mkdir = refused(os.mkdir, lambda *args, **kwargs: True)
+
+
+def _wait_for_a_checkpoint(output: Path) -> None:
+    """The fault is for the next one: the thread that writes this one may not be done yet."""
+    deadline = time.monotonic() + 60
+    while not list(output.glob("checkpoint-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # what follows the rename: its folder is flushed
+
+
+def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int, event: str) -> dict:
+    """As pretrain, in a file system of that size, which is there for this process alone; it is filled after step 3.
+
+    Returns, too, {"faults": {checkpoint: the first in it, None where it is whole}}; {} where none can be mounted.
+    """
+    if not mount_tmpfs(directory, megabytes):
+        return {}
+    said = pretrain(argv, 3, event)
+    left = sorted(Path(directory).glob("*/*checkpoint-*"))
+    return said | {"faults": {path.name: first_fault(path) for path in left}}
+
+
+def mount_tmpfs(directory: str, megabytes: int) -> bool:
+    """In a namespace of this process, as root or, where the kernel lets users have their own, as anybody."""
+    new_namespace, new_user, private = 0x20000, 0x10000000, 0x44000  # <sched.h>, <sys/mount.h>: MS_REC | MS_PRIVATE
+    libc = ctypes.CDLL(None)
+    if libc.unshare(new_namespace) and libc.unshare(new_namespace | new_user):
+        return False
+    here, size = directory.encode(), f"size={megabytes}m".encode()
+    return not libc.mount(None, b"/", None, private, None) and not libc.mount(b"tmpfs", here, b"tmpfs", 0, size)
+
+
+def make_larger_material(directory: str) -> None:
+    """As tests.distributed.training_ranks makes it, with a model of 2.6 M parameters, none above 131,072."""
+    import json
+
+    from launch.families.named_configs import load_config
+    from launch.training.model import save_random_model
+    from tests.distributed.training_ranks import make_material
+
+    make_material(directory, 4)
+    sizes = {"vocab_size": 256, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}
+    config = Path(directory, "config.json")
+    config.write_text(json.dumps(load_config("llama-rehearsal") | sizes))
+    save_random_model(str(config), Path(directory, "model"))
+
+
+def peak_of_save(directory: str, layout: list[str]) -> dict:
+    """Bytes of host memory that Paddle and NumPy take beyond what training has, while a checkpoint and the final model
+    are written; and the bytes of the whole model."""
+    import tracemalloc
+
+    from paddle.base import core
+
+    from launch.run_pretrain import main
+    from launch.training.trainer import CheckpointTrainer
+    from tests.training.test_saving import argv
+
+    peaks = {}
+
+    def measured(name):
+        upstream = getattr(CheckpointTrainer, name)
+
+        def method(trainer, *args, **kwargs):
+            core.host_memory_stat_reset_peak_value("Allocated", 0)
+            before = core.host_memory_stat_current_value("Allocated", 0)
+            tracemalloc.start()
+            upstream(trainer, *args, **kwargs)
+            peaks[name] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            peaks[name] += core.host_memory_stat_peak_value("Allocated", 0) - before
+
+        setattr(CheckpointTrainer, name, method)
+
+    measured("_save_checkpoint")
+    measured("save_model")
+    root = Path(directory)
+    main(argv(root, root / "out", "--max_steps", "1", "--save_steps", "1", *layout))
+    return peaks
+
+
+def finetune_all(jobs: list[list[str]]) -> list[dict]:
+    """How finetune_generation's main ends for each list of flags: exit code, and what was said."""
+    from launch.finetune_generation import main
+    from launch.guard import guarded
+
+    results = []
+    for argv in jobs:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            exit_code = guarded(main, argv)
+        results.append({"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())})
+    return results

@@ -1,0 +1,63 @@
+"""The start-up check of flash attention, given right and wrong functions. On a CPU: it was not run on GPUs."""
+
+import pytest
+
+RANKS = "tests.training.attention_ranks"
+GROUPED = (4, 2, 32)
+
+RIGHT = [
+    *[(name, dtype, GROUPED, "dense") for name in ("right", "rounded") for dtype in ("bfloat16", "float16")],
+    *[("rounded", "float16", heads, "dense") for heads in [(1, 1, 8), (8, 8, 64), (6, 2, 128), (2, 2, 256)]],
+    *[("paddlenlps_llama", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    *[("paddlenlps_chatglm", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    ("rounded", "bfloat16", GROUPED, "prefix"),
+    ("ignores_the_mask", "bfloat16", GROUPED, "causal"),  # without padding there is nothing to ignore
+]
+WRONG = {  # name: (kind of shapes, what is told)
+    "not_causal": ("causal", "its result is off by"),
+    "zero": ("causal", "its result is off by 1 of exact attention's, allowed 0.016"),
+    "not_a_number": ("causal", "its result is off by nan"),
+    "one_position_is_garbage": ("causal", "its result is off by"),
+    "wrong_group": ("causal", "its result is off by"),
+    "mixes_samples": ("causal", "its result is off by"),
+    "scaled_gradient": ("causal", "its key gradient is off by 1 of"),
+    "lost_gradient": ("causal", "its query gradient is off by 1 of"),
+    "ignores_the_mask": ("dense", "its result is off by"),
+    "aligned_top_left": ("prefix", "allowed 0.016 (192 tokens, 21 keys of a prefix)"),
+    "wrong_at_odd_lengths": ("causal", "allowed 0.016 (287 tokens)"),
+    "refuses": ("causal", "it fails here: ExternalError: Error in Flash-Attention, detail information is: `is_sm8x"),
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts(ranks):
+    """{(name, dtype, heads, kind of shapes): what the check says}"""
+    cases = RIGHT + [(name, "bfloat16", GROUPED, kind) for name, (kind, _) in WRONG.items()]
+    return dict(zip(cases, ranks(1, f"{RANKS}:verdicts", cases)[0], strict=True))
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=str)
+def test_what_is_right_passes(verdicts, case):
+    assert verdicts[case] == ""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told(verdicts, name):
+    kind, told = WRONG[name]
+    assert told in verdicts[name, "bfloat16", GROUPED, kind]
+
+
+def test_the_check_draws_none_of_paddles_random_numbers(ranks):
+    assert ranks(1, f"{RANKS}:leaves_random_numbers_alone") == [True]
+
+
+@pytest.mark.parametrize(("alibi", "left_padded"), [(True, False), (False, True)])
+def test_why_the_table_is_needed_llama_loses_masks_where_the_kernel_is_another(ranks, alibi, left_padded):
+    """Upstream's behaviour: with use_flash_attention where there is none, ALiBi and padding are ignored in silence."""
+    [[difference, largest]] = ranks(1, f"{RANKS}:llama_under_flash_on_a_cpu", alibi, left_padded)
+    assert difference > 0.3 * largest
+
+
+def test_without_a_mask_llama_under_flash_is_exact_on_a_cpu(ranks):
+    [[difference, _]] = ranks(1, f"{RANKS}:llama_under_flash_on_a_cpu", False, False)
+    assert difference < 1e-5

@@ -1,0 +1,169 @@
+"""What a run goes on with: the same model, the best weights at its end, one line a step in its log."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from launch.checkpoint.weight_files import find_weights
+from launch.reporting.records import read_train_log
+from tests.training.finetune_material import argv, write_first
+
+TRAIN = "tests.training.saving_ranks:finetune_all"
+FINETUNE = "tests.training.finetune_ranks:finetune"
+EACH_STEP = {"save_steps": 1, "evaluation_strategy": "steps", "eval_steps": 1, "do_eval": 1, "max_steps": 3}
+# The highest loss of an evaluation, so that the best is the first.
+WORST = {"metric_for_best_model": "loss", "greater_is_better": 1, "load_best_model_at_end": 1}
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("continuing")
+    ranks(1, "tests.training.finetune_material:make_material", str(root))
+    shutil.copytree(root / "model", root / "other")
+    weights = load_file(root / "model" / "model.safetensors")
+    weights["llama.norm.weight"] *= 2
+    save_file(weights, root / "other" / "model.safetensors", metadata={"format": "np"})
+    return root
+
+
+# ---- the best at the end
+
+
+@pytest.fixture(scope="module")
+def best(ranks, material, tmp_path_factory) -> dict:
+    """(what was said, output) of a run that ends with its best weights, and of its restarts: finished; killed before
+    the model was written; with its best checkpoint deleted; with it damaged."""
+    root = tmp_path_factory.mktemp("best")
+
+    def flags(name: str) -> list[str]:
+        return argv(material, root / name, **EACH_STEP, **WORST)
+
+    [first] = ranks(1, TRAIN, [flags("out")])
+    for name in ("finished", "killed", "deleted", "damaged"):
+        shutil.copytree(root / "out", root / name)
+    for path in ("model.safetensors", "run_summary.json"):
+        (root / "killed" / path).unlink()
+    shutil.rmtree(root / "deleted" / "checkpoint-1")
+    with open(root / "damaged" / "checkpoint-1" / "model-00001-of-00001.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"?")
+    names = ("finished", "killed", "deleted", "damaged")
+    [again] = ranks(1, TRAIN, [flags(name) for name in names])
+    return {name: (said, root / name) for name, said in zip(("out", *names), [*first, *again], strict=True)}
+
+
+def same_weights(output: Path, checkpoint: str) -> bool:
+    found = load_file(output / "model.safetensors")
+    wanted = find_weights(output.with_name("out") / checkpoint)
+    return all(np.array_equal(found[name], wanted[name].open()) for name in wanted)
+
+
+@pytest.mark.parametrize("name", ["out", "finished", "killed"])
+def test_the_model_is_the_best_also_of_a_run_that_was_started_again(best, name):
+    said, output = best[name]
+    assert said["exit_code"] == 0, said["stderr"]
+    assert "the model is that of step 1, the best by loss\n" in said["stdout"]
+    assert same_weights(output, "checkpoint-1") and not same_weights(output, "checkpoint-3")
+
+
+@pytest.mark.parametrize(("name", "fault"), [("deleted", "is not whole: it has no manifest"), ("damaged", "SHA-256")])
+def test_without_its_best_checkpoint_a_run_ends_with_its_last_weights_and_says_so(best, name, fault):
+    said, output = best[name]
+    assert said["exit_code"] == 0, said["stderr"]
+    line = next(one for one in said["stdout"].splitlines() if "--load_best_model_at_end" in one)
+    assert line.startswith("warning: ") and fault in line and line.endswith("The model is that of step 3.")
+    assert same_weights(output, "checkpoint-3")
+
+
+@pytest.mark.parametrize("name", ["out", "finished", "killed", "deleted", "damaged"])
+def test_the_log_has_one_line_a_step_and_kind(best, name):
+    lines = Counter((one["global_step"], "loss" in one) for one in read_train_log(best[name][1]))
+    assert lines == {(step, training): 1 for step in (1, 2, 3) for training in (True, False)}
+
+
+# ---- another model
+
+
+@pytest.fixture(scope="module")
+def changed(ranks, material, tmp_path_factory) -> dict:
+    """What is said to a LoRA of two steps that goes on with a change, by its name."""
+    root = tmp_path_factory.mktemp("changed")
+    first = argv(material, root / "out", lora=1, save_steps=2, max_steps=2)
+    [[said]] = ranks(1, TRAIN, [first])
+    assert said["exit_code"] == 0, said["stderr"]
+    changes = {
+        "alpha": {"lora_alpha": 5},
+        "targets": {"lora_target_modules": "q_proj"},
+        "fewer": {"lora_target_modules": "q_proj", "resume_changed": "model"},
+        "base": {"model_name_or_path": material / "other"},
+        "accepted": {"lora_alpha": 5, "resume_changed": "model"},
+        "weights": {"lora_alpha": 5, "ignore_load_lr_and_optim": 1},
+        "schedule": {"learning_rate": 5e-4, "adam_beta2": 0.95, "max_steps": 4, "warmup_steps": 1},
+    }
+    for name in changes:
+        shutil.copytree(root / "out", root / name)
+    jobs = [argv(material, root / name, **{"lora": 1, "save_steps": 2, "max_steps": 3} | change)
+            for name, change in changes.items()]  # fmt: skip
+    [results] = ranks(1, TRAIN, jobs)
+    return dict(zip(changes, results, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("alpha", "the model is not that of the run so far: scaling 0.625, was 2.0. Give the former model and flags;"),
+        ("targets", "the model is not that of the run so far: target_modules ['.*\\\\.q_proj'], was ["),
+        ("fewer", "checkpoint-2 is not of this model: not in the model: llama.layers.0.mlp.down_proj.lora_A float32,"),
+        ("base", "the model is not that of the run so far: the base below the adapter has other weights. Give the"),
+    ],
+)
+def test_another_adapter_or_base_is_refused(changed, name, line):
+    assert changed[name]["exit_code"] == 2 and line in changed[name]["stderr"]
+
+
+@pytest.mark.parametrize("name", ["accepted", "weights"])
+def test_a_change_that_is_accepted_is_told(changed, name):
+    assert changed[name]["exit_code"] == 0, changed[name]["stderr"]
+    assert "resume: the model has scaling 0.625, was 2.0\n" in changed[name]["stdout"]
+
+
+def test_another_schedule_is_told_in_one_line_each(changed):
+    assert changed["schedule"]["exit_code"] == 0, changed["schedule"]["stderr"]
+    told = [line for line in changed["schedule"]["stdout"].splitlines() if line.startswith("resume: --")]
+    assert told == [
+        "resume: --max_steps is 4, was 2",
+        "resume: --learning_rate is 0.0005, was 0.001",
+        "resume: --warmup_steps is 1, was 0",
+        "resume: --adam_beta2 is 0.95, was 0.999",
+    ]
+
+
+# ---- chats
+
+
+def test_a_run_of_the_familys_template_goes_on_with_it(ranks, material, tmp_path):
+    """As runs were that began before chats took the tokenizer's own template."""
+    model = shutil.copytree(material / "model", tmp_path / "model")
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    turn = "{% if m.role == 'user' %}U:{{ m.content }}={% else %}{{ m.content }}</s>{% endif %}"
+    own = "{% for m in messages %}" + turn + "{% endfor %}"
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": own}))
+    flags = {
+        "model_name_or_path": model,
+        "dataset_name_or_path": write_first(material / "chats", tmp_path / "few", 16, shortest=True),
+        "save_steps": 1,
+    }
+    output = tmp_path / "out"
+    jobs = [{"chat_template": "llama", "max_steps": 1}, {"max_steps": 2}, {"max_steps": 3}, {"src_length": 40}]
+    said = [ranks(1, FINETUNE, argv(material, output, **(flags | job)))[0] for job in jobs]
+    assert [one["exit_code"] for one in said] == [0, 0, 0, 2], [one["stderr"] for one in said]
+    assert all("chat template: llama (of the model's family)\n" in one["stdout"] for one in said[1:3])
+    assert (
+        "Give the former data and --seed, --chat_template, --src_length and --max_length; to go on with these: "
+        "--resume_changed data." in said[3]["stderr"]
+    )

@@ -1,0 +1,59 @@
+"""What stands before, between and behind the texts of a dialogue, by family."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from launch.errors import UserError
+from launch.families.registry import FAMILIES
+from launch.training.data import encoding_of, end_id
+
+BEGIN, EOS = 1, 2
+MARKS = {"[gMASK]": 3, "<sop>": 4, "<|endoftext|>": 5, "<|startofpiece|>": 6, "<|endofpiece|>": 7}
+FLAGS = SimpleNamespace(chat_template=None, src_length=50, max_length=100)
+
+
+class Letters:
+    """An id a character; BEGIN before a text, EOS behind it."""
+
+    eos_token_id = EOS
+
+    def __init__(self, marks: dict[str, int]):
+        self.marks = marks
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> dict:
+        ids = [ord(one) for one in text]
+        return {"input_ids": [BEGIN, *ids, EOS] if add_special_tokens else ids}
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return self.marks.get(token, 0)
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return next((token for token, one in self.marks.items() if one == number), "<unk>")
+
+
+def config(family: str) -> dict:
+    values = {"model_type": FAMILIES[family].model_type, "alibi": family == "baichuan"}
+    return values | ({"gmask_token_id": 3} if family == "chatglm" else {})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_chat_begins_as_its_template_says_or_as_the_tokenizer_does(family):
+    begins = family in ("chatglm_v2", "glm", "opt")
+    assert encoding_of(FLAGS, Letters(MARKS), config(family), chat=True).begin == ((BEGIN,) if begins else ())
+    assert encoding_of(FLAGS, Letters(MARKS), config(family), chat=False).begin == (BEGIN,)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_marks_and_ends_are_those_of_the_family(family):
+    expected = {"chatglm": ((3, 4), EOS), "glm": ((3, 5, 6), 7)}.get(family, ((), EOS))
+    found = encoding_of(FLAGS, Letters(MARKS), config(family), chat=False)
+    assert (found.marks, found.eos) == expected
+    assert end_id(Letters(MARKS), FAMILIES[family]) == expected[1]
+
+
+def test_a_tokenizer_of_another_model_is_refused():
+    with pytest.raises(UserError, match=r"the tokenizer has no \[gMASK\], which stands between prompt and answer of"):
+        encoding_of(FLAGS, Letters({}), config("chatglm"), chat=False)
+    with pytest.raises(UserError, match=r"gmask_token_id is 9 in the model's config.json, but \[gMASK\] is 3"):
+        encoding_of(FLAGS, Letters(MARKS), config("chatglm") | {"gmask_token_id": 9}, chat=False)

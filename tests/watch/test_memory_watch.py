@@ -1,0 +1,122 @@
+"""Out of memory: the message names what the run was doing and what to change."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from launch.errors import UserError
+from launch.watch.memory_watch import (
+    BACKWARD,
+    EVALUATION,
+    FORWARD,
+    OPTIMIZER,
+    Phase,
+    changes,
+    out_of_memory_explained,
+)
+from tests.training.run_ranks import make_corpus
+from tests.training.test_run_pretrain import argv
+
+EXHAUSTED = "tests.watch.faulty_ranks:run_out_of_memory"
+GPU = """
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+0   paddle::memory::allocation::CUDAAllocator::AllocateImpl(unsigned long)
+
+----------------------
+Error Message Summary:
+----------------------
+ResourceExhaustedError: 
+
+Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, 79.1GB memory has been allocated.
+"""  # noqa: W291
+
+
+def arguments(**changed) -> SimpleNamespace:
+    usual = {
+        "recompute": False,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 2,
+        "gradient_accumulation_steps": 8,
+        "sharding": [],
+        "world_size": 8,
+        "tensor_parallel_degree": 1,
+        "pipeline_parallel_degree": 1,
+    }
+    return SimpleNamespace(**(usual | changed))
+
+
+@pytest.mark.parametrize(
+    ("phase", "changed", "first"),
+    [
+        (FORWARD, {}, "--recompute 1: "),
+        (BACKWARD, {"recompute": True}, "--per_device_train_batch_size 1 --gradient_accumulation_steps 32: the same"),
+        (OPTIMIZER, {}, "--sharding stage2: "),
+        (OPTIMIZER, {"sharding": [SimpleNamespace(value="stage2")]}, "--sharding stage3: "),
+        (OPTIMIZER, {"world_size": 1}, "--tensor_parallel_degree 2: "),
+        (EVALUATION, {}, "--per_device_eval_batch_size 1"),
+        (EVALUATION, {"per_device_eval_batch_size": 1}, "shorter samples"),
+    ],
+)
+def test_the_first_change_is_the_cheapest_that_there_is(phase, changed, first):
+    assert changes(phase, arguments(**changed))[0].startswith(first)
+
+
+def test_paddles_words_for_a_card_are_known():
+    with pytest.raises(UserError) as caught, out_of_memory_explained(Phase(OPTIMIZER), arguments()):
+        raise RuntimeError(GPU)
+    assert str(caught.value).startswith("out of memory in the optimizer step. What helps, the cheapest first:\n  1. --")
+    assert str(caught.value).endswith("Cannot allocate 2.000000GB memory on GPU 0, 79.1GB memory has been allocated.")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "(External) CUDA error(2), out of memory. \n  [Hint: 'cudaErrorMemoryAllocation'. The API call failed because "
+        "it was unable to allocate enough memory to perform the requested operation. ] (at .../cuda_stream.cc:45)",
+        "(External) CUBLAS error(3). \n  [Hint: 'CUBLAS_STATUS_ALLOC_FAILED'. Resource allocation failed inside the "
+        "cuBLAS library. ] (at .../gpu_resources.cc:215)",
+    ],
+)
+def test_cudas_own_words_are_known(told):
+    with pytest.raises(UserError, match="^out of memory in the forward pass"):
+        with out_of_memory_explained(Phase(FORWARD), arguments()):
+            raise OSError(told)
+
+
+def test_another_error_is_left_alone():
+    with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(Phase(FORWARD), arguments()):
+        raise RuntimeError("shapes differ")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    prefix = tmp_path_factory.mktemp("data") / "corpus"
+    make_corpus(str(prefix), vocab_size=1024, largest_id=1023)
+    return prefix
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        ("building", "out of memory in building the model. "),
+        ("forward", "out of memory in the forward pass. What helps, the cheapest first: 1. --recompute 1"),
+        ("backward", "out of memory in the backward pass. "),
+        ("optimizer", "out of memory in the optimizer step. "),
+        ("evaluation", "out of memory in an evaluation. "),
+        ("saving", "out of memory in saving a checkpoint. What helps, the cheapest first: 1. more host memory"),
+    ],
+)
+def test_the_phase_is_named(ranks, corpus, tmp_path, phase, told):
+    flags = argv(corpus, tmp_path / "out", max_steps=3, save_steps=2, report_to="none")
+    [said] = ranks(1, EXHAUSTED, flags, phase)
+    assert said["exit_code"] == 2 and f"error: {told}" in said["stderr"]
+    assert "Fail to alloc memory of 17592186044416 size" in said["stderr"] and "Traceback" not in said["stderr"]
+
+
+def test_a_pipeline_is_a_phase_of_its_own(ranks, corpus, tmp_path):
+    pipeline = {"pipeline_parallel_degree": 2, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+    flags = argv(corpus, tmp_path / "out", max_steps=3, report_to="none", do_eval=0, **pipeline)
+    for said in ranks(2, EXHAUSTED, flags, "pipeline"):
+        assert "out of memory in forward and backward passes of the pipeline" in said["stderr"]
