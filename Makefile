@@ -106,10 +106,11 @@ dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 # Most tests start processes and wait for them; fixtures of a file are made once. ARGS="-n 0": one after the other.
 TWO_FILES_AT_A_TIME := -n 2 --dist loadfile
 
-lint: setup ## style and common mistakes: ruff
+lint: setup ## style, common mistakes and types: ruff, pyright
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
 	@$(RUN) -m ruff check
 	@$(RUN) -m ruff format --check
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright
 
 test: setup ## what a contributor runs (at most 15 minutes on 2 cores)
 	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)

@@ -95,7 +95,8 @@ def block_judge(
 
     def judge(block: Block) -> tuple[list[Judged], list[str]]:
         judged, bad_lines = [], []
-        lines = dict(enumerate(block.content.split(b"\n"), start=block.line)) if block.kind == LINES else {}
+        content = block.content if isinstance(block.content, bytes) and block.kind == LINES else b""
+        lines = dict(enumerate(content.split(b"\n"), start=block.line))
         for document in documents(block, text_key):
             if isinstance(document, BadLine):
                 bad_lines.append(document.reason)
@@ -123,7 +124,7 @@ def clean_files(
     max_bad_lines: int = 0,
     workers: int | None = None,
     examples: int = 3,
-    on_drop: Callable[[Dropped], None] = lambda dropped: None,
+    on_drop: Callable[[Dropped], object] = lambda dropped: None,
 ) -> Report:
     """Write the lines of the documents that pass; empty texts do not.
 
@@ -140,7 +141,7 @@ def clean_files(
             return Dropped(one.rule, one.where, one.text)
         if same and (like := same.find(one.digest, one.where)):
             return Dropped("exact", one.where, one.text, like)
-        if alike and (like := alike.find(one.signature, one.where)):
+        if alike and one.signature is not None and (like := alike.find(one.signature, one.where)):
             return Dropped("near", one.where, one.text, like)
         return None
 
@@ -208,7 +209,7 @@ def main() -> None:
 
 
 @contextmanager
-def _opened_dropped(named: str | None) -> Iterator[Callable[[Dropped], None]]:
+def _opened_dropped(named: str | None) -> Iterator[Callable[[Dropped], object]]:
     if not named:
         yield lambda dropped: None
         return

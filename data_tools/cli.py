@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     prog: the command as a user starts it. doc: the help text.
     """
 
-    def __init__(self, prog: str, doc: str):
+    def __init__(self, prog: str, doc: str | None):
         super().__init__(prog=prog, description=doc, formatter_class=Help, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:

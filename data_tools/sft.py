@@ -83,7 +83,7 @@ def read_dialogues(
         raise DataError(
             f"all questions of {', '.join(files)} go to dev.json. Give a smaller --dev_percent, or more data."
         )
-    return Sides(train, dev, repeated, len(faults), chat, unused_line(every))
+    return Sides(train, dev, repeated, len(faults), bool(chat), unused_line(every))
 
 
 def in_dev(dialogue: Dialogue, percent: float) -> bool:
@@ -144,7 +144,8 @@ def report_lengths(
     dialogues = [one for one, encoded in zip(dialogues, found, strict=True) if not isinstance(encoded, DataError)]
     sizes = np.array([len(one[0].ids) for one in found if not isinstance(one, DataError)])
     allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
-    cut = DialogueDataset(encoded for encoded, *_ in encode_dialogues(dialogues, allowed))
+    encoded = (found for found in encode_dialogues(dialogues, allowed) if not isinstance(found, DataError))
+    cut = DialogueDataset(first for first, *_ in encoded)
     table = Table("tokens", "dialogues", "", box=None)
     for low, high, count in length_histogram(sizes):
         beyond = " beyond --max_length" if low > max_length else ""

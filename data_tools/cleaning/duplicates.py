@@ -61,7 +61,8 @@ class NearDuplicates:
     def find(self, minima: np.ndarray, where: str) -> str | None:
         """Where a text this near was kept first; None, and this one is kept, when there is none."""
         minhash = MinHash(hashvalues=minima, scheme=SCHEME)
-        for number in sorted(self._index.query(minhash)):
+        near: list[int] = self._index.query(minhash)  # pyright: ignore[reportAssignmentType] (keys as inserted below)
+        for number in sorted(near):
             kept, first = self._kept[number]
             if np.mean(kept == minima) >= self.threshold:
                 return first

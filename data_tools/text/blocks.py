@@ -73,7 +73,9 @@ def read_blocks(files: Iterable[str], text_key: str = "text", start: Place | Non
         if number < start.file:
             continue
         place = start if number == start.file else Place(number)
-        yield from readers[kind_of(file)](file, text_key, place)
+        kind = kind_of(file)
+        assert kind, f"{file}: find_files lets no such file through"
+        yield from readers[kind](file, text_key, place)
 
 
 def _lines(file: str, _, place: Place) -> Iterator[Block]:

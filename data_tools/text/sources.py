@@ -15,7 +15,7 @@ from pathlib import Path
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import NotJson, parse_json, shown
 from data_tools.formats.lines import not_utf8
-from data_tools.text.blocks import LINES, PARQUET, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
+from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLi
     for number, content in _lines_of(block):
         where = f"{block.file}:{number}"
         try:
-            text = _text_of_line(content, text_key, where) if block.kind == LINES else _text_of(content, where)
+            if block.kind == LINES and isinstance(content, bytes):
+                text = _text_of_line(content, text_key, where)
+            else:
+                text = _text_of(content, where)
         except DataError as error:
             yield BadLine(str(error))
         else:
@@ -128,7 +131,7 @@ def batches(documents: Iterable[Document], batch_bytes: int = 1 << 22) -> Iterat
 
 def _lines_of(block: Block) -> Iterator[tuple[int, bytes | str | None]]:
     """(number, content) of each line that is not blank, of each row, or of the whole .txt."""
-    if block.kind == PARQUET:
+    if isinstance(block.content, list):  # of Parquet
         yield from enumerate(block.content, start=block.line)
     elif block.kind == TEXT:
         yield block.line, block.content

@@ -24,7 +24,7 @@ def model_type(model: bytes) -> str:
     """unigram or bpe. Raises DataError for a model of words or characters."""
     code = 1  # the default of the field
     for number, value in fields(model):
-        if number == TRAINER_SPEC:
+        if number == TRAINER_SPEC and isinstance(value, bytes):
             code = dict(fields(value)).get(MODEL_TYPE, code)
     if code not in MODEL_TYPES:
         raise DataError("the model to extend has words or characters for pieces. Give one of kind bpe or unigram.")

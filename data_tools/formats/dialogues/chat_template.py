@@ -106,13 +106,15 @@ class _Worker:
 
     def _ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
         """Answers up to a dialogue that ends the process, or to all."""
-        if self._process is None:
-            self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            self._send(self._first)
-        self._send({"dialogues": dialogues, "today": today})
+        process = self._process
+        if process is None:
+            process = self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            _send(process, self._first)
+        _send(process, {"dialogues": dialogues, "today": today})
+        assert process.stdout
         answers: list[dict] = []
         for _ in dialogues:
-            line = self._process.stdout.readline()
+            line = process.stdout.readline()
             if not line:
                 return [*answers, {"error": self._end()}]
             answers.append(json.loads(line))
@@ -125,22 +127,23 @@ class _Worker:
             return f"it takes more than {self._first['seconds']:g} s for one dialogue"
         return TOO_MUCH if code == NO_MEMORY else f"the process that renders it has ended with {code}"
 
-    def _send(self, message: dict) -> None:
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the answer says that it has ended
-
     def close(self) -> int | None:
         """End the process; its exit code."""
         process, self._process = self._process, None
         if process is None:
             return None
         for pipe in (process.stdin, process.stdout):
+            assert pipe
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
         return process.wait()
+
+
+def _send(process: subprocess.Popen[bytes], message: dict) -> None:
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError):  # the answer says that it has ended
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
 
 
 def _command() -> list[str]:

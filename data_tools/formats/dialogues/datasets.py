@@ -134,9 +134,10 @@ def _encoded(
 
 
 def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None) -> Dialogues:
-    if row_tokens:
-        parts = [PackedDialogues(part, row_tokens) for part in parts]
-    return parts[0] if len(parts) == 1 else BlendedDialogues(parts, [source.weight for source in found.sources])
+    shown = [PackedDialogues(part, row_tokens) for part in parts] if row_tokens else parts
+    if len(shown) == 1:
+        return shown[0]
+    return BlendedDialogues(shown, [source.weight for source in found.sources if source.weight is not None])
 
 
 def _line(name: str, dataset: Dialogues, sources: list[list[Rows]], left_out: int) -> str:

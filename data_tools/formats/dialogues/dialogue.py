@@ -66,10 +66,10 @@ def find_schema(rows: Iterable[dict], prompt_column: str | None = None, response
 
     Raises DataError that names the keys found and the schemas there are.
     """
-    if bool(prompt_column) != bool(response_column):
-        raise DataError("--prompt_column and --response_column: give both or neither.")
-    if prompt_column:
+    if prompt_column and response_column:
         return pairs(prompt_column, response_column)
+    if prompt_column or response_column:
+        raise DataError("--prompt_column and --response_column: give both or neither.")
     rows = list(rows)
     fitting = {schema: sum(set(schema.keys) <= set(row) for row in rows) for schema in SCHEMAS}
     best = max(SCHEMAS, key=lambda schema: fitting[schema])

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
@@ -119,7 +120,7 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
         yield number, _object(row)
 
 
-def _parsed(content: bytes, file: Path):
+def _parsed(content: bytes, file: Path) -> Any:
     """The JSON value, or the reason why it is none as a text."""
     try:
         value = parse_json(content, file)

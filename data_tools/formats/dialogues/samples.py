@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ class DialogueDataset:
         """What the samples and their numbers depend on: every token and label."""
         digest = hashlib.sha256()
         for array in (self._starts, self._ids, self._labels):
-            digest.update(np.ascontiguousarray(array))
+            digest.update(np.ascontiguousarray(array).data)
         return {"dialogues": digest.hexdigest(), "samples": len(self)}
 
     @property
@@ -117,7 +117,7 @@ class BlendedDialogues:
     counted, tokens, cuts: as DialogueDataset has them, of all samples, those that an epoch has no place for included.
     """
 
-    def __init__(self, datasets: list[DialogueDataset | PackedDialogues], weights: list[float]):
+    def __init__(self, datasets: Sequence[DialogueDataset | PackedDialogues], weights: Sequence[float]):
         self._blend = BlendedDataset(datasets, weights)
         self.datasets, self.samples_used = datasets, self._blend.samples_used
         self.tokens, self.counted = (np.empty(self._blend.sample.size, dtype=np.int64) for _ in range(2))

@@ -45,7 +45,7 @@ class Generation(Extension):
 
     def parse(self, parser) -> nodes.Node:
         line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
 
     def _marked(self, caller: Callable[[], str]) -> str:
@@ -76,10 +76,10 @@ class Renderer:
             if message["role"] != "assistant" and message["content"].strip() not in plain:
                 raise _left_out(message["role"], message["content"])
         spans = _marked_spans(whole, len(answers)) if MARK in whole else self._spans_by_prefixes(messages, whole)
-        turns, end = [], 0
+        turns, end, learnt = [], 0, False
         for answer, span in zip(answers, spans, strict=True):
-            learnt = span and answer in plain[max(0, span[0] - len(answer) + 1) : span[1]]  # and ends in the span
-            if learnt:
+            learnt = bool(span) and answer in plain[max(0, span[0] - len(answer) + 1) : span[1]]  # and ends in the span
+            if span and learnt:
                 turns.append((plain[end : span[0]], plain[slice(*span)]))
                 end = span[1]
         if learnt:
@@ -139,8 +139,9 @@ def _reason(error: Exception) -> str:
         return TOO_MUCH
     if isinstance(error, RecursionError):
         return "it calls itself without end"
-    if isinstance(error, TemplateError) and getattr(error, "lineno", None):
-        return f"not a Jinja template, line {error.lineno}: {error.message}"
+    line = getattr(error, "lineno", None)
+    if isinstance(error, TemplateError) and line:
+        return f"not a Jinja template, line {line}: {error.message}"
     return str(error) if isinstance(error, TemplateFault) else f"{type(error).__name__}: {error}"
 
 
@@ -164,7 +165,9 @@ def main() -> None:
             try:
                 if renderer:
                     renderer.today = request["today"]
-                text = json.dumps({"error": fault} if fault else {"turns": renderer.turns(messages)})
+                    text = json.dumps({"turns": renderer.turns(messages)})
+                else:
+                    text = json.dumps({"error": fault})
             except Exception as error:
                 text = json.dumps({"error": _reason(error)})
             signal.setitimer(signal.ITIMER_PROF, 0)

@@ -96,7 +96,7 @@ class IndexedWriter:
                 f"{self.vocab_size} has the ids 0 to {self.vocab_size - 1}. Use the tokenizer that made the "
                 "ids."
             )
-        self._bin.write(np.ascontiguousarray(tokens, dtype=self.dtype))
+        self._bin.write(np.ascontiguousarray(tokens, dtype=self.dtype).data)
         self._sizes.frombytes(np.ascontiguousarray(sizes, dtype=np.int32).tobytes())
         self.tokens += tokens.size
 
@@ -105,14 +105,14 @@ def write_index(path: str | Path, sizes: np.ndarray, dtype: np.dtype) -> None:
     """Write the .idx of documents of these sizes, a document a sequence; memory does not grow with their number."""
     with written_aside(path) as file:
         file.write(HEADER.pack(MAGIC, VERSION, CODES[np.dtype(dtype)], sizes.size, sizes.size + 1))
-        file.write(sizes)
+        file.write(np.ascontiguousarray(sizes).data)
         before = 0
         for start in range(0, sizes.size, BLOCK_DOCUMENTS):
             block = sizes[start : start + BLOCK_DOCUMENTS]
-            file.write(before + _pointers(block, np.dtype(dtype).itemsize))
+            file.write((before + _pointers(block, np.dtype(dtype).itemsize)).data)
             before += int(block.sum(dtype=np.int64)) * np.dtype(dtype).itemsize
         for start in range(0, sizes.size + 1, BLOCK_DOCUMENTS):
-            file.write(np.arange(start, min(start + BLOCK_DOCUMENTS, sizes.size + 1), dtype=np.int64))
+            file.write(np.arange(start, min(start + BLOCK_DOCUMENTS, sizes.size + 1), dtype=np.int64).data)
 
 
 class IndexedDataset:
@@ -186,13 +186,13 @@ class IndexedDataset:
         """
         if self._content_key:
             return self._content_key
-        digest = hashlib.sha256(self._index)
+        digest = hashlib.sha256(self._index.data)
         stored = self.tokens.view(np.uint8)
         if stored.size <= KEY_WHOLE_BYTES:
-            digest.update(stored)
+            digest.update(stored.data)
         else:
             for start in np.linspace(0, stored.size - KEY_BLOCK_BYTES, KEY_BLOCKS).astype(np.int64):
-                digest.update(stored[start : start + KEY_BLOCK_BYTES])
+                digest.update(stored[start : start + KEY_BLOCK_BYTES].data)
         self._content_key = digest.hexdigest()
         return self._content_key
 

@@ -122,7 +122,7 @@ def _is_whole(path: Path, expected_bytes: int) -> bool:
     if not path.is_file() or path.stat().st_size != expected_bytes:
         return False
     stored = np.memmap(path, dtype=np.uint8, mode="r")
-    return hashlib.sha256(stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES].tobytes()
+    return hashlib.sha256(stored[DIGEST_BYTES:].data).digest() == stored[:DIGEST_BYTES].tobytes()
 
 
 class Sample:
