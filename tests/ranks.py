@@ -94,7 +94,8 @@ def _job(n: int, function: str, args: tuple, environment, time_limit: float, dir
         "n": n,
         "function": function,
         "args": args,
-        "environment": environment or {},
+        # One thread, as with two ranks: another worker of pytest has the other core, and results do not depend on it.
+        "environment": {"OMP_NUM_THREADS": "1"} | (environment or {}),
         "time_limit": time_limit,
         "directory": directory,
         "grace": 5.0,

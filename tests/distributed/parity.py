@@ -56,7 +56,8 @@ class Runs:
 
     def adamw(self, layout: Layout, *argv: str) -> Run:
         """Ten steps and an evaluation whose last batches are partly, or on some ranks wholly, padding."""
-        flags = ["--do_eval", "1", "--max_eval_samples", str(EVALUATED_SAMPLES), "--per_device_eval_batch_size", "5"]
+        flags = ["--do_eval", "1", "--eval_steps", str(STEPS), "--max_eval_samples", str(EVALUATED_SAMPLES)]
+        flags += ["--per_device_eval_batch_size", "5"]
         return self._run(layout, "adamw", *flags, *argv)
 
     def sgd_step(self, layout: Layout, *argv: str) -> Run:
