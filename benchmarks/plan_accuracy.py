@@ -2,7 +2,7 @@
 
     python benchmarks/plan_accuracy.py [--output benchmarks/results/plan_accuracy.json] [--only TEXT] [--markdown]
 
-Each cell (tests/plan/cells.py) trains a tiny model for three steps by the shared modules themselves, on forked ranks
+Each cell of tests/families/cells.py trains a tiny model for three steps by the shared modules, on forked ranks
 and gloo, with the framework's own operators (--cpu_fast off). Measured is the peak of Paddle's allocation statistics
 after the first step, exact to the byte; planned is the replay of launch/plan. The worst rank of each cell counts.
 """
@@ -17,8 +17,8 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from launch.reporting.records import package_versions
+from tests.families.cells import CELLS
 from tests.plan.accuracy import measure
-from tests.plan.cells import CELLS
 from tests.plan.material import make_material
 from tests.ranks import RankServer
 

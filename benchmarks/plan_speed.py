@@ -17,8 +17,8 @@ if __name__ == "__main__":
 from benchmarks.page import put
 from benchmarks.published import ROWS, Published
 from launch.config.layout import Layout
+from launch.families.gated_decoder import LINEAR_LAYERS
 from launch.families.named_configs import load_config
-from launch.families.registry import LLAMA_LINEAR
 from launch.guard import guarded
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, Job, Lora, Offload
@@ -81,7 +81,7 @@ def case(pcie: tuple[int, int], micro_batch: int) -> TimePlan:
         amp="O2",
         master_weights=True,
         recompute="full",
-        adapter=Lora(8, LLAMA_LINEAR),
+        adapter=Lora(8, LINEAR_LAYERS),
         offload=Offload(optimizer=True, gradients=True, parameters=True),
         finetunes=True,
     )

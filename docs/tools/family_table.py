@@ -9,7 +9,8 @@ import sys
 
 from data_tools.cli import Parser
 from docs.tools.pages import write_table
-from launch.families.registry import FAMILIES, FEATURES, Family
+from launch.families.family import FEATURES, Family
+from launch.families.registry import FAMILIES
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
 

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.devices.cuda import paddle_build
+from launch.families.family import ALIBI
 from launch.families.parameters import head_size
-from launch.families.registry import family_of_config
+from launch.families.registry import family_of, family_of_config
 
 HALF = ("float16", "bfloat16")
 OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turing have the memory efficient one alone
-# Families whose code in paddlenlp makes a mask of every batch (transformers/chatglm and chatglm_v2/modeling.py).
-ALWAYS_MASKED = ("chatglm", "chatglm_v2")
-# Those whose rotary embeddings give queries and keys the dtype of the weights (the same files).
-ROTARY_IN_WEIGHTS_DTYPE = ("chatglm", "chatglm_v2")
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Case:
 
     @property
     def masked(self) -> bool:
-        return self.mask == "dense" or self.model_type in ALWAYS_MASKED
+        return self.mask == "dense" or family_of(self.model_type).always_masked
 
     @property
     def kernel(self) -> str:
@@ -91,7 +88,7 @@ ROWS = (
     Row(
         lambda case: bool(case.lacking),
         "{case.lacking}",
-        "launch/families/registry.py, the family's row",
+        "launch/families, the family's module",
     ),
     Row(
         lambda case: case.compute_capability is None,
@@ -131,7 +128,7 @@ ROWS = (
         "paddle/nn/functional/sdpa.py, init_config: support_dtypes",
     ),
     Row(
-        lambda case: case.level == "O1" and case.model_type in ROTARY_IN_WEIGHTS_DTYPE,
+        lambda case: case.level == "O1" and family_of(case.model_type).weights_dtype_rotary,
         "under --fp16_opt_level O1 queries and keys are float32, values {case.dtype}: Paddle takes exact attention; O2 "
         "has it",
         "paddlenlp/transformers/chatglm/modeling.py, RotaryEmbeddings.forward: cast to the default dtype; chatglm_v2/"
@@ -154,7 +151,7 @@ ROWS = (
         "not look at; Paddle pull request 67547",
     ),
     Row(
-        lambda case: case.dropout > 0 and case.model_type not in ("bloom", "chatglm_v2", "gpt"),
+        lambda case: case.dropout > 0 and not family_of(case.model_type).flash_dropout,
         "attention dropout {case.dropout}, which paddlenlp does not hand over: there would be none",
         "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: no dropout; qwen2/modeling.py, "
         "scaled_dot_product_attention: the exact branch has it",
@@ -184,18 +181,19 @@ def case_of(
     """The case of training a model, by its config.json. mask: as mask_of gives it. build: None for the installed
     Paddle's. level: --fp16_opt_level.
 
-    Raises UserError for a family that is not in launch/families/registry.py.
+    Raises UserError for a family that is not in launch/families.
     """
     dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
+    lacking = family_of_config(config).lacking.get("flash_attention", "")
     return Case(
         compute_capability=compute_capability,
         dtype=dtype,
         head_size=head_size(config),
         mask=mask,
-        alibi=bool(config.get("alibi")) or config["model_type"] == "bloom",
+        alibi=lacking == ALIBI,
         dropout=next((config[name] for name in dropouts if config.get(name)), 0.0),
         model_type=config["model_type"],
-        lacking=family_of_config(config).lacking.get("flash_attention", ""),
+        lacking=lacking,
         level=level,
         build=build or paddle_build(),
     )

@@ -13,9 +13,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.families.registry import family_of
+
 BUILD = "make custom-ops"
-# The model types whose code in paddlenlp asks for it (transformers/*/modeling.py, use_fused_rms_norm).
-CALLED_BY = ("llama", "qwen", "qwen2", "gemma")
 
 # Its kernels are for cards: forward and backward, since Paddle 3.3 (paddle/phi/kernels/gpu/rms_norm_cuda_kernel.h).
 PADDLES_OWN = "paddle.nn.functional.rms_norm"
@@ -76,7 +76,7 @@ def _version(package: str) -> str:
 
 def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
     """Why it cannot be used on a card of this capability, or on a CPU (None); "" where nothing speaks against it."""
-    if model_type not in CALLED_BY:
+    if not family_of(model_type).fused_rms_norm:
         return f"paddlenlp's code of {model_type} never calls it"
     if build is None:
         return f"the module fused_ln is not built: {BUILD}"
@@ -99,7 +99,7 @@ def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int
 
 def paddle_has_its_own(model_type: str, compute_capability: tuple[int, int] | None) -> bool:
     """Whether PADDLES_OWN can take fused_ln's place for this model on a card of this capability; CPU: None."""
-    return model_type in CALLED_BY and compute_capability is not None
+    return family_of(model_type).fused_rms_norm and compute_capability is not None
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -13,8 +13,8 @@ from launch.families.parameters import (
     head_size,
     key_value_heads,
     layers,
-    parameters,
 )
+from launch.families.registry import family_of_config, parameters
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ModelShape:
             num_key_value_heads=key_value_heads(config),
             parameters=sum(one.size for one in tensors),
             matmul_parameters=sum(one.size for one in tensors if one.kind == LINEAR) + _head(tensors).size,
-            head_std=_head_std(config),
+            head_std=family_of_config(config).head_std(config),
         )
 
     def training_flops_per_token(self, sequence_length: float, attention: bool, frozen: bool = False) -> float:
@@ -90,10 +90,3 @@ def prefix_parameters(config: dict, tokens: int) -> int:
 def _head(tensors: list[Parameter]) -> Parameter:
     """The output head: the word embedding where it is shared."""
     return next((one for one in tensors if one.kind == HEAD), None) or next(one for one in tensors if one.kind == WORD)
-
-
-def _head_std(config: dict) -> float:
-    """Both ChatGLMs draw their head by Xavier's rule, the others with initializer_range."""
-    if config["model_type"] in ("chatglm", "chatglm_v2"):
-        return math.sqrt(2 / (config["vocab_size"] + config["hidden_size"]))
-    return config.get("initializer_range", 0.02)

@@ -1,11 +1,30 @@
 """Bloom: paddlenlp/transformers/bloom/modeling.py."""
 
+from collections.abc import Iterator
+
+from launch.families.family import ALIBI, FUSED_LINEAR, NO_PIPELINE, NO_SEQUENCE, Family
 from launch.families.forward import FLOAT32, Model
-from launch.families.parameters import attention_heads
+from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native, taken
+from launch.families.parameters import WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 
 
-class Bloom(Model):
+def _parameters(config: dict) -> Iterator[Parameter]:
+    hidden = config["hidden_size"]
+    yield Parameter("bloom.word_embeddings.weight", (config["vocab_size"], hidden), WORD)
+    yield from norm("bloom.word_embeddings_layernorm", hidden)
+    for i in range(layers(config)):
+        layer = f"bloom.h.{i}"
+        yield from norm(f"{layer}.input_layernorm", hidden)
+        yield from linear(f"{layer}.self_attention.query_key_value", hidden, 3 * hidden)
+        yield from linear(f"{layer}.self_attention.dense", hidden, hidden)
+        yield from norm(f"{layer}.post_attention_layernorm", hidden)
+        yield from linear(f"{layer}.mlp.dense_h_to_4h", hidden, 4 * hidden)
+        yield from linear(f"{layer}.mlp.dense_4h_to_h", 4 * hidden, hidden)
+    yield from norm("bloom.ln_f", hidden)
+
+
+class BloomForward(Model):
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
@@ -68,3 +87,59 @@ class Bloom(Model):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.head(x, self.weights["bloom.word_embeddings.weight"], True)
+
+
+def _read_config(theirs: Values) -> dict:
+    theirs.only(slow_but_exact=False, tie_word_embeddings=True)
+    depth, heads = theirs.get("n_layer", theirs.get("num_hidden_layers")), theirs.get("n_head")
+    return {
+        "model_type": "bloom",
+        **theirs.take("vocab_size"),
+        "hidden_size": theirs.get("hidden_size", theirs.get("n_embed")),
+        "n_layer": depth,
+        "n_head": heads or theirs.take("num_attention_heads")["num_attention_heads"],
+        "layer_norm_epsilon": theirs.get("layer_norm_epsilon", 1e-5),
+        "initializer_range": theirs.get("initializer_range", 0.02),
+        "apply_residual_connection_post_layernorm": theirs.get("apply_residual_connection_post_layernorm", False),
+        "attention_dropout": theirs.get("attention_dropout", 0.0),
+        "hidden_dropout": theirs.get("hidden_dropout", 0.0),
+    }
+
+
+def _write_config(ours: dict) -> dict:
+    sizes = ("vocab_size", "hidden_size", "n_layer", "n_head", "layer_norm_epsilon", "initializer_range")
+    others = ("apply_residual_connection_post_layernorm", "attention_dropout", "hidden_dropout")
+    return native("bloom", "BloomForCausalLM") | taken(ours, *sizes, *others)
+
+
+BLOOM = Family(
+    name="bloom",
+    title="Bloom",
+    model_type="bloom",
+    config_class="BloomConfig",
+    model_class="BloomForCausalLM",
+    pipeline_class=None,
+    tokenizer_class="BloomTokenizer",
+    rehearsal_config="bloom-rehearsal",
+    linear_layers=FUSED_LINEAR,
+    prefix_postprocess="bloom_postprocess_past_key_value",
+    chat_template="plain",
+    lacking={
+        "pipeline_parallel": NO_PIPELINE,
+        "sequence_parallel": NO_SEQUENCE,
+        "flash_attention": ALIBI,
+    },
+    corrections=("bloom_zero_weights",),
+    parameters=_parameters,
+    forward=BloomForward,
+    published=HuggingFace(
+        model_type="bloom",
+        read_config=_read_config,
+        write_config=_write_config,
+        renamed=((r"^bloom\.", "transformer."),),
+        optional_prefix="transformer.",
+        tokenizer=TokenizerFiles(),
+    ),
+    rotary=False,
+    flash_dropout=True,
+)

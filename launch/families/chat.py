@@ -15,8 +15,6 @@ from launch.families.registry import family_of_config
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NONE = "none"  # --chat_template none: the bare texts
-# A LLaMA with these tokens is a LLaMA-3, whose turns look different. Its base models come without a template.
-LLAMA3_TOKEN = b'"<|start_header_id|>"'
 
 
 def template_names() -> list[str]:
@@ -65,8 +63,8 @@ def _shipped(name: str, origin: str, tokens: dict[str, str]) -> ChatTemplate:
 
 def _family_template(directory: Path | None, config: dict) -> str:
     family = family_of_config(config)
-    if family.name == "llama" and directory:
+    for token, template in family.chat_template_by_token if directory else ():
         files = (directory / name for name in (TOKENIZER_CONFIG, "tokenizer.json"))
-        if any(LLAMA3_TOKEN in file.read_bytes() for file in files if file.is_file()):
-            return "llama3"
+        if any(f'"{token}"'.encode() in file.read_bytes() for file in files if file.is_file()):
+            return template
     return family.chat_template

@@ -1,11 +1,42 @@
-"""ChatGLM2: paddlenlp/transformers/chatglm_v2/modeling.py. Activations are [length, batch, hidden]."""
+"""ChatGLM2-6B: paddlenlp/transformers/chatglm_v2/modeling.py. Activations are [length, batch, hidden]."""
 
+from collections.abc import Iterator
+
+from launch.families.family import FUSED_LINEAR, Family, xavier
 from launch.families.forward import FLOAT32, Model
-from launch.families.parameters import attention_heads, head_size, key_value_heads
+from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
+from launch.families.parameters import (
+    HEAD,
+    WORD,
+    Parameter,
+    attention_heads,
+    head_size,
+    key_value_heads,
+    layers,
+    linear,
+    norm,
+)
 from launch.tape.autograd import Tensor
 
 
-class ChatGLM2(Model):
+def _parameters(config: dict) -> Iterator[Parameter]:
+    hidden, ffn = config["hidden_size"], config["ffn_hidden_size"]
+    key_value = config["kv_channels"] * key_value_heads(config)
+    prefix = "chatglm_v2"
+    yield Parameter(f"{prefix}.embedding.word_embeddings.weight", (config["vocab_size"], hidden), WORD)
+    for i in range(layers(config)):
+        layer = f"{prefix}.encoder.layers.{i}"
+        yield from norm(f"{layer}.input_layernorm", hidden, bias=False)
+        yield from linear(f"{layer}.self_attention.query_key_value", hidden, hidden + 2 * key_value)
+        yield from linear(f"{layer}.self_attention.dense", hidden, hidden, bias=False)
+        yield from norm(f"{layer}.post_attention_layernorm", hidden, bias=False)
+        yield from linear(f"{layer}.mlp.dense_h_to_4h", hidden, 2 * ffn, bias=False)
+        yield from linear(f"{layer}.mlp.dense_4h_to_h", ffn, hidden, bias=False)
+    yield from norm(f"{prefix}.encoder.final_layernorm", hidden, bias=False)
+    yield Parameter(f"{prefix}.output_layer.weight", (hidden, config["vocab_size"]), HEAD)
+
+
+class ChatGLM2Forward(Model):
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
@@ -122,3 +153,101 @@ class ChatGLM2(Model):
     def for_loss(self, logits: Tensor) -> Tensor:
         """The criterion flattens them, which copies what was transposed."""
         return self.ops.reshape(logits, (self.batch * self.length, logits.shape[-1]))
+
+
+def _read_config(theirs: Values) -> dict:
+    theirs.only(
+        rmsnorm=True,
+        post_layer_norm=True,
+        add_bias_linear=False,
+        apply_residual_connection_post_layernorm=False,
+        original_rope=True,
+        rope_ratio=1,
+        quantization_bit=0,
+        pre_seq_len=None,
+    )
+    heads = theirs.take("num_attention_heads")["num_attention_heads"]
+    grouped = theirs.get("multi_query_attention", False)
+    return {
+        "model_type": "chatglm_v2",
+        "vocab_size": theirs.take("padded_vocab_size")["padded_vocab_size"],
+        **theirs.take("hidden_size", "ffn_hidden_size", "kv_channels"),
+        "multi_query_group_num": theirs.take("multi_query_group_num")["multi_query_group_num"] if grouped else heads,
+        "num_hidden_layers": theirs.take("num_layers")["num_layers"],
+        "num_attention_heads": heads,
+        "max_sequence_length": theirs.take("seq_length")["seq_length"],
+        "layernorm_epsilon": theirs.get("layernorm_epsilon", 1e-5),
+        "add_qkv_bias": theirs.take("add_qkv_bias")["add_qkv_bias"],
+        "add_bias_linear": False,
+        "rmsnorm": True,
+    }
+
+
+def _write_config(ours: dict) -> dict:
+    groups = ours["multi_query_group_num"]
+    return with_code("chatglm", "ChatGLMConfig", "ChatGLMForConditionalGeneration") | {
+        "padded_vocab_size": ours["vocab_size"],
+        **taken(ours, "hidden_size", "ffn_hidden_size", "kv_channels", "num_attention_heads", "layernorm_epsilon"),
+        "num_layers": ours["num_hidden_layers"],
+        "multi_query_attention": groups != ours["num_attention_heads"],
+        "multi_query_group_num": groups,
+        "seq_length": ours["max_sequence_length"],
+        "add_qkv_bias": ours["add_qkv_bias"],
+        "add_bias_linear": False,
+        "apply_residual_connection_post_layernorm": False,
+        "original_rope": True,
+        "post_layer_norm": True,
+        "quantization_bit": 0,
+        "rmsnorm": True,
+    }
+
+
+def _recognizes(theirs: dict) -> bool:
+    """Both ChatGLMs have the same model_type."""
+    return "ffn_hidden_size" in theirs
+
+
+CHATGLM_V2 = Family(
+    name="chatglm_v2",
+    title="ChatGLM2-6B",
+    model_type="chatglm_v2",
+    config_class="ChatGLMv2Config",
+    model_class="ChatGLMv2ForCausalLM",
+    pipeline_class="ChatGLMv2ForCausalLMPipe",
+    tokenizer_class="ChatGLMv2Tokenizer",
+    rehearsal_config="chatglm2-rehearsal",
+    linear_layers=FUSED_LINEAR,
+    prefix_postprocess="chatglm_postprocess_past_key_value",
+    chat_template="chatglm_v2",
+    begins_chats=True,
+    corrections=(
+        "generation_mask",
+        "chatglm_v2_flash_layout",
+        "chatglm_v2_split",
+        "chatglm_v2_sequence_length",
+        "chatglm_v2_pipeline_names",
+        "chatglm_v2_pipe_positions",
+        "chatglm_v2_ignores_prefix",
+    ),
+    parameters=_parameters,
+    forward=ChatGLM2Forward,
+    published=HuggingFace(
+        model_type="chatglm",
+        recognizes=_recognizes,
+        read_config=_read_config,
+        write_config=_write_config,
+        renamed=((r"^chatglm_v2\.", "transformer."),),
+        own_code=True,
+        tokenizer=TokenizerFiles(
+            sentencepiece=("tokenizer.model", "tokenizer.model"),
+            # Else the class of paddlenlp finds its marks sop and eop within words: "people" would be p, eop, le.
+            settings={"encode_special_tokens": False},
+            published=tokenizer_with_code("chatglm", "ChatGLMTokenizer"),
+        ),
+    ),
+    head_std=xavier,
+    always_masked=True,
+    weights_dtype_rotary=True,
+    flash_dropout=True,
+    refused=("pipeline_full_recompute",),
+)

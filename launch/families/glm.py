@@ -1,11 +1,35 @@
-"""GLM and ChatGLM-6B: paddlenlp/transformers/glm and chatglm, modeling.py."""
+"""GLM: paddlenlp/transformers/glm/modeling.py."""
 
-from launch.families.forward import FLOAT32, Model
-from launch.families.parameters import attention_heads
+from collections.abc import Iterator
+
+from launch.families.family import FUSED_LINEAR, NO_FLASH, NO_PACKING, NO_PIPELINE, NO_SEQUENCE, PREFIX_LM, Family
+from launch.families.forward import Model
+from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, with_code
+from launch.families.parameters import POSITION, WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 
 
-class GLM(Model):
+def _parameters(config: dict) -> Iterator[Parameter]:
+    hidden = config["hidden_size"]
+    positions = (config["max_sequence_length"] + 1, hidden)
+    yield Parameter("glm.word_embeddings.weight", (config["vocab_size"], hidden), WORD)
+    yield Parameter("glm.transformer.position_embeddings.weight", positions, POSITION)
+    yield Parameter("glm.transformer.block_position_embeddings.weight", positions, POSITION)
+    for i in range(layers(config)):
+        yield from glm_layer(f"glm.transformer.layers.{i}", hidden, 4 * hidden)
+    yield from norm("glm.transformer.final_layernorm", hidden)
+
+
+def glm_layer(layer: str, hidden: int, ffn: int) -> Iterator[Parameter]:
+    yield from norm(f"{layer}.input_layernorm", hidden)
+    yield from linear(f"{layer}.attention.query_key_value", hidden, 3 * hidden)
+    yield from linear(f"{layer}.attention.dense", hidden, hidden)
+    yield from norm(f"{layer}.post_attention_layernorm", hidden)
+    yield from linear(f"{layer}.mlp.dense_h_to_4h", hidden, ffn)
+    yield from linear(f"{layer}.mlp.dense_4h_to_h", ffn, hidden)
+
+
+class GLMForward(Model):
     """GLM. Activations are [batch, length, hidden]; a detached view of each layer's output is kept by upstream."""
 
     prefix = "glm.transformer"
@@ -83,74 +107,70 @@ class GLM(Model):
         return self.head(x, self.weights["glm.word_embeddings.weight"], True)
 
 
-class ChatGLM(GLM):
-    """ChatGLM-6B. Activations are [length, batch, hidden]; residuals start from the norms' outputs."""
+def _read_config(theirs: Values) -> dict:
+    """THUDM/glm-*. transformers' own "glm" is GLM-4, another model, which states an intermediate_size."""
+    theirs.only(intermediate_size=None, relative_encoding=False, block_position_encoding=True)
+    return {
+        "model_type": "glm",
+        **theirs.take("vocab_size", "hidden_size", "num_layers", "num_attention_heads", "max_sequence_length"),
+        "layernorm_epsilon": theirs.get("layernorm_epsilon", 1e-5),
+        "initializer_range": theirs.get("initializer_range", 0.02),
+        "block_position_encoding": True,
+        "attention_scale": theirs.get("attention_scale", 1.0),
+        "output_predict": True,
+        "embedding_dropout_prob": theirs.get("embedding_dropout_prob", 0.1),
+        "attention_dropout_prob": theirs.get("attention_dropout_prob", 0.1),
+        "output_dropout_prob": theirs.get("output_dropout_prob", 0.1),
+    }
 
-    prefix = "chatglm.transformer"
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.length, self.batch, self.hidden)
+def _write_config(ours: dict) -> dict:
+    sizes = ("vocab_size", "hidden_size", "num_layers", "num_attention_heads", "max_sequence_length")
+    others = ("layernorm_epsilon", "initializer_range", "attention_scale")
+    dropouts = ("embedding_dropout_prob", "attention_dropout_prob", "output_dropout_prob")
+    return with_code("glm", "GLMConfig", "GLMForConditionalGeneration") | {
+        **taken(ours, *sizes, *others, *dropouts),
+        "block_position_encoding": True,
+    }
 
-    def embed(self) -> Tensor:
-        with self.memory.of("embedding"):
-            return self.ops.transpose(self.word_embedding(f"{self.prefix}.word_embeddings"), (1, 0, 2))
 
-    def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
-        name, ops = f"{self.prefix}.layers.{index}", self.ops
-        normed = self.layer_norm(f"{name}.input_layernorm", x)
-        with self.memory.of("attention"):
-            attention = self.attention(f"{name}.attention", normed, mask)
-        with self.memory.of("residuals"):
-            x = ops.add(ops.scale(normed), attention)
-        normed = self.layer_norm(f"{name}.post_attention_layernorm", x)
-        with self.memory.of("MLP"):
-            inner = ops.gelu(self.column(f"{name}.mlp.dense_h_to_4h", normed))
-            mlp = self.row(f"{name}.mlp.dense_4h_to_h", inner)
-        with self.memory.of("residuals"):
-            return ops.add(ops.scale(normed), mlp)
-
-    def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
-        ops = self.ops
-        mixed = self.column(f"{name}.query_key_value", x)
-        mixed = ops.reshape(mixed, (self.length, self.batch, self.heads, 3 * self.head_size))
-        query, key, value = ops.split(mixed, 3)
-        query, key = self.rotate(query, key)
-        key, value = self.with_prefix(key, 0), self.with_prefix(value, 0)
-        query = ops.scale(query)
-        flat = (self.batch * self.heads, self.head_size)
-        query, key = ops.reshape(query, (self.length, *flat)), ops.reshape(key, (self.keys_length, *flat))
-        scores = ops.matmul(ops.transpose(query, (1, 0, 2)), ops.transpose(key, (1, 2, 0)))
-        scores = ops.reshape(scores, (self.batch, self.heads, self.length, self.keys_length))
-        scores = ops.cast(scores, FLOAT32)
-        scores = ops.scale(scores)
-        scores = ops.add(scores, mask)
-        weights = ops.cast(ops.softmax(scores), self.item)
-        value = ops.reshape(value, (self.keys_length, *flat))
-        weights = ops.reshape(weights, (self.batch * self.heads, self.length, self.keys_length))
-        context = ops.matmul(weights, ops.transpose(value, (1, 0, 2)))
-        context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
-        context = ops.transpose(context, (2, 0, 1, 3))
-        context = ops.reshape(context, (self.length, self.batch, self.heads * self.head_size))
-        return self.row(f"{name}.dense", context)
-
-    def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Each half of a head by the positions of one of the two rows."""
-        ops = self.ops
-        query_halves, key_halves = ops.split(query, 2), ops.split(key, 2)
-        turned = [(self._turn(one), self._turn(other)) for one, other in zip(query_halves, key_halves, strict=True)]
-        query = ops.concat([one for one, _ in turned])
-        key = ops.concat([other for _, other in turned])
-        return query, key
-
-    def _turn(self, x: Tensor) -> Tensor:
-        ops = self.ops
-        angles = Tensor((self.length, self.batch, 1, x.shape[-1]), x.item, None)
-        first, second = ops.split(x, 2)
-        rotated = ops.concat([ops.scale(second), first])
-        del first, second
-        return ops.add(ops.multiply(x, angles), ops.multiply(rotated, angles))
-
-    def logits(self, x: Tensor) -> Tensor:
-        logits = self.head(x, self.weights[f"{self.prefix}.word_embeddings.weight"], True)
-        return self.ops.transpose(logits, (1, 0, 2))
+GLM = Family(
+    name="glm",
+    title="GLM",
+    model_type="glm",
+    config_class="GLMConfig",
+    model_class="GLMForConditionalGeneration",
+    pipeline_class=None,
+    tokenizer_class="GLMTokenizer",
+    rehearsal_config="glm-rehearsal",
+    linear_layers=FUSED_LINEAR,
+    prefix_postprocess=None,
+    chat_template="plain",
+    begins_chats=True,
+    attention="prefix",
+    answer_marks=("[gMASK]", "<|endoftext|>", "<|startofpiece|>"),
+    answer_end="<|endofpiece|>",
+    lacking={
+        "pretrain": PREFIX_LM,
+        "pipeline_parallel": NO_PIPELINE,
+        "sequence_parallel": NO_SEQUENCE,
+        "flash_attention": NO_FLASH,
+        "packing": NO_PACKING,
+        "prefix": "its cache holds hidden states, not the keys and values that a prefix is made of; LoRA works",
+    },
+    corrections=("glm_loss", "glm_split"),
+    parameters=_parameters,
+    forward=GLMForward,
+    published=HuggingFace(
+        model_type="glm",
+        read_config=_read_config,
+        write_config=_write_config,
+        optional_prefix="glm.",
+        own_code=True,
+        tokenizer=TokenizerFiles(copied=("vocab.json", "merges.txt", "cog-pretrain.model", "vocab.txt")),
+    ),
+    rotary=False,
+    mask_dtype="float32",
+    mask_covers_answer=True,
+    refused=("stage3", "fp32_norms_and_head"),
+)

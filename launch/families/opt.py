@@ -1,11 +1,33 @@
 """OPT: paddlenlp/transformers/opt/modeling.py."""
 
+from collections.abc import Iterator
+
+from launch.families.family import NO_FLASH, NO_PIPELINE, NO_SEQUENCE, Family
 from launch.families.forward import Model
-from launch.families.parameters import attention_heads
+from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native, taken
+from launch.families.parameters import POSITION, WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 
+LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "out_proj", "linear1", "linear2")
 
-class OPT(Model):
+
+def _parameters(config: dict) -> Iterator[Parameter]:
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    positions = config["max_position_embeddings"] + 2  # the first two rows stand for padding
+    yield Parameter("opt.embeddings.word_embeddings.weight", (config["vocab_size"], hidden), WORD)
+    yield Parameter("opt.embeddings.position_embeddings.weight", (positions, hidden), POSITION)
+    for i in range(layers(config)):
+        layer = f"opt.decoder.layers.{i}"
+        for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            yield from linear(f"{layer}.self_attn.{projection}", hidden, hidden)
+        yield from linear(f"{layer}.linear1", hidden, ffn)
+        yield from linear(f"{layer}.linear2", ffn, hidden)
+        yield from norm(f"{layer}.norm1", hidden)
+        yield from norm(f"{layer}.norm2", hidden)
+    yield from norm("opt.decoder.final_layer_norm", hidden)
+
+
+class OPTForward(Model):
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
@@ -57,3 +79,86 @@ class OPT(Model):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.head(x, self.weights["opt.embeddings.word_embeddings.weight"], True)
+
+
+def _read_config(theirs: Values) -> dict:
+    theirs.only(
+        activation_function="relu",
+        do_layer_norm_before=True,
+        _remove_final_layer_norm=False,
+        word_embed_proj_dim=theirs.get("hidden_size"),
+        tie_word_embeddings=True,
+        enable_bias=True,
+        layer_norm_elementwise_affine=True,
+    )
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+    return {
+        "model_type": "opt",
+        **theirs.take(*sizes),
+        "intermediate_size": theirs.take("ffn_dim")["ffn_dim"],
+        "word_embed_proj_dim": theirs.get("hidden_size"),
+        "hidden_act": "relu",
+        "normalize_before": True,
+        "initializer_range": theirs.get("init_std", 0.02),
+        "hidden_dropout_prob": theirs.get("dropout", 0.1),
+        "attention_probs_dropout_prob": theirs.get("attention_dropout", 0.0),
+    }
+
+
+def _write_config(ours: dict) -> dict:
+    return native("opt", "OPTForCausalLM") | {
+        **taken(
+            ours, "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
+        ),
+        "ffn_dim": ours["intermediate_size"],
+        "word_embed_proj_dim": ours["hidden_size"],
+        "activation_function": "relu",
+        "do_layer_norm_before": True,
+        "init_std": ours.get("initializer_range", 0.02),
+        "dropout": ours.get("hidden_dropout_prob", 0.1),
+        "attention_dropout": ours.get("attention_probs_dropout_prob", 0.0),
+    }
+
+
+OPT = Family(
+    name="opt",
+    title="OPT",
+    model_type="opt",
+    config_class="OPTConfig",
+    model_class="OPTForCausalLM",
+    pipeline_class=None,
+    tokenizer_class="GPTTokenizer",
+    rehearsal_config="opt-rehearsal",
+    linear_layers=LINEAR_LAYERS,
+    prefix_postprocess=None,
+    chat_template="plain",
+    begins_chats=True,
+    lacking={
+        "pipeline_parallel": NO_PIPELINE,
+        "sequence_parallel": NO_SEQUENCE,
+        "flash_attention": NO_FLASH,
+        "recompute": "its layers ignore the flag; a smaller micro batch with more accumulation works",
+        "packing": "its positions are counted from the mask over the whole row; pad instead",
+        "prefix": "its attention of paddlenlp takes no keys and values of a prefix; LoRA works",
+    },
+    corrections=("opt_untied_head", "opt_has_every_attribute", "opt_bfloat16_mask"),
+    parameters=_parameters,
+    forward=OPTForward,
+    published=HuggingFace(
+        model_type="opt",
+        read_config=_read_config,
+        write_config=_write_config,
+        renamed=(
+            (r"^opt\.embeddings\.word_embeddings\.", "model.decoder.embed_tokens."),
+            (r"^opt\.embeddings\.position_embeddings\.", "model.decoder.embed_positions."),
+            (r"\.linear1\.", ".fc1."),
+            (r"\.linear2\.", ".fc2."),
+            (r"\.norm1\.", ".self_attn_layer_norm."),
+            (r"\.norm2\.", ".final_layer_norm."),
+            (r"^opt\.", "model."),
+        ),
+        optional_prefix="model.",
+        tokenizer=TokenizerFiles(),
+    ),
+    rotary=False,
+)

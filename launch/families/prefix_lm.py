@@ -3,7 +3,7 @@
 A sample is prompt, then the token that begins the answer (<sop> of ChatGLM, <|startofpiece|> of GLM), then the answer.
 The prompt, which ends with the mask token that the answer replaces, is seen in both directions, the answer from left to
 right. The first row of positions counts the prompt and stands still at the mask token during the answer; the second is
-0 in the prompt and counts the answer from 1. Which tokens these are: answer_marks of launch/families/registry.py.
+0 in the prompt and counts the answer from 1. Which tokens these are: Family.answer_marks.
 Sources: arXiv 2103.10360, section 2; get_position_ids and get_masks of THUDM/chatglm-6b.
 """
 

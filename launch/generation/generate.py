@@ -131,7 +131,7 @@ def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_to
 
     GLM wants them for the answer, too; ChatGLM's grow with it.
     """
-    total = length + new_tokens if family.name == "glm" else length
+    total = length + new_tokens if family.mask_covers_answer else length
     masks = np.tile(np.eye(total, dtype=bool), (len(prompts), 1, 1, 1))
     positions = np.zeros((len(prompts), 2, total), dtype=np.int64)
     for number, prompt in enumerate(prompts):
@@ -139,4 +139,4 @@ def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_to
         mask = prefix_lm.mask_position(context, family.answer_marks)
         masks[number, :, pad:, pad:] = prefix_lm.attention_mask(total - pad, context)
         positions[number, :, pad:] = prefix_lm.position_ids(total - pad, context, mask)
-    return {"attention_mask": masks.astype("float32") if family.name == "glm" else masks, "position_ids": positions}
+    return {"attention_mask": masks.astype(family.mask_dtype), "position_ids": positions}

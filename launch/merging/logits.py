@@ -76,7 +76,7 @@ def fixed_inputs(family: Family, vocab_size: int) -> dict[str, np.ndarray]:
     inputs = {"input_ids": np.random.default_rng(0).integers(0, vocab_size, (SAMPLES, LENGTH))}
     if family.attention == "prefix":
         mask = np.tile(prefix_lm.attention_mask(LENGTH, PROMPT), (SAMPLES, 1, 1, 1))
-        inputs["attention_mask"] = mask.astype("float32") if family.name == "glm" else mask
+        inputs["attention_mask"] = mask.astype(family.mask_dtype)
         inputs["position_ids"] = np.tile(prefix_lm.position_ids(LENGTH, PROMPT, PROMPT - 1), (SAMPLES, 1, 1))
     return inputs
 

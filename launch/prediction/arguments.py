@@ -7,7 +7,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
 from launch.families.named_configs import load_config
-from launch.families.parameters import parameters
+from launch.families.registry import parameters
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
 FORMATS = ", ".join(QUANTIZED)

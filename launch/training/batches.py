@@ -176,7 +176,7 @@ class PrefixCollator(Collator):
         length = batch["labels"].shape[1]
         contexts = [max(int(np.argmax(labels != IGNORED)), 1) for labels in batch["labels"]]
         masks = np.stack([prefix_lm.attention_mask(length, context) for context in contexts])
-        batch["attention_mask"] = masks.astype("float32") if self.family.name == "glm" else masks
+        batch["attention_mask"] = masks.astype(self.family.mask_dtype)
         batch["position_ids"] = np.stack(
             [
                 prefix_lm.position_ids(length, context, prefix_lm.mask_position(context, self.family.answer_marks))

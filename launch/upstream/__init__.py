@@ -2,7 +2,7 @@
 
 Each file is named after its fault, says what upstream does, and has a function correct() that puts it right in this
 process and may be called twice. CORRECTIONS names those that every training process needs; those of one model family
-are named in its row of launch/families/registry.py.
+are named in its module of launch/families.
 """
 
 import importlib

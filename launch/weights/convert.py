@@ -9,7 +9,8 @@ import numpy as np
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, difference, is_computed
 from launch.errors import UserError
-from launch.families.parameters import HEAD, WORD, Parameter, parameters
+from launch.families.parameters import HEAD, WORD, Parameter
+from launch.families.registry import parameters
 from launch.weights.names import TIED_HEAD, Origin, origin
 from launch.weights.safetensors_writer import NewTensor
 

@@ -14,27 +14,25 @@ from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.families.parameters import WORD, Parameter, parameters
-from launch.families.registry import Family, family_of_config
-from launch.weights.configuration import our_config
+from launch.families.parameters import WORD, Parameter
+from launch.families.registry import Family, family_of_config, parameters
+from launch.weights.configuration import our_config, their_config
 from launch.weights.convert import converted, new_tensor, plan, rows_at_once, same_bytes
-from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.files import find_torch_weights
 from launch.weights.names import TIED_HEAD, Origin, fused_name, origin, their_name
 from launch.weights.safetensors_writer import TORCH, NewTensor, write_safetensors
-from launch.weights.their_configuration import needs_own_code, their_config
+from launch.weights.tokenizer import export_tokenizer
 from launch.weights.whole import written_whole
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # What transformers knows of a generation_config.json of ours.
 GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_new_tokens")
-# Families whose own files hold the head beside the word embedding that it equals.
-TWO_COPIES = ("chatglm",)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What has been written. tokenizer: a line about it; needs_own_code: see their_configuration.needs_own_code."""
+    """What has been written. tokenizer: a line about it; needs_own_code: whether transformers runs
+    the model only with the Python files that lie beside the original weights."""
 
     family: Family
     parameters: int
@@ -74,14 +72,14 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         _write_json(directory / GENERATION, _generation_config(source, theirs))
         _read_back(directory, theirs, sources, dtype)
     size = sum(one.parameter.size for one in sources)
-    return Exported(family, size, dtypes, tokenizer, needs_own_code(config))
+    return Exported(family, size, dtypes, tokenizer, family.published.own_code)
 
 
 def _sources(config: dict, directory: Path) -> list[Source]:
     """All parameters, those of one tensor of theirs one after another. Raises UserError with all names at fault."""
     model_type, expected = config["model_type"], parameters(config)
     names = {their_name(one.name, model_type) for one in expected}
-    if config.get("alibi"):  # Baichuan-13B, whose own files have query, key and value in one matrix
+    if family_of_config(config).published.fused_attention:
         names |= {fused for fused, _ in map(fused_name, names) if fused}
     stored, misfits = find_weights(directory), Misfits()
     for one in expected:
@@ -110,7 +108,7 @@ def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> l
         parts = list(parts)
         tensor = NewTensor(name, dtype or parts[0].stored.dtype, parts[0].place.shape, partial(_pieces, parts, dtype))
         tensors.append(tensor)
-        if family.name in TWO_COPIES and parts[0].parameter.kind == WORD:
+        if family.published.two_copies and parts[0].parameter.kind == WORD:
             tensors.append(NewTensor(TIED_HEAD, tensor.dtype, tensor.shape, tensor.pieces))
     return tensors
 

@@ -8,27 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from launch.families.parameters import HEAD, LINEAR, Parameter
+from launch.families.registry import family_of
 
-# Applied one after another to our name.
-RENAMED = {
-    "llama": ((r"^llama\.", "model."),),
-    "qwen2": ((r"^qwen2\.", "model."),),
-    "chatglm": ((r"^chatglm\.", ""),),
-    "chatglm_v2": ((r"^chatglm_v2\.", "transformer."),),
-    "bloom": ((r"^bloom\.", "transformer."),),
-    "glm": (),
-    "opt": (
-        (r"^opt\.embeddings\.word_embeddings\.", "model.decoder.embed_tokens."),
-        (r"^opt\.embeddings\.position_embeddings\.", "model.decoder.embed_positions."),
-        (r"\.linear1\.", ".fc1."),
-        (r"\.linear2\.", ".fc2."),
-        (r"\.norm1\.", ".self_attn_layer_norm."),
-        (r"\.norm2\.", ".final_layer_norm."),
-        (r"^opt\.", "model."),
-    ),
-}
-# Files saved from the bare model, without its head, lack this first part of all names.
-OPTIONAL_PREFIX = {"bloom": "transformer.", "glm": "glm.", "opt": "model."}
 TIED_HEAD = "lm_head.weight"
 FUSED = ("q_proj", "k_proj", "v_proj")  # in this order in Baichuan's W_pack
 
@@ -46,7 +27,7 @@ class Origin:
 
 def their_name(name: str, model_type: str) -> str:
     """What a parameter of ours is called in a Hugging Face file; `name` may be that of its layer."""
-    for pattern, replacement in RENAMED[model_type]:
+    for pattern, replacement in family_of(model_type).published.renamed:
         name = re.sub(pattern, replacement, name)
     return name
 
@@ -54,7 +35,7 @@ def their_name(name: str, model_type: str) -> str:
 def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
     """Where a parameter of ours comes from. names: all that are in the files."""
     name = their_name(parameter.name, model_type)
-    prefix = OPTIONAL_PREFIX.get(model_type)
+    prefix = family_of(model_type).published.optional_prefix
     if prefix and not any(one.startswith(prefix) for one in names):
         name = name.removeprefix(prefix)
     transposed = parameter.kind in (LINEAR, HEAD)

@@ -16,7 +16,8 @@ from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
-from launch.families.parameters import LINEAR, parameters
+from launch.families.parameters import LINEAR
+from launch.families.registry import parameters
 from launch.weights.names import their_name
 from launch.weights.safetensors_writer import SINGLE, TORCH, NewTensor, write_safetensors
 from launch.weights.whole import written_whole

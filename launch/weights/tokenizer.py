@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face directory as PaddleNLP's AutoTokenizer loads it, with the same ids.
+"""The tokenizer of a Hugging Face directory as PaddleNLP's AutoTokenizer loads it, with the same ids, and back.
 
 A tokenizer.json, which is complete in itself, goes to PretrainedTokenizerFast, whatever class wrote it; a sentencepiece
 model, where there is no tokenizer.json, to the family's own class; from vocab.json and merges.txt a tokenizer.json is
@@ -19,20 +19,14 @@ from launch.families.registry import Family
 from launch.families.tokenizer_files import read_tokenizer
 
 CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
-# family: (the sentencepiece model's name there, its name for the family's class)
-SENTENCEPIECE = {
-    "llama": ("tokenizer.model", "sentencepiece.bpe.model"),
-    "baichuan": ("tokenizer.model", "sentencepiece.bpe.model"),
-    "chatglm": ("ice_text.model", "ice_text.model"),
-    "chatglm_v2": ("tokenizer.model", "tokenizer.model"),
-}
-# Values that a family's class must be given to make the ids of the original. ChatGLM2's would find its marks sop and
-# eop within words: "people" would be p, eop, le.
-SETTINGS = {"chatglm_v2": {"encode_special_tokens": False}}
-# GLM has several tokenizers, whose classes are called the same in PaddleNLP; they read these files.
-GLM_FILES = (VOCABULARY, MERGES, "cog-pretrain.model", "vocab.txt")
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 FAST = "PretrainedTokenizerFast"
+# What both sides know in tokenizer_config.json.
+KEPT = (
+    *("bos_token", "eos_token", "unk_token", "pad_token", "additional_special_tokens", "added_tokens_decoder"),
+    *("add_bos_token", "add_eos_token", "add_prefix_space", "clean_up_tokenization_spaces", "legacy"),
+    *("model_max_length", "padding_side", "chat_template", "do_lower_case"),
+)
 
 
 def import_tokenizer(source: Path, target: Path, family: Family) -> str:
@@ -42,7 +36,8 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     """
     read_tokenizer(source)
     config = read_object(source / CONFIG)
-    theirs, ours = SENTENCEPIECE.get(family.name, ("", ""))
+    files = family.published.tokenizer
+    theirs, ours = files.sentencepiece or ("", "")
     if (source / JSON).is_file():
         JsonEncoder(source / JSON)  # raises where it is none
         shutil.copyfile(source / JSON, target / JSON)
@@ -50,13 +45,15 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     elif theirs and (source / theirs).is_file():
         shutil.copyfile(source / theirs, target / ours)
         _write_added_tokens(source / theirs, config, target)
-        config |= SETTINGS.get(family.name, {})
+        config |= files.settings
         tokenizer_class, line = family.tokenizer_class, f"{theirs} (sentencepiece)"
-    elif family.name == "glm" and config:
-        for name in GLM_FILES:
-            copy(source, target, name)
+    elif files.copied and config:
+        for name in files.copied:
+            _copy(source, target, name)
         if not isinstance(config.get("tokenizer_class"), str):
-            raise UserError(f"{source / CONFIG}: no tokenizer_class, of which GLM has several. Copy the file again.")
+            raise UserError(
+                f"{source / CONFIG}: no tokenizer_class, of which {family.title} has several. Copy the file again."
+            )
         tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
     elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
         _make_json(source, config).save(str(target / JSON))
@@ -64,13 +61,44 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     else:
         return "tokenizer: no files of one"
     for name in (SPECIAL, ADDED):
-        copy(source, target, name)
+        _copy(source, target, name)
     values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
     if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
         values["chat_template"] = directory_template(source).source
     text = json.dumps(values | {"tokenizer_class": tokenizer_class}, indent=2, ensure_ascii=False)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     return f"tokenizer: {line}, for {tokenizer_class}"
+
+
+def export_tokenizer(source: Path, target: Path, family: Family) -> str:
+    """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none."""
+    config = read_object(source / CONFIG)
+    files = family.published.tokenizer
+    theirs, ours = files.sentencepiece or ("", "")
+    values = {key: config[key] for key in KEPT if config.get(key) is not None}
+    if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
+        values["chat_template"] = directory_template(source).source
+    if (source / JSON).is_file():
+        shutil.copyfile(source / JSON, target / JSON)
+        kind, line = {"tokenizer_class": FAST.replace("Pretrained", "PreTrained")}, JSON
+    elif ours and (source / ours).is_file():
+        shutil.copyfile(source / ours, target / theirs)
+        kind, line = files.published, f"{theirs} (sentencepiece)"
+    elif files.copied and config:
+        for name in files.copied:
+            _copy(source, target, name)
+        kind, line = {"tokenizer_class": config["tokenizer_class"]}, config["tokenizer_class"]
+    elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
+        for name in (VOCABULARY, MERGES):
+            _copy(source, target, name)
+        kind, line = {"tokenizer_class": files.byte_level}, f"{VOCABULARY} and {MERGES}"
+    else:
+        return "tokenizer: no files of one"
+    for name in (SPECIAL, ADDED, JINJA_FILE):
+        _copy(source, target, name)
+    text = json.dumps(values | kind, indent=2, ensure_ascii=False)
+    (target / CONFIG).write_text(text + "\n", encoding="utf-8")
+    return f"tokenizer: {line}, for {kind['tokenizer_class']}"
 
 
 def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
@@ -107,7 +135,7 @@ def _special_tokens(source: Path, config: dict) -> dict[str, str]:
     return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
 
 
-def copy(source: Path, target: Path, name: str) -> None:
+def _copy(source: Path, target: Path, name: str) -> None:
     """Copy a file of one directory into another, where it is there."""
     if (source / name).is_file():
         shutil.copyfile(source / name, target / name)

@@ -25,7 +25,7 @@ def write_checkpoint(directory: str, files: str) -> None:
 
     from safetensors.numpy import save_file
 
-    from launch.families.parameters import parameters
+    from launch.families.registry import parameters
 
     config = load_config("llama-rehearsal") | SHAPE
     root = Path(directory)

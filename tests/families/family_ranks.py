@@ -74,7 +74,7 @@ def batch(family: Family, samples: int = SAMPLES, length: int = LENGTH) -> dict:
 def prefix_inputs(family: Family, samples: int, length: int) -> dict:
     mask = np.tile(prefix_lm.attention_mask(length, PROMPT), (samples, 1, 1, 1))
     positions = np.tile(prefix_lm.position_ids(length, PROMPT, MASK_POSITION), (samples, 1, 1))
-    return {"attention_mask": mask.astype("float32") if family.name == "glm" else mask, "position_ids": positions}
+    return {"attention_mask": mask.astype(family.mask_dtype), "position_ids": positions}
 
 
 def overfit(name: str, steps: int) -> list[float]:

@@ -3,9 +3,10 @@
 import pytest
 
 from launch.families.arithmetic import ModelShape
+from launch.families.family import FEATURES
 from launch.families.named_configs import load_config
-from launch.families.parameters import LINEAR, parameters
-from launch.families.registry import FAMILIES, FEATURES, family_of_config
+from launch.families.parameters import LINEAR
+from launch.families.registry import FAMILIES, family_of_config, parameters
 
 RANKS = "tests.families.family_ranks"
 NAMES = list(FAMILIES)

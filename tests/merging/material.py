@@ -7,8 +7,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from launch.families.named_configs import load_config
-from launch.families.parameters import parameters
-from launch.families.registry import family_of_config
+from launch.families.registry import family_of_config, parameters
 
 RANK, ALPHA = 3, 12
 SIZES = {"vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96}

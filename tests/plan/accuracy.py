@@ -10,7 +10,7 @@ from launch.plan.memory.division import adapter, held
 from launch.plan.memory.states import states_of
 from launch.plan.memory.step import Place, replay
 from launch.plan.memory_plan import WEIGHTS
-from tests.plan.cells import Cell
+from tests.families.cells import Cell
 from tests.plan.material import flags, model
 
 STATES = ("parameters", "gradients", "moments")

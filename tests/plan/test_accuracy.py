@@ -8,8 +8,8 @@ import pytest
 from benchmarks.page import place
 from benchmarks.plan_accuracy import RESULTS, markdown
 from launch.families.registry import FAMILIES
+from tests.families.cells import CELLS, FINETUNE, FULL, INT8, LORA, NF4, PREFIX, S2, S3, Cell
 from tests.plan.accuracy import measure
-from tests.plan.cells import CELLS, FINETUNE, FULL, INT8, LORA, NF4, PREFIX, S2, S3, Cell
 from tests.plan.material import make_material
 
 BOUND = 0.05

@@ -14,8 +14,8 @@ from launch.config.flag_values import load_schema, parse_flags
 from launch.config.layout import Layout
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
-from launch.families.parameters import LINEAR, parameters
-from launch.families.registry import family_of_config
+from launch.families.parameters import LINEAR
+from launch.families.registry import family_of_config, parameters
 from launch.plan.hardware import CARDS, GIB, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_tools.tokenizer import train_tokenizer
 from launch.rehearsal.materials import documents
-from tests.weights import models
+from tests.families import published as models
 from tests.weights.test_tokenizer import make_byte_level
 
 PIECES = 320

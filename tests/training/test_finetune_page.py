@@ -11,9 +11,9 @@ import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
 from launch.rehearsal.materials import documents
+from tests.families import published as models
 from tests.recipes.rehearsing import recipes_by_target
 from tests.repository_folder import ROOT, link_repository
-from tests.weights import models
 
 PAGE = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
 RUN = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)

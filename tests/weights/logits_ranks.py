@@ -9,7 +9,7 @@ from launch.families import prefix_lm
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.training.model import family_config
-from tests.weights.models import MASK, PROMPT
+from tests.families.published import MASK, PROMPT
 
 
 def save_logits(directories: list[str], ids_file: str) -> None:

@@ -11,11 +11,11 @@ import sentencepiece
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.registry import FAMILIES
-from launch.weights.export_tokenizer import export_tokenizer
 from launch.weights.exporting import export_directory
 from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter
-from tests.weights import models
+from launch.weights.tokenizer import export_tokenizer
+from tests.families import published as models
 from tests.weights.test_tokenizer import CORPUS
 
 pytestmark = pytest.mark.long

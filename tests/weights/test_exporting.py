@@ -15,11 +15,10 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES, family_of_config
 from launch.weights import exporting
-from launch.weights.configuration import our_config
+from launch.weights.configuration import our_config, their_config
 from launch.weights.exporting import export_directory
 from launch.weights.importing import import_directory
-from launch.weights.their_configuration import their_config
-from tests.weights import models
+from tests.families import published as models
 
 SHARD = 10**9
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from safetensors.numpy import load_file, save_file
 from launch.checkpoint.weight_files import find_weights
 from launch.commands.import_weights import main
 from launch.errors import UserError
-from launch.families.parameters import parameters
+from launch.families.registry import parameters
 from launch.weights.importing import import_directory
-from tests.weights import models
+from tests.families import published as models
 from tests.weights.torch_files import save_arrays
 
 SHARD = 10**9

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from launch.weights.importing import import_directory
-from tests.weights import models, reference
-from tests.weights.models import MASK, PROMPT
+from tests.families import published as models
+from tests.families.published import MASK, PROMPT
+from tests.weights import reference
 
 TOLERANCE = 1e-5  # of logits of size 1, in float32
 LENGTH = 12

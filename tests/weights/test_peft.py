@@ -13,7 +13,7 @@ from launch.errors import UserError
 from launch.prediction.arguments import check_adapter
 from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter, import_adapter
-from tests.weights import models
+from tests.families import published as models
 
 RANK, LAYER = 3, "llama.layers.1.self_attn.q_proj"
 

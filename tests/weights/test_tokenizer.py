@@ -11,8 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from data_tools.tokenizer import train_tokenizer
 from launch.families.registry import FAMILIES
-from launch.weights.export_tokenizer import export_tokenizer
-from launch.weights.tokenizer import import_tokenizer
+from launch.weights.tokenizer import export_tokenizer, import_tokenizer
 
 CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
 TEXTS = ["def fox(numbers):\n    return total", "Grüße:<|user|>brown fox<|end|>one", "  two  spaces", "soppy people"]

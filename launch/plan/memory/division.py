@@ -19,8 +19,8 @@ from launch.families.parameters import (
     head_size,
     key_value_heads,
     layers,
-    parameters,
 )
+from launch.families.registry import parameters
 from launch.plan.job import Job, Lora, Prefix
 from launch.tape.quantized import QuantizedBase
 

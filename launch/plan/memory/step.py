@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from launch.families.forward import FLOAT32, Model
-from launch.families.forward_passes import model_of
 from launch.plan.job import Job
 from launch.plan.memory.division import Held, adapter, held, stage_layers
 from launch.plan.memory.gradients import gradients_of
@@ -55,7 +54,7 @@ class Step:
         self.kept = self._keep(self.states.parts)
         self.gradients = gradients_of(job, memory, self.states, place.shard)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
-        self.model: Model = model_of(job, memory, self.weights)
+        self.model: Model = job.family.forward(job, memory, self.weights)
         self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
 
     def _keep(self, parts: dict[str, int]) -> list[Storage]:
@@ -121,7 +120,7 @@ class Step:
         training, stages = self.model, self.job.layout.pipeline_parallel_degree
         batch = self.job.micro_batch if stages > 1 else self.job.eval_batch
         job = self.job.changed(micro_batch=batch, recompute="")
-        self.model = model_of(job, self.memory, self.weights)
+        self.model = job.family.forward(job, self.memory, self.weights)
         with self.memory.without_gradients():
             self.forward()
         self.model = training

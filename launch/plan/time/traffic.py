@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from launch.families.arithmetic import lora_parameters, prefix_parameters
-from launch.families.parameters import LINEAR, parameters
+from launch.families.parameters import LINEAR
+from launch.families.registry import parameters
 from launch.plan.job import FLOAT16, Job, Lora
 from launch.plan.time.pace import Pace
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.families.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads, parameters
+from launch.families.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads
+from launch.families.registry import parameters
 from launch.plan.job import Job, Lora
 from launch.plan.time.pace import Pace
 
 # Linear layers whose inputs tensor parallel divides; of all others it divides the outputs.
 ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
-ROTARY = ("llama", "qwen2", "chatglm", "chatglm_v2")
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 
@@ -139,7 +139,7 @@ class Work:
         whole = (2 * norm + RESIDUALS) * hidden
         key_value = hidden // attention_heads(job.config) * key_value_heads(job.config)
         divided = 2 * (hidden + key_value)  # what attention reads and writes
-        if job.config["model_type"] in ROTARY and not job.config.get("alibi"):
+        if job.family.rotary:
             divided += ROTATION * (hidden + key_value)
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
         divided += sum(one.shape[0 if _module(one) in ROW_PARALLEL else 1] for one in linear if not _in_attention(one))

@@ -7,7 +7,8 @@ from launch.checkpoint.weight_files import Misfits, difference, find_weights, is
 from launch.config.flag_values import FlagValues
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.families.parameters import HEAD, Parameter, parameters
+from launch.families.parameters import HEAD, Parameter
+from launch.families.registry import parameters
 from launch.preflight.report import Finding
 from launch.preflight.situation import Situation
 

@@ -1,6 +1,6 @@
-"""What a model family lacks, from the table of launch/families/registry.py. Flash attention has a gate of its own."""
+"""What a model family lacks, from the modules of launch/families. Flash attention has a gate of its own."""
 
-from launch.families.registry import FEATURES
+from launch.families.family import FEATURES
 from launch.preflight.rules.rule import Rule
 
 # feature -> (the flag that asks for it, whether it does, what to do instead)

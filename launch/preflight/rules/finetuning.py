@@ -68,7 +68,7 @@ RULES = (
     ),
     Rule(
         flag="fp32_norms_and_head",
-        when=lambda run: bool(run.flags.fp32_norms_and_head) and run.model.get("model_type") == "glm",
+        when=lambda run: bool(run.flags.fp32_norms_and_head) and run.refuses("fp32_norms_and_head"),
         found="1 with a GLM",
         reason="its output layer is a function, no layer that could compute in float32",
         source="paddlenlp/transformers/glm/modeling.py, GLMForConditionalGeneration.forward",

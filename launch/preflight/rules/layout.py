@@ -24,7 +24,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: run.stage == "stage3" and run.model.get("model_type") == "glm",
+        when=lambda run: run.stage == "stage3" and run.refuses("stage3"),
         found="stage3 with GLM",
         reason="its logits read the embedding outside of the layer that stage 3 puts it together for",
         source="paddlenlp/transformers/glm/modeling.py, parallel_matmul; measured on 2 ranks: Tensor holds no memory",

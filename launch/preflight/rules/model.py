@@ -96,7 +96,7 @@ RULES = (
     Rule(
         flag="recompute_granularity",
         when=lambda run: (
-            run.model.get("model_type") == "chatglm_v2"
+            run.refuses("pipeline_full_recompute")
             and run.pipeline > 1
             and bool(run.flags.recompute)
             and run.flags.recompute_granularity == "full"

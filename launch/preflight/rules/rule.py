@@ -99,6 +99,10 @@ class Request:
         """Feature of launch.families.registry.FEATURES -> why the model's family lacks it."""
         return self.family.lacking if self.family else {}
 
+    def refuses(self, word: str) -> bool:
+        """Whether the model's family goes wrong with this word of Family.refused."""
+        return bool(self.family) and word in self.family.refused
+
     def has_word(self, flag: str, *words: str) -> bool:
         """Whether one of the words is in a flag of several, such as --pipeline_parallel_config."""
         return bool(set(words) & set(self.flags.words(flag)))

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from launch.families.named_configs import load_config
-from launch.families.parameters import parameters
+from launch.families.registry import parameters
 from launch.preflight.model.weights import check_weights
 from launch.preflight.situation import Situation
 

@@ -1,11 +1,83 @@
-"""LLaMA, Baichuan-13B (ALiBi) and Qwen2: paddlenlp/transformers/llama and qwen2, modeling.py."""
+"""What LLaMA, Baichuan, Qwen2 and Mistral share: RMSNorm, rotary positions or ALiBi, SwiGLU, grouped queries.
+
+The forward pass is that of paddlenlp/transformers/llama and qwen2, modeling.py.
+"""
+
+from collections.abc import Iterator
 
 from launch.families.forward import FLOAT32, Model
-from launch.families.parameters import attention_heads, key_value_heads
+from launch.families.hugging_face import Values, taken
+from launch.families.parameters import HEAD, WORD, Parameter, attention_heads, key_value_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 
+LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+CONFIG_KEYS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+    *("intermediate_size", "initializer_range", "rms_norm_eps", "tie_word_embeddings"),
+)
 
-class Decoder(Model):
+
+def gated_parameters(config: dict, prefix: str, qkv_bias: bool = False) -> Iterator[Parameter]:
+    """RMSNorm, separate query, key and value, SwiGLU."""
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    key_value = hidden // attention_heads(config) * key_value_heads(config)
+    yield Parameter(f"{prefix}.embed_tokens.weight", (config["vocab_size"], hidden), WORD)
+    for i in range(layers(config)):
+        layer = f"{prefix}.layers.{i}"
+        yield from linear(f"{layer}.self_attn.q_proj", hidden, hidden, qkv_bias)
+        yield from linear(f"{layer}.self_attn.k_proj", hidden, key_value, qkv_bias)
+        yield from linear(f"{layer}.self_attn.v_proj", hidden, key_value, qkv_bias)
+        yield from linear(f"{layer}.self_attn.o_proj", hidden, hidden, bias=False)
+        yield from linear(f"{layer}.mlp.gate_proj", hidden, ffn, bias=False)
+        yield from linear(f"{layer}.mlp.up_proj", hidden, ffn, bias=False)
+        yield from linear(f"{layer}.mlp.down_proj", ffn, hidden, bias=False)
+        yield from norm(f"{layer}.input_layernorm", hidden, bias=False)
+        yield from norm(f"{layer}.post_attention_layernorm", hidden, bias=False)
+    yield from norm(f"{prefix}.norm", hidden, bias=False)
+    if not config.get("tie_word_embeddings"):
+        yield Parameter("lm_head.weight", (hidden, config["vocab_size"]), HEAD)
+
+
+def read_gated_config(theirs: Values, model_type: str) -> dict:
+    """Our configuration from a published one."""
+    theirs.only(hidden_act="silu")
+    sizes = theirs.take("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    heads = sizes["num_attention_heads"]
+    theirs.only(head_dim=sizes["hidden_size"] // heads)
+    return {
+        "model_type": model_type,
+        **sizes,
+        "num_key_value_heads": theirs.get("num_key_value_heads", heads),
+        **theirs.take("max_position_embeddings"),
+        "initializer_range": theirs.get("initializer_range", 0.02),
+        "rms_norm_eps": theirs.get("rms_norm_eps", 1e-6),
+        "rope_theta": rope_theta(theirs),
+        "tie_word_embeddings": theirs.get("tie_word_embeddings", False),
+    }
+
+
+def write_gated_config(ours: dict) -> dict:
+    """The published configuration from ours, without its model type."""
+    return {
+        "hidden_act": "silu",
+        **taken(ours, *CONFIG_KEYS),
+        "num_key_value_heads": ours.get("num_key_value_heads") or ours["num_attention_heads"],
+        "rope_theta": ours.get("rope_theta", 10000.0),
+    }
+
+
+def rope_theta(theirs: Values) -> float:
+    """`rope_theta`, which transformers 5 writes within `rope_parameters`."""
+    return float(theirs.get("rope_parameters", {}).get("rope_theta") or theirs.get("rope_theta", 10000.0))
+
+
+def rope_scaling(theirs: Values) -> tuple[str, dict]:
+    """(kind, its parameters) under the old name and the new one."""
+    scaling = theirs.get("rope_parameters") or theirs.get("rope_scaling", {})
+    return scaling.get("rope_type") or scaling.get("type") or "default", scaling
+
+
+class GatedDecoder(Model):
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         config = job.config

@@ -1,0 +1,58 @@
+"""Baichuan-13B: a LLaMA with ALiBi instead of rotary positions. Baichuan-7B is read here, too, and becomes a LLaMA."""
+
+from dataclasses import replace
+
+from launch.families.family import ALIBI
+from launch.families.gated_decoder import CONFIG_KEYS, read_gated_config
+from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
+from launch.families.llama import LLAMA
+
+
+def _read_config(theirs: Values) -> dict:
+    """A LLaMA. 7B has rotary positions and states their number; 13B has ALiBi and states a length only."""
+    if theirs.get("max_position_embeddings"):
+        return read_gated_config(theirs, "llama")
+    length = theirs.take("model_max_length")["model_max_length"]
+    stated = Values(theirs.values | {"max_position_embeddings": length}, theirs.path)
+    return read_gated_config(stated, "llama") | {"alibi": True}
+
+
+def _write_config(ours: dict) -> dict:
+    """7B leaves as a LLaMA."""
+    stated = taken(ours, *(key for key in CONFIG_KEYS if key != "max_position_embeddings"))
+    return with_code("baichuan", "BaichuanConfig", "BaichuanForCausalLM") | {
+        "hidden_act": "silu",
+        **stated,
+        "model_max_length": ours["max_position_embeddings"],
+    }
+
+
+def _unit_head(theirs: dict) -> bool:
+    """Baichuan2, which has a z-loss."""
+    return "z_loss_weight" in theirs
+
+
+BAICHUAN = replace(
+    LLAMA,
+    name="baichuan",
+    title="Baichuan-13B",
+    chosen_by="alibi",
+    rehearsal_config="baichuan-rehearsal",
+    rotary=False,
+    chat_template="baichuan",
+    chat_template_by_token=(),
+    lacking={"flash_attention": ALIBI},
+    published=HuggingFace(
+        model_type="baichuan",
+        read_config=_read_config,
+        write_config=_write_config,
+        renamed=LLAMA.published.renamed,
+        fused_attention=True,
+        unit_head=_unit_head,
+        own_code=True,
+        tokenizer=TokenizerFiles(
+            sentencepiece=("tokenizer.model", "sentencepiece.bpe.model"),
+            published=tokenizer_with_code("baichuan", "BaichuanTokenizer"),
+        ),
+    ),
+)

@@ -1,0 +1,117 @@
+"""What a model family is: one frozen object, which general code asks. Classes of paddlenlp are named, not imported."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from launch.families.forward import Model
+from launch.families.hugging_face import HuggingFace
+from launch.families.parameters import Parameter
+
+FEATURES = {  # name: what a person calls it
+    "pretrain": "pretraining",
+    "tensor_parallel": "tensor parallel",
+    "pipeline_parallel": "pipeline parallel",
+    "sequence_parallel": "sequence parallel",
+    "flash_attention": "flash attention",
+    "recompute": "recompute",
+    "packing": "packing",
+    "lora": "LoRA",
+    "prefix": "prefix tuning",
+}
+
+FUSED_LINEAR = ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")
+
+NO_PIPELINE = "paddlenlp has no pipeline class for it; tensor_parallel_degree works instead"
+NO_SEQUENCE = "its layers of paddlenlp do not divide the sequence; tensor_parallel_degree without it works"
+NO_FLASH = "paddlenlp's code of this family never calls it; leave --use_flash_attention at auto"
+ALIBI = "its position bias (ALiBi) is added to every score, which the kernels do not do; exact attention works"
+PREFIX_LM = "it reads the prompt in both directions and needs pairs of prompt and answer; fine-tune it instead"
+NO_PACKING = "its positions restart in each sample, which masks for packed samples do not express; pad instead"
+
+
+def initializer_range(config: dict) -> float:
+    """Standard deviation of a head that is drawn as all matrices are."""
+    return config.get("initializer_range", 0.02)
+
+
+def xavier(config: dict) -> float:
+    """Standard deviation of a head that is drawn by Xavier's rule."""
+    return math.sqrt(2 / (config["vocab_size"] + config["hidden_size"]))
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family of paddlenlp.
+
+    name:             in the registry. title: models that belong to it, for people
+    model_type:       `model_type` in the config.json that paddlenlp reads. The classes are names in
+                      `paddlenlp.transformers`; pipeline_class is None where there is none
+    chosen_by:        key of the config.json that, where it is true, tells this family from another of its model_type
+    parameters:       all tensors of a model, from the word embedding to the head, by its configuration
+    forward:          the forward pass, for the memory plan. published: the models at Hugging Face
+    head_std:         standard deviation of the head's random weights, by the configuration
+    rotary:           whether positions turn queries and keys
+    rehearsal_config: the tiny configuration that stands in for every model of the family on a CPU
+    linear_layers:    last parts of the names of all linear layers within a transformer layer
+    prefix_postprocess: function of `paddlenlp.peft.prefix` that shapes prefix keys and values; None: no prefix tuning
+    chat_template:    file of launch/families/chat_templates, in paddlenlp's form, ends of turns included; for a
+                      tokenizer that brings none of its own. chat_template_by_token: (a token in its JSON, the template
+                      of a tokenizer that has this token)
+    begins_chats:     whether what the tokenizer puts before a text stands before a chat, too; else the template says
+    odd_vocabulary:   whether a tensor_parallel_degree may leave a remainder of the vocabulary: its embedding and head
+                      then stay whole on every rank
+    attention:        "causal": input_ids and labels are enough. "prefix": the prompt is seen in both directions, and
+                      the model needs an attention mask and two rows of positions (launch/families/prefix_lm.py)
+    answer_marks:     with "prefix", the tokens between prompt and answer, as the tokenizers of the published models
+                      and paddlenlp's build_inputs_with_special_tokens put them: the first is the mask that the answer
+                      stands for, the last begins the answer
+    answer_end:       the token that ends an answer; None: the tokenizer's eos
+    mask_dtype:       with "prefix", of the attention mask. mask_covers_answer: generation needs mask and positions of
+                      the answer, too; else the model extends those of the prompt
+    always_masked:    whether its code makes a mask of every batch for flash attention. weights_dtype_rotary: whether
+                      its rotary embeddings give queries and keys the dtype of the weights. flash_dropout: whether its
+                      code hands attention's dropout over to the kernel
+    fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
+    lacking:          feature -> why not, and what works instead; all other FEATURES are supported
+    refused:          what else goes wrong: words of launch/preflight/rules, which has the reasons
+    corrections:      files of launch/upstream that this family alone needs
+    """
+
+    name: str
+    title: str
+    model_type: str
+    config_class: str
+    model_class: str
+    pipeline_class: str | None
+    tokenizer_class: str
+    rehearsal_config: str
+    linear_layers: tuple[str, ...]
+    prefix_postprocess: str | None
+    chat_template: str
+    parameters: Callable[[dict], Iterator[Parameter]]
+    forward: type[Model]
+    published: HuggingFace
+    chosen_by: str | None = None
+    head_std: Callable[[dict], float] = initializer_range
+    rotary: bool = True
+    chat_template_by_token: tuple[tuple[str, str], ...] = ()
+    begins_chats: bool = False
+    odd_vocabulary: bool = False
+    attention: str = "causal"
+    answer_marks: tuple[str, ...] = ()
+    answer_end: str | None = None
+    mask_dtype: str = "bool"
+    mask_covers_answer: bool = False
+    always_masked: bool = False
+    weights_dtype_rotary: bool = False
+    flash_dropout: bool = False
+    fused_rms_norm: bool = False
+    lacking: dict[str, str] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
+
+    @property
+    def answer_symbols(self) -> tuple[str, ...]:
+        """All tokens that this family's answers need."""
+        return self.answer_marks + ((self.answer_end,) if self.answer_end else ())
