@@ -15,10 +15,10 @@ DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
 FIND_PYTHON := sh launch/environment/find_python.sh
 # For what needs no packages, and so no set-up.
 PLAIN = python=$$($(FIND_PYTHON) plain) && $(EXEC) "$$python"
-RECIPES := $(sort $(wildcard recipes/*/*.sh))
-# name:file:target, for each target and for each other name that a recipe has (# Alias)
-NAMES := $(if $(RECIPES),$(shell awk -f launch/environment/list_recipes.awk $(RECIPES) | awk -F '\t' \
-    '{ print $$1 ":" $$2 ":" $$1; if ($$5 != "") print $$5 ":" $$2 ":" $$1 }'))
+TARGETS := launch/environment/targets.py
+# name:file:target, for each target and for each other name that a recipe has (# Alias). None without a Python, which
+# whatever is asked for then says.
+NAMES := $(shell python=$$(PYTHON="$(PYTHON)" $(FIND_PYTHON) plain 2>/dev/null) && "$$python" -S $(TARGETS) recipes)
 part = $(word $(1),$(subst :, ,$(2)))
 target_of = $(foreach name,$(NAMES),$(if $(filter $(1),$(call part,1,$(name))),$(call part,3,$(name))))
 
@@ -27,7 +27,7 @@ needs = $(if $(findstring --help,$(ARGS)),,$(foreach name,$(1),$(if $($(name)),,
     echo 'error: $(name): not given. Say make $@ $(name)=..., as make help has it.' >&2; exit 2;)))
 
 help:
-	@sh launch/environment/help.sh $(RECIPES)
+	@$(PLAIN) $(TARGETS) help
 
 setup: ## make .venv (every target that needs it does this by itself)
 	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
@@ -90,8 +90,7 @@ ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proo
 	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
 
 data: ## text to training data: data-X ARGS="...", X is one of these
-	@awk 'FNR == 1 { gsub(/.*\/|\.py/, "", FILENAME); printf "  data-%-11s\t%s\n", FILENAME, substr($$0, 4) }' \
-	    $(DATA_TOOLS:%=data_tools/%.py) | awk -f launch/environment/wrap.awk
+	@$(PLAIN) $(TARGETS) data $(DATA_TOOLS)
 
 .PHONY: data $(DATA_TOOLS:%=data-%)
 $(DATA_TOOLS:%=data-%): data-%: setup
@@ -131,8 +130,7 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 
 # A target that is not there: the nearest that is.
 .DEFAULT:
-	@$(PLAIN) launch/environment/unknown_target.py $@ $(foreach name,$(NAMES),$(call part,1,$(name))) \
-	    $(DATA_TOOLS:%=data-%)
+	@$(PLAIN) $(TARGETS) unknown $@ $(DATA_TOOLS)
 
 # The four forms of a recipe. $(1): its name, $(2): its file, $(3): its target; another name says that one, and goes on.
 define recipe_forms

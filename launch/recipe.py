@@ -26,6 +26,7 @@ from data_tools.language import localized
 from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import Layout, LayoutError, keep_global_batch
+from launch.config.recipe_file import Recipe
 from launch.config.variables import check_variables, given_variables
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
@@ -48,35 +49,6 @@ DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_
 OF_THE_DEMO = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
 DEMO_CONFIG = "llama-tiny"
 QUESTIONS = "build/demo-finetune/data"  # of `make demo-finetune`
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a recipe file states.
-
-    gpus: cards it is made for, 0 for a CPU. gpu_memory_gb: of each card. processes: ranks on a CPU.
-    """
-
-    path: Path
-    script: str
-    flags: Flags
-    gpus: int
-    gpu_memory_gb: int
-    processes: int
-
-    @property
-    def target(self) -> str:
-        """Its name in the Makefile: pretrain-llama7b for llama-7b/pretrain.sh, or as `# Target NAME` says."""
-        named = re.search(r"^# Target\s+(\S+)", self.path.read_text(encoding="utf-8"), re.MULTILINE)
-        return named[1] if named else f"{self.path.stem}-{self.path.parent.name.replace('-', '')}"
-
-    @property
-    def layout(self) -> Layout | None:
-        """As it is without wishes; None where flags given to the recipe file are meant for more processes than that."""
-        try:
-            return Layout.from_flags(self.flags, self.gpus or self.processes)
-        except LayoutError:
-            return None
 
 
 @dataclass(frozen=True)
@@ -108,22 +80,21 @@ def main(argv: list[str]) -> int:
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
+    """The recipe, with the flags that stand behind its file as if it stated them."""
     parser = Parser("python launch/recipe.py", __doc__)
-    parser.add_argument("--recipe", type=Path, required=True, help="the recipe file")
-    parser.add_argument("--gpus", type=int, default=0, help="cards it needs; 0: it runs on a CPU")
-    parser.add_argument("--gpu_memory_gb", type=int, default=0, help="memory it needs on each card")
-    parser.add_argument("--processes", type=int, default=1, help="processes on a CPU")
-    parser.add_argument("script", help="shared module, such as launch/run_pretrain.py")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
-    stated = parser.parse_args(argv)
-    return Recipe(
-        path=stated.recipe.resolve(),
-        script=stated.script,
-        flags=parse_flags(stated.flags),
-        gpus=stated.gpus,
-        gpu_memory_gb=stated.gpu_memory_gb,
-        processes=stated.processes,
-    )
+    parser.add_argument("recipe", type=Path, help="the recipe file")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its shared module")
+    given = parser.parse_args(argv)
+    recipe = Recipe.load(given.recipe.resolve())
+    return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags))
+
+
+def stated_layout(recipe: Recipe) -> Layout | None:
+    """The layout without the user's variables; None where flags behind the recipe file are meant for more processes."""
+    try:
+        return Layout.from_flags(recipe.flags, recipe.ranks)
+    except LayoutError:
+        return None
 
 
 def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE) -> Run:
@@ -136,7 +107,7 @@ def apply_wishes(recipe: Recipe, wishes: dict[str, str], nodes: Nodes = ONE_NODE
     flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
     devices = choose_devices(recipe.gpus, wishes)
     processes = choose_processes(recipe, devices, wishes)
-    stated, world_size = recipe.layout, processes * nodes.count
+    stated, world_size = stated_layout(recipe), processes * nodes.count
     if stated and stated.processes != world_size:
         each = "GPUS" if devices else "PROCESSES"
         flags, note = keep_global_batch(flags, stated, world_size, f"NNODES x {each}" if nodes.count > 1 else each)
@@ -225,7 +196,7 @@ def _number(name: str, value: str | None) -> int | None:
 
 def situation(recipe: Recipe, run: Run) -> Situation:
     """The run as the checks see it."""
-    stated = recipe.layout
+    stated = stated_layout(recipe)
     return Situation(
         script=recipe.script,
         flags=run.command.flags,

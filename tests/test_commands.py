@@ -63,7 +63,7 @@ OTHERS = [
 # Parts of commands, started by make, by recipes and by other commands alone.
 PARTS = {
     "launch.environment.pins",
-    "launch.environment.unknown_target",
+    "launch.environment.targets",
     "data_tools.formats.dialogues.template_worker",
 }
 UNUSABLE = {

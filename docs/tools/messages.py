@@ -35,6 +35,7 @@ ROOMS = (
     "launch/config/aliases.py",
     "launch/config/flag_values.py",
     "launch/config/layout.py",
+    "launch/config/recipe_file.py",
     "launch/families/named_configs.py",
     "launch/nodes",
     "launch/plan/advice",

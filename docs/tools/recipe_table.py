@@ -7,13 +7,13 @@ replaces what stands between the two marks, a line each: <!-- recipes --> and <!
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
 from docs.tools.pages import write_table
+from launch.config.recipe_file import Recipe, load_recipes
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import GIB
@@ -29,30 +29,22 @@ KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
 
 def table() -> str:
     """One row a recipe, those for the smallest hardware first."""
-    rows = sorted(_recipes(), key=lambda row: row["order"])
+    rows = sorted(map(_row, load_recipes(ROOT)), key=lambda row: row["order"])
     return markdown(HEAD, (row["cells"] for row in rows))
 
 
-def _recipes() -> list[dict]:
-    files = sorted((ROOT / "recipes").glob("*/*.sh"))
-    listing = ["awk", "-f", ROOT / "launch" / "environment" / "list_recipes.awk", *files]
-    lines = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [_row(*line.split("\t")[:4]) for line in lines]
-
-
-def _row(target: str, file: str, gpus: str, summary: str) -> dict:
-    path, plan = Path(file), plan_of(Path(file))
+def _row(recipe: Recipe) -> dict:
+    plan = plan_of(recipe.path)
     peak = plan["peak_bytes"] / GIB
     layout = plan["layout"].partition(": ")[2] or ("one card" if plan["card"] else "one process")
     if plan["card"]:
-        size = re.search(r"^GPUS=.*GPU_MEMORY_GB=(\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
-        cards = f"{gpus} x {size} GB"
+        cards = f"{recipe.gpus} x {recipe.gpu_memory_gb} GB"
         memory = f"{peak:.1f} of {plan['card_memory_bytes'] / GIB:.1f} GiB"
     else:
-        size, cards, memory = "0", "none", f"{peak:.1f} GiB a process"
-    name = path.relative_to(ROOT / "recipes")
-    cells = [f"[{name}](recipes/{name})", summary, cards, layout, memory, f"`make {target}`"]
-    return {"order": (int(gpus) * int(size), int(gpus), target), "cells": cells}
+        cards, memory = "none", f"{peak:.1f} GiB a process"
+    file = recipe.path.relative_to(ROOT / "recipes")
+    cells = [f"[{file}](recipes/{file})", recipe.summary, cards, layout, memory, f"`make {recipe.target}`"]
+    return {"order": (recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
 
 
 def plan_of(recipe: Path, **variables: str) -> dict:

@@ -6,7 +6,6 @@ downloaded. A pretended run only plans. No Paddle here.
 
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -22,7 +21,8 @@ import numpy as np
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch.certify.bench import ROOT, Bench, CheckFailed, make_materials, tiny_pretraining, visible_devices
 from launch.certify.measured import run_report
-from launch.config.flag_values import Flags, flag_words, parse_flags
+from launch.config.flag_values import Flags, flag_words
+from launch.config.recipe_file import load_recipes
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -57,7 +57,7 @@ MEASURED = {
 
 @dataclass(frozen=True)
 class Stated:
-    """What a recipe's command says. cards: it is made for so many, of memory_gb each."""
+    """What a recipe states. cards: it is made for so many, of memory_gb each."""
 
     target: str
     file: Path
@@ -74,7 +74,8 @@ class Stated:
 
 def recipes_for_cards() -> dict[str, int]:
     """How many cards each recipe needs that runs on cards, those that need the fewest first."""
-    return {target: cards for cards, target, _ in sorted(_listing()) if cards}
+    cards = {recipe.target: recipe.gpus for recipe in load_recipes(ROOT) if recipe.gpus}
+    return dict(sorted(cards.items(), key=lambda item: (item[1], item[0])))
 
 
 def recipe(bench: Bench, target: str) -> None:
@@ -261,30 +262,13 @@ def drawn_bytes(job: Job) -> int:
 
 
 def read_recipe(target: str) -> Stated:
-    """What a recipe states, as its printed command has it. Raises UserError for an unknown one."""
-    files = {name: (cards, Path(file)) for cards, name, file in _listing()}
-    if target not in files:
-        raise UserError(f"recipe: found {target!r}, known: {', '.join(sorted(files))}.")
-    cards, file = files[target]
-    clean = {name: value for name, value in os.environ.items() if name not in ("GPUS", "DEVICES", "CARD", "ARGS")}
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    command = ["bash", file]
-    done = subprocess.run(command, env=clean | {"ACTION": "print", "PATH": path}, capture_output=True, text=True)
-    if done.returncode:
-        raise CheckFailed(f"{target} cannot be printed: {done.stderr.strip()[-300:]}")
-    words = shlex.split(done.stdout.replace("\\\n", " "))
-    (script,) = [number for number, word in enumerate(words) if word.endswith(".py")]
-    needs = re.search(r"^GPUS=\d+ GPU_MEMORY_GB=(\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    memory_gb = int(needs[1]) if needs else 0
-    return Stated(target, file, Path(words[script]).stem, parse_flags(words[script + 1 :]), cards, memory_gb)
-
-
-def _listing() -> list[tuple[int, str, str]]:
-    """(cards, target, file) of each recipe, as make sees them."""
-    files = sorted((ROOT / "recipes").glob("*/*.sh"))
-    command = ["awk", "-f", ROOT / "launch" / "environment" / "list_recipes.awk", *files]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [(int(cards), target, file) for target, file, cards, *_ in (line.split("\t") for line in lines)]
+    """What a recipe states. Raises UserError for an unknown one."""
+    recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
+    if target not in recipes:
+        raise UserError(f"recipe: found {target!r}, known: {', '.join(sorted(recipes))}.")
+    recipe = recipes[target]
+    script = Path(recipe.script).stem
+    return Stated(target, recipe.path, script, recipe.flags, recipe.gpus, recipe.gpu_memory_gb)
 
 
 def _accumulation(flags: Flags) -> dict[str, str]:

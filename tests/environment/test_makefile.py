@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.recipe import Recipe
-
 ROOT = Path(__file__).resolve().parents[2]
-ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS"'
+# What takes the place of launch/recipe.sh.
+ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS"\nexit ${CODE:-0}\n'
 
 
 @pytest.fixture
@@ -19,6 +18,10 @@ def house(tmp_path):
     folder = tmp_path / "launch" / "environment"
     shutil.copytree(ROOT / "launch" / "environment", folder)
     (folder / "setup.py").write_text("")
+    shutil.copytree(ROOT / "launch" / "config", tmp_path / "launch" / "config")
+    for file in ("__init__.py", "errors.py"):
+        shutil.copy(ROOT / "launch" / file, tmp_path / "launch")
+    (tmp_path / "launch" / "recipe.sh").write_text(ECHO)
     write_recipe(tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80")
     names = "# Target  lora-1gpu\n# Alias  lora-llama7b"
     write_recipe(tmp_path / "recipes" / "llama-7b" / "lora.sh", "LoRA on one card.", "GPUS=1", names)
@@ -28,7 +31,11 @@ def house(tmp_path):
 
 def write_recipe(path, summary, needs, names="# Hardware  some"):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/usr/bin/env bash\n# {summary}\n{names}\n{ECHO}\nexit ${{CODE:-0}}\n{needs}\n")
+    path.write_text(
+        f"#!/usr/bin/env bash\n# {summary}\n{names}\n"
+        'source "$(dirname "$0")/../../launch/recipe.sh"\n'
+        f'{needs}\n\nrun launch/run_pretrain.py --seed 7 \\\n    "$@"\n'
+    )
 
 
 def make(folder, *arguments):
@@ -48,14 +55,23 @@ def test_plain_make_lists_targets_and_recipes(house):
     assert make(house, "help").stdout.splitlines() == lines
 
 
-def test_make_and_the_recipes_agree_on_their_names():
-    """The name is worked out twice, in awk for make and in launch/recipe.py for its messages."""
-    help_text = make(ROOT).stdout
-    recipes = sorted((ROOT / "recipes").glob("*/*.sh"))
-    assert recipes
-    for path in recipes:
-        target = Recipe(path, script="", flags={}, gpus=0, gpu_memory_gb=0, processes=1).target
-        assert f"\n  {target} " in help_text
+def test_a_recipe_that_cannot_be_read_leaves_the_others_as_they_are(house):
+    path = house / "recipes" / "tiny" / "pretrain.sh"
+    path.write_text(path.read_text() + "echo more\n")
+    shown = make(house).stdout
+    assert "  pretrain-llama7b          8 cards  LLaMA-7B pretraining" in shown
+    said = " ".join(shown[shown.index("  pretrain-tiny") :].split())
+    assert said.startswith("pretrain-tiny ? recipes/tiny/pretrain.sh, line 9: found something behind `run`")
+    assert make(house, "print-lora-1gpu").stdout == "print lora.sh GPUS= ARGS=\n"
+
+
+def test_without_python_every_target_says_so(house):
+    python = house / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    for target in ("help", "pretrain-llama7b"):
+        done = make(house, target, f"PYTHON={python}")
+        assert done.returncode == 2 and f"error: PYTHON={python} is not a Python 3.10 to 3.12" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["help", "data"])

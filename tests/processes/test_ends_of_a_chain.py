@@ -52,7 +52,7 @@ def machine(tmp_path_factory) -> Machine:
     recipe.parent.mkdir(parents=True)
     recipe.write_text(
         f"source {ROOT}/launch/recipe.sh\nPROCESSES=2\n"
-        f"run {folder}/run_pretrain.py --model_name_or_path llama-7b --input_dir data --output_dir out\n"
+        f'run {folder}/run_pretrain.py --model_name_or_path llama-7b --input_dir data --output_dir out "$@"\n'
     )
     return machine
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.config.recipe_file import load_recipes
 from tests.recipes.machine import ROOT, WISHES
 
 PYTHON = Path(sys.executable)
@@ -38,10 +39,7 @@ class Rehearsals:
 
 def recipes_by_target() -> dict[str, Path]:
     """{"pretrain-llama7b": .../recipes/llama-7b/pretrain.sh, ...}, as make sees them."""
-    files = sorted((ROOT / "recipes").glob("*/*.sh"))
-    listing = ["awk", "-f", ROOT / "launch" / "environment" / "list_recipes.awk", *files]
-    lines = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {target: Path(file) for target, file in (line.split("\t")[:2] for line in lines)}
+    return {recipe.target: recipe.path for recipe in load_recipes(ROOT)}
 
 
 def rehearse(target: str, directory: Path, *flags: str) -> Rehearsal:

@@ -12,6 +12,7 @@ import pytest
 
 from launch import preflight
 from launch.config.flag_values import parse_flags
+from launch.config.recipe_file import load_recipes
 from launch.nodes.place import read_nodes
 from launch.preflight.flags import check_flags
 from launch.preflight.situation import Situation
@@ -20,14 +21,7 @@ from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine
 
 DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "recipes", "rehearsal", "resume")
-RECIPES = {  # target -> name of its file below recipes/
-    line.split("\t")[0]: str(Path(line.split("\t")[1]).relative_to("recipes").with_suffix(""))
-    for line in subprocess.check_output(
-        ["awk", "-f", "launch/environment/list_recipes.awk", *sorted(map(str, Path("recipes").glob("*/*.sh")))],
-        cwd=ROOT,
-        text=True,
-    ).splitlines()
-}
+RECIPES = {recipe.target: recipe.name for recipe in load_recipes(ROOT)}
 DISK = SimpleNamespace(total=10**13, used=0, free=10**13)
 # The heads of the table of single cards -> kinds of tests/devices/fake_nvml.py
 KINDS = {"24 GB (3090, 4090)": ("3090", "4090"), "32 GB (V100)": ("V100",), "40 GB (A100)": ("A100-40G",)}

@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from data_tools.formats.plural import plural
 from launch.commands.demo_finetune import COMMON, METHODS
 from launch.config.flag_values import load_schema, parse_flags
 from launch.config.layout import Layout
+from launch.config.recipe_file import Recipe
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
 from launch.families.parameters import LINEAR
@@ -30,19 +32,14 @@ of_each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=name)
 
 def header(recipe: Path) -> dict[str, str]:
     """{"": its first line, "Hardware": "8 cards of 80 GB ...", ...}, each entry's lines joined."""
-    entries, key = {}, ""
-    for line in recipe.read_text().splitlines()[1:]:
-        if not line.startswith("#"):
-            return entries
-        found = re.match(r"# ([A-Z]\w+(?: \w+)?)  +(.*)", line) if entries else re.match("# ()(.*)", line)
-        key, text = found.groups() if found else (key, line.lstrip("# "))
-        entries[key] = f"{entries[key]} {text}" if key in entries else text
-    return entries
+    read = Recipe.load(recipe)
+    return {"": read.summary} | read.header
 
 
 def need(recipe: Path) -> dict[str, int]:
-    """{"GPUS": 8, "GPU_MEMORY_GB": 80}, or {"GPUS": 0, "PROCESSES": 2}"""
-    return {key: int(value) for key, value in re.findall(r"\b(GPUS|GPU_MEMORY_GB|PROCESSES)=(\d+)", recipe.read_text())}
+    """{"GPUS": 8, "GPU_MEMORY_GB": 80, "PROCESSES": 1}"""
+    read = Recipe.load(recipe)
+    return {"GPUS": read.gpus, "GPU_MEMORY_GB": read.gpu_memory_gb, "PROCESSES": read.processes}
 
 
 def layout_of(recipe: Path) -> Layout:
@@ -58,7 +55,7 @@ def model_of(recipe: Path) -> str:
 @pytest.fixture(scope="module")
 def help_text() -> str:
     """In one line, each blank one blank."""
-    said = subprocess.check_output(["sh", "launch/environment/help.sh", *RECIPES], cwd=ROOT, text=True)
+    said = subprocess.check_output([sys.executable, "launch/environment/targets.py", "help"], cwd=ROOT, text=True)
     return " ".join(said.split())
 
 
@@ -68,7 +65,7 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
     assert header(recipe).get("Target", target) == target
     assert re.findall(r"(\d+)gpu$", target) in ([], [str(need(recipe)["GPUS"])])
     cards = {0: "CPU", 1: "1 card"}.get(need(recipe)["GPUS"], f"{need(recipe)['GPUS']} cards")
-    line = f"{target} {cards} {header(recipe)[''].removesuffix('.')}"
+    line = f"{target} {cards} {header(recipe)['']}"
     assert line in help_text
 
 

@@ -2,22 +2,23 @@
 
 import os
 import re
-import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from launch.config.flag_values import parse_flags
+from launch.config.flag_values import flag_words, parse_flags
+from launch.config.recipe_file import Recipe, recipe_paths
 from launch.preflight.flags import check_flags
 from tests.recipes.machine import ROOT, Machine
 
-RECIPES = sorted((ROOT / "recipes").glob("*/*.sh"))
+RECIPES = recipe_paths(ROOT)
 
 
 def script(recipe: Path) -> str:
     """The shared module that a recipe runs."""
-    return re.search(r"^run (\S+)", recipe.read_text(), re.MULTILINE)[1]
+    return Recipe.load(recipe).script
 
 
 PRETRAINING = [recipe for recipe in RECIPES if script(recipe).endswith("run_pretrain.py")]
@@ -29,14 +30,8 @@ def name(recipe: Path) -> str:
 
 
 def stated_flags(recipe: Path) -> dict[str, list[str]]:
-    """The flags as its lines have them; a line begins with --flag, ends with ` \\` and may hold several
-    flags."""
-    flags = {}
-    for line in recipe.read_text().splitlines():
-        if line.startswith("    --"):
-            assert line.endswith(" \\"), f"no space and backslash at the end of: {line}"
-            flags |= parse_flags(shlex.split(line[:-1]))
-    return flags
+    """The flags as its lines have them."""
+    return Recipe.load(recipe).flags
 
 
 def printed_flags(words: list[str]) -> dict[str, list[str]]:
@@ -58,9 +53,21 @@ def test_flags_are_known_and_their_values_allowed(recipe):
     assert [finding for finding in findings if not finding.ok] == []
 
 
-def test_is_valid_and_executable_shell(recipe):
-    assert subprocess.run(["bash", "-n", recipe], capture_output=True).stderr == b""
+def test_a_shell_reads_the_recipe_as_its_reader_does(recipe, tmp_path):
+    """The file is a valid script, whose command has the same words."""
     assert os.access(recipe, os.X_OK)
+    copy = tmp_path / "recipes" / "any" / "copy.sh"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(recipe, copy)
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "recipe.sh").write_text(
+        "set -eu\nGPUS=0 GPU_MEMORY_GB=0 PROCESSES=1\n"
+        """run() { printf '%s\\0' "$GPUS" "$GPU_MEMORY_GB" "$PROCESSES" "$@"; }\n"""
+    )
+    said = subprocess.check_output(["bash", copy, "--seed", "two words"], text=True).split("\0")[:-1]
+    read = Recipe.load(recipe)
+    needs = [str(number) for number in (read.gpus, read.gpu_memory_gb, read.processes)]
+    assert said == [*needs, read.script, *flag_words(read.flags), "--seed", "two words"]
 
 
 @pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)

@@ -1,0 +1,207 @@
+"""The one reader of recipe files. It needs Python alone, so that make lists recipes before anything is installed.
+
+    recipe = Recipe.load(Path("recipes/llama-7b/pretrain.sh"))
+    recipe.target, recipe.gpus, recipe.flags["max_seq_length"]   # "pretrain-llama7b", 8, ["2048"]
+
+A recipe file is a shell script of this form, and whatever else it says is refused with its line:
+
+    #!/usr/bin/env bash
+    # LLaMA-7B pretraining on eight cards.                    the summary
+    # Hardware   8 cards of 80 GB                             entries; a further line of one is indented
+    # Target     another name than <file>-<folder>
+    # Alias      a further name
+    source "$(dirname "$0")/../../launch/recipe.sh"
+    GPUS=8 GPU_MEMORY_GB=80                                   on a CPU: PROCESSES=2
+
+    run launch/run_pretrain.py \\
+        --max_seq_length 2048 \\
+        "$@"
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from launch.config.flag_values import Flags, parse_flags
+from launch.errors import UserError
+
+SCRIPTS = ("run_pretrain", "finetune_generation")
+NEEDS = ("GPUS", "GPU_MEMORY_GB", "PROCESSES")
+USERS_FLAGS = '"$@"'
+
+_ENTRY = re.compile(r"# ([A-Z]\w+(?: \w+)?)  +(\S.*)")
+_SOURCE = re.compile(r"(?:source|\.)\s+.*launch/recipe\.sh\"?")
+# A word that a shell takes as it stands: plain letters, '...', and "..." without $, ` and backslashes.
+_WORD = re.compile(r"""(?:[^\s'"$`\\;&|<>()*?\[\]{}~!#]|(?<=[^\s])\#|'[^']*'|"[^"$`\\]*")+""")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe file states.
+
+    header: its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line; gpus: cards it is made for, 0 for a
+    CPU; gpu_memory_gb: of each card; processes: ranks on a CPU.
+    """
+
+    path: Path
+    summary: str
+    header: dict[str, str]
+    script: str
+    flags: Flags
+    gpus: int
+    gpu_memory_gb: int
+    processes: int
+
+    @classmethod
+    def load(cls, path: Path) -> "Recipe":
+        """Raises UserError, with file and line, for what it cannot read."""
+        lines = _Lines(path)
+        header = _header(lines)
+        needs: dict[str, int] = {}
+        script, flags = "", None
+        for line in lines:
+            words = line.split()
+            if not words or words[0].startswith("#") or _SOURCE.fullmatch(line.strip()):
+                continue
+            if flags is not None:
+                lines.refuse("found something behind `run`, which takes the script's place", "nothing behind it")
+            if words[0] == "run":
+                script, flags = _command(lines, line)
+            else:
+                needs |= _needs(lines, words)
+        if flags is None:
+            lines.refuse("found no `run`", f"run launch/SCRIPT.py --flag value {USERS_FLAGS}, the last command")
+        return cls(
+            path=path,
+            summary=header.pop("").removesuffix("."),
+            header=header,
+            script=script,
+            flags=flags,
+            gpus=needs.get("GPUS", 0),
+            gpu_memory_gb=needs.get("GPU_MEMORY_GB", 0),
+            processes=needs.get("PROCESSES", 1),
+        )
+
+    @property
+    def target(self) -> str:
+        """Its name in the Makefile."""
+        return self.header.get("Target") or target_of(self.path)
+
+    @property
+    def alias(self) -> str:
+        """A further name in the Makefile, or ""."""
+        return self.header.get("Alias", "")
+
+    @property
+    def name(self) -> str:
+        """llama-7b/pretrain"""
+        return f"{self.path.parent.name}/{self.path.stem}"
+
+    @property
+    def ranks(self) -> int:
+        """Processes that it is made for: one a card, or those on a CPU."""
+        return self.gpus or self.processes
+
+
+def recipe_paths(root: Path) -> list[Path]:
+    """The recipe files of a repository."""
+    return sorted(root.glob("recipes/*/*.sh"))
+
+
+def load_recipes(root: Path) -> list[Recipe]:
+    """Every recipe of a repository, in the order of their files."""
+    return [Recipe.load(path) for path in recipe_paths(root)]
+
+
+def target_of(path: Path) -> str:
+    """The name of a file that states none: pretrain-llama7b for llama-7b/pretrain.sh."""
+    return f"{path.stem}-{path.parent.name.replace('-', '')}"
+
+
+class _Lines:
+    """The lines of a file, with the number of the one that was read last."""
+
+    def __init__(self, path: Path):
+        self.path, self.number = path, 0
+        try:
+            self._lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: this recipe cannot be read: {error}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        while self.number < len(self._lines):
+            self.number += 1
+            yield self._lines[self.number - 1]
+
+    def following(self) -> str:
+        """The next line; "" where it is at the end or not a part of the header."""
+        return self._lines[self.number] if self.number < len(self._lines) else ""
+
+    def refuse(self, found: str, allowed: str) -> NoReturn:
+        raise UserError(f"{self.path}, line {self.number}: {found}. Allowed in a recipe: {allowed}.")
+
+
+def _header(lines: _Lines) -> dict[str, str]:
+    """{"": the summary, "Hardware": ...}: the comment at the top, without the line "#!"."""
+    entries, key = {"": ""}, ""
+    if lines.following().startswith("#!"):
+        next(iter(lines))
+    while lines.following().startswith("#"):
+        line = next(iter(lines))
+        entry = _ENTRY.fullmatch(line) if entries[""] else None
+        key, text = entry.groups() if entry else (key, line.lstrip("# "))
+        entries[key] = f"{entries[key]} {text}" if entries.get(key) else text
+    return entries
+
+
+def _needs(lines: _Lines, words: list[str]) -> dict[str, int]:
+    """{"GPUS": 8, "GPU_MEMORY_GB": 80} of GPUS=8 GPU_MEMORY_GB=80."""
+    needs = {}
+    for word in words:
+        found = re.fullmatch(r"(\w+)=([0-9]+)", word)
+        if found is None or found[1] not in NEEDS:
+            lines.refuse(f"found {word!r}", f"comments, {'=N, '.join(NEEDS)}=N and `run`")
+        needs[found[1]] = int(found[2])
+    return needs
+
+
+def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
+    """The script and the flags of `run SCRIPT --flag value "$@"`, which a backslash continues on the next line."""
+    words, line = [], first
+    while True:
+        continued = line.endswith("\\")
+        if not continued and line.rstrip().endswith("\\"):
+            lines.refuse("found a blank behind the backslash, which ends the command", "a backslash at the end")
+        words += _words(lines, line.removesuffix("\\"))
+        if not continued:
+            break
+        line = next(iter(lines), "")
+    if words.pop() != USERS_FLAGS:
+        lines.refuse("found the end of `run` without the user's flags", f"{USERS_FLAGS} as its last word")
+    script, flags = words[1:2], words[2:]
+    if not script or Path(script[0]).stem not in SCRIPTS:
+        lines.refuse(f"found run {' '.join(script)}".rstrip(), " or ".join(f"run launch/{name}.py" for name in SCRIPTS))
+    try:
+        return script[0], parse_flags(flags)
+    except UserError as error:
+        raise UserError(f"{lines.path}, line {lines.number}: {error}") from None
+
+
+def _words(lines: _Lines, text: str) -> list[str]:
+    """The words of a line as a shell has them, "$@" as it stands."""
+    words, rest = [], text.strip()
+    while rest:
+        if rest == USERS_FLAGS:
+            return [*words, USERS_FLAGS]
+        found = _WORD.match(rest)
+        behind = rest[found.end() :] if found else rest
+        if found is None or behind[:1].strip():
+            lines.refuse(
+                f"found {rest!r}, which a shell would read as more than a word",
+                f"--flag value, '...' around signs of the shell, {USERS_FLAGS} at the end",
+            )
+        words.append(re.sub(r"""'([^']*)'|"([^"]*)\"""", lambda quoted: quoted[1] or quoted[2] or "", found[0]))
+        rest = behind.lstrip()
+    return words

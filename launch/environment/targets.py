@@ -1,0 +1,120 @@
+"""What make has: names of recipes, `make help`, `make data`, the nearest to a target that is not there.
+
+Started by the Makefile, in its folder, with any Python: no packages.
+
+    python launch/environment/targets.py recipes          name:file:target of each recipe and each alias
+    python launch/environment/targets.py help
+    python launch/environment/targets.py data TOOL ...
+    python launch/environment/targets.py unknown TARGET TOOL ...
+"""
+
+import difflib
+import os
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not launch/environment
+
+from launch.config.recipe_file import Recipe, recipe_paths, target_of
+from launch.errors import UserError
+
+WIDTH = 80
+FORMS = ("", "rehearse-", "print-", "plan-")
+VARIABLES = """
+Variables of every recipe (docs/recipes.md has the table)
+  MODEL= DATA= OUTPUT=      which model, data, output directory
+  GPUS=4 DEVICES=0,2,5,7    how many cards, which ones
+  GPU_MEMORY_GB=40          memory of a card
+  PROCESSES=4               how many processes, where it runs on a CPU
+  NNODES=2 RANK=0 MASTER=10.0.0.1:8090   several nodes (docs/multi-node.md)
+  ARGS="--max_steps 10"     further flags; the last one given wins"""
+
+
+def recipe_names() -> dict[str, tuple[Path, str]]:
+    """{name: (file, target)}: each target, and each other name. A file that cannot be read keeps the target of its
+    path, which then says what is wrong."""
+    names = {}
+    for path in recipe_paths(Path()):
+        try:
+            recipe = Recipe.load(path)
+        except UserError:
+            names[target_of(path)] = (path, target_of(path))
+            continue
+        names[recipe.target] = (path, recipe.target)
+        if recipe.alias:
+            names[recipe.alias] = (path, recipe.target)
+    return names
+
+
+def help_text() -> str:
+    """The targets of the Makefile, the recipes among them."""
+    makefile = Path("Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^([a-z-]+):.*?## (.*)", makefile, re.MULTILINE)
+    lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(f"  {name:<13} {text}" for name, text in targets)]
+    recipes = [_recipe_line(path) for path in recipe_paths(Path())]
+    if recipes:
+        lines += ["", "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)", *recipes]
+    return "\n".join([*lines, VARIABLES])
+
+
+def _recipe_line(path: Path) -> str:
+    try:
+        recipe = Recipe.load(path)
+    except UserError as error:
+        return _row(f"  {target_of(path):<25} {'?':<8} ", str(error))
+    cards = {0: "CPU", 1: "1 card"}.get(recipe.gpus, f"{recipe.gpus} cards")
+    return _row(f"  {recipe.target:<25} {cards:<8} ", recipe.summary)
+
+
+def data_text(tools: list[str]) -> str:
+    """Each tool with the first line of its docstring."""
+    rows = []
+    for tool in tools:
+        with open(f"data_tools/{tool}.py", encoding="utf-8") as file:
+            rows.append(_row(f"  data-{tool:<11}", file.readline().strip().removeprefix('"""')))
+    return "\n".join(rows)
+
+
+def _row(left: str, text: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=left,
+        subsequent_indent=" " * len(left),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def unknown_target(target: str, tools: list[str]) -> str:
+    """What make says of a target that it does not have."""
+    makefile = Path("Makefile").read_text(encoding="utf-8")
+    own = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
+    names = list(recipe_names())
+    known = [*own, *names, *(f"data-{tool}" for tool in tools), *(form + name for name in names for form in FORMS)]
+    near = difflib.get_close_matches(target, known, n=3, cutoff=0.6)
+    meant = f" Did you mean {' or '.join(f'make {name}' for name in near)}?" if near else ""
+    return f"error: make {target}: there is no such target.{meant} `make help` lists all."
+
+
+def main(argv: list[str]) -> int:
+    action, *words = argv
+    if action == "unknown":
+        print(unknown_target(words[0], words[1:]), file=sys.stderr)
+        return 2
+    if action == "recipes":
+        text = " ".join(f"{name}:{path}:{target}" for name, (path, target) in recipe_names().items())
+    else:
+        text = help_text() if action == "help" else data_text(words)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `make help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

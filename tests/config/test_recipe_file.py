@@ -1,0 +1,123 @@
+"""What the reader of recipe files reads, and what it refuses with file and line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.config.recipe_file import Recipe, load_recipes
+from launch.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+FORM = """\
+#!/usr/bin/env bash
+# LLaMA-7B pretraining
+# on eight cards.
+# Target     another-name
+# Alias      older-name
+# Memory of  each card
+#            80 GB
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=8 GPU_MEMORY_GB=80
+
+# comments are read over
+run launch/run_pretrain.py \\
+    --fp16 1 --scale_loss 1024 \\
+    --sharding "stage2 offload" \\
+    --split='949,50,1' --do_train \\
+    --lora_target_modules '.*q_proj.*' a"b c"d \\
+    "$@"
+"""
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "llama-7b" / "pretrain.sh"
+
+
+def load(path: Path, text: str) -> Recipe:
+    path.parent.mkdir()
+    path.write_text(text)
+    return Recipe.load(path)
+
+
+def test_a_recipe_is_read(path):
+    recipe = load(path, FORM)
+    assert (recipe.summary, recipe.target, recipe.alias) == (
+        "LLaMA-7B pretraining on eight cards",
+        "another-name",
+        "older-name",
+    )
+    assert recipe.header["Memory of"] == "each card 80 GB" and recipe.name == "llama-7b/pretrain"
+    assert (recipe.gpus, recipe.gpu_memory_gb, recipe.processes, recipe.ranks) == (8, 80, 1, 8)
+    assert (recipe.script, recipe.flags) == (
+        "launch/run_pretrain.py",
+        {
+            "fp16": ["1"],
+            "scale_loss": ["1024"],
+            "sharding": ["stage2 offload"],
+            "split": ["949,50,1"],
+            "do_train": [],
+            "lora_target_modules": [".*q_proj.*", "ab cd"],
+        },
+    )
+
+
+def test_the_path_gives_the_target_where_the_header_does_not(path):
+    recipe = load(path, 'source /any/launch/recipe.sh\nPROCESSES=2\nrun /a/finetune_generation.py "$@"\n')
+    assert (recipe.target, recipe.gpus, recipe.ranks, recipe.flags) == ("pretrain-llama7b", 0, 2, {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "found"),
+    [
+        ("GPUS=8", "GPU=8", 9, "found 'GPU=8'"),
+        ("GPUS=8", "GPUS=$N", 9, "found 'GPUS=$N'"),
+        ("# comments are read over", "export NCCL_DEBUG=INFO", 11, "found 'export'"),
+        ("launch/run_pretrain.py", "launch/train.py", 17, "found run launch/train.py"),
+        ("--fp16 1", "--fp16 $HALF", 13, "found '$HALF --scale_loss 1024'"),
+        ("--fp16 1", "--fp16 `half`", 13, "found '`half`"),
+        ("'.*q_proj.*'", "*.txt", 16, "found '*.txt"),
+        ('"stage2 offload"', '"stage2 $OFFLOAD"', 14, """found '"stage2 $OFFLOAD"'"""),
+        ('"stage2 offload"', '"stage2 offload', 14, """found '"stage2 offload'"""),
+        ("--fp16 1", "--fp16 1 # half", 13, "found '# half"),
+        ("--fp16 1", "--fp16 1;", 13, "which a shell would read as more than a word"),
+        ("--fp16 1", "fp16", 17, "'fp16' is not a flag"),
+        ("1024 \\", "1024 \\ ", 13, "found a blank behind the backslash"),
+        ("1024 \\", "1024", 13, "found the end of `run` without the user's flags"),
+        ('    "$@"\n', "", 16, "found the end of `run` without the user's flags"),
+        ('"$@"\n', '"$@"\necho done\n', 18, "found something behind `run`"),
+        ("run launch", "# run launch", 13, "found '--fp16'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(path, old, new, line, found):
+    assert old in FORM
+    with pytest.raises(UserError) as refused:
+        load(path, FORM.replace(old, new, 1))
+    assert str(refused.value).startswith(f"{path}, line {line}: ") and found in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_is_no_text_is_refused(tmp_path, content):
+    path = tmp_path / "x.sh"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match="x.sh: this recipe cannot be read: "):
+        Recipe.load(path)
+
+
+def test_without_a_command_nothing_is_run(path):
+    with pytest.raises(UserError, match="line 1: found no `run`"):
+        load(path, "# Nothing.\n")
+
+
+def test_the_reader_needs_python_alone():
+    """-I -S: neither packages nor the environment."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pathlib import Path; "
+        "from launch.config.recipe_file import load_recipes; "
+        f"print(len(load_recipes(Path({str(ROOT)!r}))), {{'numpy', 'paddle'}} & sys.modules.keys())"
+    )
+    said = subprocess.check_output([sys.executable, "-I", "-S", "-c", code], text=True)
+    assert said == f"{len(load_recipes(ROOT))} set()\n"
