@@ -4,7 +4,7 @@ import json
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from launch.errors import UserError
 
@@ -65,29 +65,49 @@ def split_words(flag: str, value: str) -> list[str]:
 
 
 class FlagValues:
-    """Values of a shared module's flags as attributes: as stated, else the default. script: the module's name.
+    """Values of a shared module's flags as attributes: as stated, else the default. It cannot be changed.
 
-    `values.lora` is None for a flag that this shared module does not have. A word that cannot be read, or a number out
-    of its range, counts as not stated: the check of the flags reports it. A switch that is off is False, else it is its
-    word.
+    A flag that only another shared module has is None here; a name that none has raises AttributeError. A word that
+    cannot be read, or a number out of its range, counts as not stated: the check of the flags reports it. A switch that
+    is off is False, else it is its word.
     """
 
+    __slots__ = ("_given", "_known", "_stated", "script")
+    script: str  # the name of the shared module
+    _given: frozenset[str]
+    _known: dict
+    _stated: dict[str, Any]
+
     def __init__(self, script: str, flags: Flags):
-        self.script = Path(script).stem
-        self._known = load_schema(script)
-        self._flags = flags
+        known = load_schema(script)
+        stated = {name: _read(known[name], words) for name, words in flags.items() if name in known}
+        negated = {name[3:] for name in flags if name.startswith("no_") and name not in known}
+        fields = {
+            "script": Path(script).stem,
+            "_given": frozenset(flags),
+            "_known": known,
+            "_stated": {name: False for name in negated & known.keys()} | stated,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in self._known:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._stated:
+            return self._stated[name]
+        if name in self._known:
+            return _default(self._known[name])
+        if any(name in known for known in _schemas().values()):
             return None
-        expected = self._known[name]
-        if f"no_{name}" in self._flags and name not in self._flags:
-            return False
-        value = _read(expected, self._flags[name]) if name in self._flags else expected["default"]
-        return False if expected["type"] == "switch" and value == "off" else value
+        raise AttributeError(f"--{name} is a flag of no shared module (launch/config/flags.json)")
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{name} cannot be set: values of flags do not change")
 
     def given(self, name: str) -> bool:
-        return name in self._flags
+        """Whether the flag is stated, by its own name."""
+        return name in self._given
 
     def words(self, name: str) -> list[str]:
         """The words of a flag such as --pipeline_parallel_config; none where it is not stated."""
@@ -101,10 +121,15 @@ def _read(expected: dict, words: list[str]) -> Any:
         return not words or words[0].lower() in YES
     try:
         if kind == "switch":
-            return switch(words[0] if words else expected["alone"])
+            choice = switch(words[0] if words else expected["alone"])
+            return False if choice == "off" else choice
         return read_number(expected, words[0]) if kind in ("int", "float") else " ".join(words)
     except (ValueError, IndexError, KeyError):
-        return expected["default"]
+        return _default(expected)
+
+
+def _default(expected: dict) -> Any:
+    return False if expected["type"] == "switch" and expected["default"] == "off" else expected["default"]
 
 
 def read_number(expected: dict, word: str) -> int | float:

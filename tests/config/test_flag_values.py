@@ -44,3 +44,25 @@ def test_words_of_a_switch(value, choice):
 def test_other_words_of_a_switch_are_refused():
     with pytest.raises(ValueError, match="'maybe', allowed: auto, on, off, required"):
         switch("maybe")
+
+
+def test_a_flag_of_another_shared_module_is_none_and_a_typo_an_error():
+    values = FlagValues("launch/run_pretrain.py", {})
+    assert (values.script, values.max_length, values.max_seq_length) == ("run_pretrain", None, 2048)
+    with pytest.raises(AttributeError, match="--max_sequence_lenght is a flag of no shared module"):
+        values.max_sequence_lenght  # noqa: B018
+
+
+def test_values_cannot_be_changed():
+    values = FlagValues("run_pretrain", {})
+    with pytest.raises(AttributeError, match="max_steps cannot be set"):
+        values.max_steps = 7
+
+
+def test_a_negation_counts_where_the_flag_itself_is_not_stated():
+    assert FlagValues("run_pretrain", {"no_do_train": []}).do_train is False
+    known = next(name for name, one in load_schema("run_pretrain").items() if one["default"] is True)
+    assert getattr(FlagValues("run_pretrain", {f"no_{known}": []}), known) is False
+    both = FlagValues("run_pretrain", {f"no_{known}": [], known: ["1"]})
+    assert getattr(both, known) is True and both.given(known)
+    assert not FlagValues("run_pretrain", {f"no_{known}": []}).given(known)
