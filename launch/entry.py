@@ -6,13 +6,13 @@ import sys
 from launch import preflight
 from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, FlagValues, parse_flags
+from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
 from launch.devices.deterministic import set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.help import flag_help
 from launch.preflight.report import print_findings
-from launch.preflight.situation import Situation
 from launch.processes.orphans import die_with_parent
 from launch.reporting.quiet import import_paddle_quietly
 from launch.upstream import correct
@@ -70,7 +70,7 @@ def check(script: str, flags: Flags) -> None:
     # Several ranks look when they have met (launch/training/resuming.py): one of them holds the directory by then.
     shows = is_first and not shown
     starts = processes == 1 and not shown
-    findings = preflight.run(Situation(script, flags, processes=processes, starts=starts, shows=shows))
+    findings = preflight.run(RunConfig(script, flags, processes=processes), starts=starts, shows=shows)
     faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(findings, sys.stderr)

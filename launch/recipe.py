@@ -27,15 +27,15 @@ from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import Layout, LayoutError, keep_global_batch
 from launch.config.recipe_file import Recipe
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import check_variables, given_variables
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.nodes.connection import Link
-from launch.nodes.place import ONE_NODE, Nodes, read_nodes
+from launch.nodes.place import read_nodes
 from launch.plan.hardware import wished_card
 from launch.preflight.help import flag_help
-from launch.preflight.situation import Situation
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
@@ -194,12 +194,12 @@ def _number(name: str, value: str | None) -> int | None:
     return int(value)
 
 
-def situation(recipe: Recipe, run: Run) -> Situation:
+def situation(recipe: Recipe, run: Run) -> RunConfig:
     """The run as the checks see it."""
     stated = stated_layout(recipe)
-    return Situation(
+    return RunConfig(
         script=recipe.script,
-        flags=run.command.flags,
+        words=run.command.flags,
         devices=run.command.devices,
         gpu_memory_gb=run.gpu_memory_gb,
         card=run.card,
@@ -207,7 +207,6 @@ def situation(recipe: Recipe, run: Run) -> Situation:
         nodes=run.command.nodes,
         stated=stated if stated and stated.processes != run.command.world_size else None,
         own=run.own,
-        starts=run.command.nodes.rank == 0,
     )
 
 
@@ -219,7 +218,7 @@ def run(recipe: Recipe, run: Run) -> int:
     from launch.preflight.report import print_findings
 
     notes = [*run.notes, *_make_questions(run)]
-    findings = preflight.run(situation(recipe, run))
+    findings = preflight.run(situation(recipe, run), starts=run.command.nodes.rank == 0)
     faults = [finding for finding in findings if not finding.ok]
     print("\n".join(map(localized, notes)), end="\n" if notes else "")
     print_findings(findings, sys.stderr if faults else sys.stdout)
@@ -326,7 +325,6 @@ def _check_own_data(recipe: Recipe, run: Run) -> None:
 def plan(recipe: Recipe, run: Run) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
-    from launch.config.flag_values import FlagValues
     from launch.plan.hardware import card_named, card_of_memory
     from launch.plan.job import Job
     from launch.plan.report import FORMATS, TEXT, report
@@ -342,14 +340,15 @@ def plan(recipe: Recipe, run: Run) -> int:
         raise UserError(f"{recipe.target} cannot be planned with these flags.")
     print("\n".join(map(localized, run.notes)), end="\n" if run.notes else "", file=sys.stderr)
     card = card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb) if run.command.devices else None
-    job = Job.from_flags(recipe.script, run.command.flags, run.command.world_size, card)
-    steps = max(0, FlagValues(recipe.script, run.command.flags).max_steps)
+    config = situation(recipe, run)
+    job = Job.from_run(config, card)
+    steps = max(0, config.flags.max_steps)
     print(report(job, card, form, steps))
     if form == TEXT:
         if run.command.nodes.count > 1:
             count = run.command.nodes.count
             print(localized(f"The network between the {count} nodes is not counted: all cards as in one machine."))
-        for line in lines_below_a_plan(situation(recipe, run), card):
+        for line in lines_below_a_plan(config, card):
             print(localized(line))
     return 0
 

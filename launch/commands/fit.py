@@ -23,6 +23,7 @@ from data_tools.terminal import wrapped
 from launch import preflight
 from launch.config.flag_values import Flags, parse_flags
 from launch.config.layout import Layout
+from launch.config.run_config import RunConfig
 from launch.config.variables import check_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
@@ -30,7 +31,6 @@ from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
-from launch.preflight.situation import Situation
 from launch.processes.command import LaunchCommand
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,7 +114,7 @@ def _global_batch(flags: Flags, gpus: int) -> int:
 
 def _legal(script: str, gpus: int):
     def legal(flags: Flags) -> bool:
-        return all(finding.ok for finding in preflight.run_on_flags(Situation(script, flags, processes=gpus)))
+        return all(finding.ok for finding in preflight.run_on_flags(RunConfig(script, flags, processes=gpus)))
 
     return legal
 
@@ -157,7 +157,7 @@ def command(script: str, candidate: Candidate) -> LaunchCommand:
 def _nothing_fits(script: str, flags: Flags, args: argparse.Namespace, card: Card, batch: int) -> str:
     smallest = smallest_layout(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
     if smallest is None:
-        findings = preflight.run_on_flags(Situation(script, flags, processes=args.gpus))
+        findings = preflight.run_on_flags(RunConfig(script, flags, processes=args.gpus))
         faults = "; ".join(f"{one.subject}: {one.found}" for one in findings if not one.ok)
         return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
     smaller = {"full": "METHOD=lora, METHOD=qlora, ", "lora": "METHOD=qlora, "}.get(args.method, "")

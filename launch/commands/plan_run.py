@@ -13,6 +13,7 @@ the estimates are: docs/plan.md.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -20,8 +21,8 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser, above_zero
 from data_tools.language import localized
-from launch.config.aliases import todays_flags
-from launch.config.flag_values import Flags, parse_flags
+from launch.config.recipe_file import SCRIPTS
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
@@ -29,22 +30,20 @@ from launch.plan.job import Job
 from launch.plan.report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.advice import lines_below_a_plan
-from launch.preflight.situation import Situation
 
-PRETRAIN, FINETUNE = "run_pretrain", "finetune_generation"
+PRETRAIN, FINETUNE = SCRIPTS
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
-    script, flags = _run_of(args.what, args.flags)
-    faults = [finding for finding in check_flags(script, flags) if not finding.ok]
+    run = _run_of(args.what, args.flags, args.gpus)
+    faults = [finding for finding in check_flags(run.script, run.words) if not finding.ok]
     if faults:
         raise UserError("\n".join(f"{one.subject}: {one.found}; {one.fix}" for one in faults))
-    on_cpu = str(flags.get("device", ["gpu"])[0]).startswith("cpu")
-    card = None if on_cpu else _card(args)
-    print(report(Job.from_flags(script, flags, args.gpus, card), card, args.format))
+    card = None if run.on_cpu else _card(args)
+    print(report(Job.from_run(run, card), card, args.format))
     if args.format == TEXT:
-        for line in lines_below_a_plan(Situation(script, flags, processes=args.gpus), card):
+        for line in lines_below_a_plan(run, card):
             print(localized(line))
 
 
@@ -63,13 +62,15 @@ def _card(args: argparse.Namespace) -> Card:
     return card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
 
 
-def _run_of(what: str, words: list[str]) -> tuple[str, Flags]:
-    """(shared module, its flags). Of a model alone: pretraining, or fine-tuning where a flag is one of its adapters."""
-    flags, _ = todays_flags(parse_flags(words))
-    if Path(what).stem in (PRETRAIN, FINETUNE):
-        return what, flags
-    finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & flags.keys()
-    return FINETUNE if finetunes else PRETRAIN, flags | {"model_name_or_path": [what]}
+def _run_of(what: str, words: list[str], processes: int) -> RunConfig:
+    """A shared module with its flags; of a model alone pretraining, or fine-tuning where a flag is one of its
+    adapters."""
+    run, _ = RunConfig.from_words(what, words, processes)
+    if Path(what).stem in SCRIPTS:
+        return run
+    finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & run.words.keys()
+    script = FINETUNE if finetunes else PRETRAIN
+    return replace(run, script=script, words=run.words | {"model_name_or_path": [what]})
 
 
 if __name__ == "__main__":

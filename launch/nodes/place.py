@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from launch.config.run_config import ONE_NODE, Nodes
 from launch.errors import UserError
 from launch.nodes.address import expand_hosts
 
@@ -175,34 +176,6 @@ def _number_or_none(variables: Mapping[str, str], name: str | None) -> int | Non
 
 
 VARIABLES = {"NNODES": "count", "RANK": "rank", "MASTER": "master"}  # the user's -> the field of a scheduler's
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """The machines of a run.
-
-    count:  how many
-    rank:   this one's number, from 0
-    master: "host:port" of node 0, where all meet; None on one node
-    source: where these came from, to tell
-    hosts:  names of all nodes where a scheduler has told them, else empty
-    """
-
-    count: int = 1
-    rank: int = 0
-    master: str | None = None
-    source: str = ""
-    hosts: tuple[str, ...] = ()
-
-    def name(self, rank: int) -> str:
-        """node 1 (gpu02)"""
-        return f"node {rank} ({self.hosts[rank]})" if self.hosts else f"node {rank}"
-
-    def describe(self) -> str:
-        return f"{self.count}, this is {self.rank}, they meet at {self.master} ({self.source})"
-
-
-ONE_NODE = Nodes()
 
 
 def read_nodes(variables: Mapping[str, str]) -> Nodes:

@@ -2,11 +2,11 @@
 
 import importlib.util
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
+from launch.config.run_config import RunConfig
 from launch.devices import precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
@@ -123,29 +123,32 @@ class Job:
         return replace(self, **changes)
 
     @classmethod
-    def from_flags(cls, script: str, flags: Flags, processes: int, card: Card | None = None) -> "Job":
-        """The run that a shared module's flags mean. card: which kind it shall run on; None: it is unknown, and what
-        depends on it (bfloat16, flash attention) is taken as on an A100. Raises UserError where there is no such model
-        or layout."""
-        values = FlagValues(script, flags)
+    def from_flags(cls, script: str, words: Flags, processes: int, card: Card | None = None) -> "Job":
+        """The run that a shared module's flags mean, on so many processes."""
+        return cls.from_run(RunConfig(script, words, processes=processes), card)
+
+    @classmethod
+    def from_run(cls, run: RunConfig, card: Card | None = None) -> "Job":
+        """card: which kind it shall run on; None: it is unknown, and what depends on it (bfloat16, flash attention) is
+        taken as on an A100. Raises UserError where there is no such model or layout."""
+        values = run.flags
         if not values.model_name_or_path:
             raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
         config = run_config(values)
-        on_gpu = not str(values.device).startswith("cpu")
+        on_gpu = not run.on_cpu
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
         asked = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
         bf16, fp16 = precision.resolve(*asked, capability)
         half = BFLOAT16 if bf16 else FLOAT16 if fp16 else FLOAT32
         level = values.fp16_opt_level if half != FLOAT32 else "O0"
         whole = level == "O2"
-        finetunes = Path(script).stem == "finetune_generation"
-        layout = Layout.from_flags(flags, processes)
+        layout = run.layout
         return cls(
             config=config,
             layout=layout,
             micro_batch=values.per_device_train_batch_size,
             accumulation=values.gradient_accumulation_steps,
-            sequence_length=values.max_length if finetunes else values.max_seq_length,
+            sequence_length=values.max_length if run.finetunes else values.max_seq_length,
             compute=half if whole else FLOAT32,
             amp=level if half != FLOAT32 else "",
             master_weights=whole,
@@ -156,12 +159,12 @@ class Job:
             fused_rms_norm=_fused_rms_norm(values, on_gpu),
             adapter=_adapter(values, family_of_config(config)),
             base=_base(values),
-            offload=_offload(values, flags),
+            offload=_offload(values),
             eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
             data_workers=values.dataloader_num_workers or 0,
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
-            finetunes=finetunes,
+            finetunes=run.finetunes,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             saves_in_background=bool(values.use_async_save),
         )
@@ -203,10 +206,10 @@ def _base(values: FlagValues) -> QuantizedBase | None:
     )
 
 
-def _offload(values: FlagValues, flags: Flags) -> Offload:
+def _offload(values: FlagValues) -> Offload:
     """--offload_optim keeps the optimizer in host memory; `offload` beside a stage the gradients of stage 2, and the
     parameters of stage 3, too."""
-    words = " ".join(flags.get("sharding", [])).split()
+    words = values.words("sharding")
     sharded = "offload" in words
     return Offload(
         optimizer=bool(values.offload_optim) or sharded,

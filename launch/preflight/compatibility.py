@@ -3,25 +3,23 @@
 from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout, LayoutError, degree, sharding_stage
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
 from launch.preflight.rules import RULES, Request
-from launch.preflight.situation import Situation
 
 
-def check_compatibility(situation: Situation) -> list[Finding]:
+def check_compatibility(run: RunConfig) -> list[Finding]:
     """The layout in one line, then what is refused and what is announced."""
-    flags = situation.flags
     try:
-        layout = Layout.from_flags(flags, situation.processes)
+        layout = run.layout
         impossible = []
     except LayoutError as error:
-        layout = _smallest(flags)
+        layout = _smallest(run.words)
         impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
-    values = FlagValues(situation.script, flags)
-    run = Request(values, layout, sharding_stage(flags), _model(values))
-    findings = [rule.finding(run) for rule in RULES if rule.when(run)]
-    return impossible + findings if impossible else [_described(run), *findings]
+    request = Request(run, layout, sharding_stage(run.words), _model(run.flags))
+    findings = [rule.finding(request) for rule in RULES if rule.when(request)]
+    return impossible + findings if impossible else [_described(request), *findings]
 
 
 def _described(run: Request) -> Finding:

@@ -28,16 +28,16 @@ from launch.checkpoint.state.verify import (
     stray_weights,
 )
 from launch.config.flag_values import FlagValues
-from launch.config.layout import Layout, LayoutError
+from launch.config.layout import LayoutError
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 
 
-def check_continuation(situation: Situation) -> list[Finding]:
+def check_continuation(run: RunConfig) -> list[Finding]:
     """Nothing where a run starts in a directory without an earlier one, or does not train."""
-    flags = FlagValues(situation.script, situation.flags)
+    flags = run.flags
     output, wanted = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
     if not flags.do_train:
         return []
@@ -46,27 +46,27 @@ def check_continuation(situation: Situation) -> list[Finding]:
         found = f"{blocked[0]} is {kind}, in the place of what the run writes"
         return [Finding(False, "output", found, "move it elsewhere")]
     if flags.overwrite_output_dir:
-        return _starts_anew(situation, output, wanted)
+        return _starts_anew(run, output, wanted)
     if wanted == AUTO:
-        return _newest(situation, flags, output)
+        return _newest(run, flags, output)
     if wanted == NONE:
         fix = "OUTPUT=FOLDER names another; --resume_from_checkpoint auto continues it; --overwrite_output_dir 1"
         return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if _used(output) else []
-    return _named(situation, flags, Path(wanted), output)
+    return _named(run, flags, Path(wanted), output)
 
 
-def goes_on_from(situation: Situation) -> Path | None:
+def goes_on_from(run: RunConfig) -> Path | None:
     """The checkpoint from which the same command would continue; None where it would start anew."""
-    flags = FlagValues(situation.script, situation.flags)
+    flags = run.flags
     if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
         return None
     return newest_whole(flags.output_dir)
 
 
-def checkpoints_so_far(situation: Situation) -> list[Path]:
+def checkpoints_so_far(run: RunConfig) -> list[Path]:
     """Those of the run that the same command continues in its output directory, newest first; of a new run none."""
-    flags = FlagValues(situation.script, situation.flags)
-    start = goes_on_from(situation)
+    flags = run.flags
+    start = goes_on_from(run)
     if flags.resume_from_checkpoint not in (None, AUTO, NONE) and not flags.overwrite_output_dir:
         start = Path(flags.resume_from_checkpoint)
     there = checkpoints(flags.output_dir)
@@ -75,8 +75,8 @@ def checkpoints_so_far(situation: Situation) -> list[Path]:
     return [one for one in there if checkpoint_step(one) <= checkpoint_step(start)]
 
 
-def _starts_anew(situation: Situation, output: Path, wanted: str) -> list[Finding]:
-    if "resume_from_checkpoint" in situation.flags and wanted != NONE:
+def _starts_anew(run: RunConfig, output: Path, wanted: str) -> list[Finding]:
+    if "resume_from_checkpoint" in run.words and wanted != NONE:
         found = f"{wanted} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"
         return [Finding(False, "resume", found, "leave one of them out")]
     there = checkpoints(output)
@@ -85,7 +85,7 @@ def _starts_anew(situation: Situation, output: Path, wanted: str) -> list[Findin
     return [Finding(True, "resume", f"starts at step 0; {len(there)} checkpoints are moved to {output / 'earlier'}")]
 
 
-def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Finding]:
+def _newest(run: RunConfig, flags: FlagValues, output: Path) -> list[Finding]:
     findings = []
     for checkpoint in checkpoints(output):
         if is_foreign(checkpoint):
@@ -94,7 +94,7 @@ def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Findi
             continue
         fault = first_fault(checkpoint, hashes=False)
         if fault is None:
-            return [*findings, *_fits(situation, flags, checkpoint)]
+            return [*findings, *_fits(run, flags, checkpoint)]
         found = f"{fault}: it is kept as damaged, the checkpoint before it is taken"
         findings.append(Finding(True, "resume", found, warns=True))
     if (output / RUN_SUMMARY).exists() and (output / TRAIN_LOG).exists():
@@ -103,7 +103,7 @@ def _newest(situation: Situation, flags: FlagValues, output: Path) -> list[Findi
     return findings
 
 
-def _named(situation: Situation, flags: FlagValues, checkpoint: Path, output: Path) -> list[Finding]:
+def _named(run: RunConfig, flags: FlagValues, checkpoint: Path, output: Path) -> list[Finding]:
     there = checkpoints(output)
     fix = f"leave it out: {output} has no checkpoint"
     if there:
@@ -115,18 +115,18 @@ def _named(situation: Situation, flags: FlagValues, checkpoint: Path, output: Pa
     fault = first_fault(checkpoint, hashes=False)
     if fault:
         return [Finding(False, "resume", f"{checkpoint} is no checkpoint to continue from: {fault}", fix)]
-    return _fits(situation, flags, checkpoint)
+    return _fits(run, flags, checkpoint)
 
 
-def _fits(situation: Situation, flags: FlagValues, checkpoint: Path) -> list[Finding]:
+def _fits(run: RunConfig, flags: FlagValues, checkpoint: Path) -> list[Finding]:
     if stray := stray_weights(checkpoint):
         return [Finding(False, "resume", stray, "move it elsewhere")]
     manifest = read_manifest(checkpoint)
     return [
-        *_check_batch(situation, flags, manifest, checkpoint),
+        *_check_batch(run, flags, manifest, checkpoint),
         *_check_model(flags, manifest),
         *_check_data(flags, manifest),
-        *_check_random_state(manifest, situation.processes),
+        *_check_random_state(manifest, run.processes),
     ]
 
 
@@ -156,13 +156,12 @@ def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
     return [Finding(False, "data", found, fix)]
 
 
-def _check_batch(situation: Situation, flags: FlagValues, manifest: Manifest, checkpoint: Path) -> list[Finding]:
+def _check_batch(run: RunConfig, flags: FlagValues, manifest: Manifest, checkpoint: Path) -> list[Finding]:
     try:
-        data_ranks = Layout.from_flags(situation.flags, situation.processes).data_ranks
+        samples = run.global_batch
     except LayoutError:
         return []  # the check of the layout tells it
     step, consumed = manifest.global_step, manifest.consumed_samples
-    samples = data_ranks * flags.per_device_train_batch_size * flags.gradient_accumulation_steps
     before = manifest.data.get("global_batch", samples)
     if samples == before:
         return [Finding(True, "resume", f"{checkpoint}, after step {step:,} and {consumed:,} samples")]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config.flag_values import Flags, flag_lines, flag_words
+from launch.config.run_config import ONE_NODE, Nodes
 from launch.nodes.address import address_towards, resolve, split_address
-from launch.nodes.place import ONE_NODE, Nodes
 
 OVERRIDING = (
     "DISTRIBUTED_TRAINER_ENDPOINTS",

@@ -35,7 +35,7 @@ def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
 
 def in_half_precision(directory: str, output: str, argv: list[str]) -> dict:
     """tests.distributed.training_ranks' run, as if the CPU had half precision."""
-    preflight.run = lambda situation: []  # which refuse half precision on a CPU, as the parser does
+    preflight.run = lambda run, **shown: []  # which refuse half precision on a CPU, as the parser does
     arguments.compute_capability = lambda device: (8, 0)
     half_arithmetic.install()
     return pretrain_in_float32(directory, output, argv)

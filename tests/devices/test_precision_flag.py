@@ -3,12 +3,12 @@
 import pytest
 
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.devices.precision import describe_choice, resolve, stated
 from launch.plan.hardware import card_of_memory
 from launch.plan.job import Job
 from launch.preflight import run_on_flags
 from launch.preflight.machine import gates
-from launch.preflight.situation import Situation
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
 TUNE = "launch/finetune_generation.py"
@@ -64,13 +64,13 @@ def test_the_plan_counts_on_the_named_card():
     [("cpu", "float32, chosen here as the CPU has no kernels in half precision")],
 )
 def test_the_check_before_a_run_says_it(device, told):
-    situation = Situation(TUNE, parse_flags([*RUN, "--precision", "auto", "--device", device]))
+    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", "--device", device]))
     [finding] = [one for one in gates.check_gates(situation) if one.subject == "precision"]
     assert finding.ok and finding.found.startswith(told)
 
 
 @pytest.mark.parametrize(("other", "word"), [("--fp16", "1"), ("--bf16", "auto")])
 def test_two_ways_of_saying_it_are_refused(other, word):
-    situation = Situation(TUNE, parse_flags([*RUN, "--precision", "auto", other, word]), processes=1)
+    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", other, word]), processes=1)
     found = [(one.ok, one.subject) for one in run_on_flags(situation) if not one.ok]
     assert (False, "--precision") in found

@@ -2,8 +2,9 @@
 
 import pytest
 
+from launch.config.run_config import ONE_NODE, Nodes
 from launch.errors import UserError
-from launch.nodes.place import ONE_NODE, Nodes, read_nodes
+from launch.nodes.place import read_nodes
 
 EXPLICIT = {"NNODES": "2", "RANK": "1", "MASTER": "10.0.0.1:8090"}
 SLURM = {

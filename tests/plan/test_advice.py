@@ -7,11 +7,11 @@ import pytest
 from launch import preflight
 from launch.config.flag_values import flag_words, parse_flags
 from launch.config.layout import Layout
+from launch.config.run_config import RunConfig
 from launch.plan.advice import advice_lines, changes, cheapest_changes, search
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
-from launch.preflight.situation import Situation
 
 CARD = CARDS["A100-80G"]
 COMMON = "--output_dir out --per_device_train_batch_size 8 --gradient_accumulation_steps 4 --do_train 1"
@@ -28,7 +28,7 @@ def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") ->
 
 def legal_for(script: str, processes: int):
     def legal(flags):
-        return all(finding.ok for finding in preflight.run_on_flags(Situation(script, flags, processes=processes)))
+        return all(finding.ok for finding in preflight.run_on_flags(RunConfig(script, flags, processes=processes)))
 
     return legal
 

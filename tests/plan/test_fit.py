@@ -12,10 +12,10 @@ import pytest
 from launch import preflight
 from launch.commands import fit
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
-from launch.preflight.situation import Situation
 from tests.recipes.machine import ROOT, WISHES, Machine
 
 
@@ -58,7 +58,7 @@ def test_the_printed_commands_are_legal_and_fit(arguments, card, tmp_path):
         assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
         assert Path(words[script]).is_file()
         flags = parse_flags(words[script + 1 :])
-        faults = [one for one in preflight.run_on_flags(Situation(words[script], flags, processes=gpus)) if not one.ok]
+        faults = [one for one in preflight.run_on_flags(RunConfig(words[script], flags, processes=gpus)) if not one.ok]
         assert faults == []
         assert plan_memory(Job.from_flags(words[script], flags, gpus, CARDS[card]), CARDS[card]).fits
         assert flags["tokenizer_name_or_path"] == flags["model_name_or_path"] == [arguments.split()[1]]

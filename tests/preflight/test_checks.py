@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +10,12 @@ from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
 from launch.checkpoint.state.output_lock import LOCK, lock_output, lock_start
 from launch.config.flag_values import FlagValues, load_schema, read_number
+from launch.config.run_config import RunConfig
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.output import check_output
 from launch.preflight.model.directory import check_model
 from launch.preflight.report import Finding, print_findings
-from launch.preflight.situation import Situation
 
 SCRIPT = "launch/run_pretrain.py"
 
@@ -189,34 +188,34 @@ def test_every_damaged_corpus_is_told(data):
 
 
 def test_output_that_can_be_written_is_not_made(tmp_path):
-    ok, found, _ = told(check_output(Situation(SCRIPT, {"output_dir": [str(tmp_path / "a" / "b")]})))
+    ok, found, _ = told(check_output(RunConfig(SCRIPT, {"output_dir": [str(tmp_path / "a" / "b")]})))
     assert ok and found.startswith(f"{tmp_path}/a/b, ") and found.endswith(" GB free")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_output_below_a_file(tmp_path):
     (tmp_path / "file").write_text("kept")
-    ok, found, fix = told(check_output(Situation(SCRIPT, {"output_dir": [str(tmp_path / "file" / "run")]})))
+    ok, found, fix = told(check_output(RunConfig(SCRIPT, {"output_dir": [str(tmp_path / "file" / "run")]})))
     assert not ok and found == f"{tmp_path}/file/run cannot be written: {tmp_path}/file: Not a directory"
     assert fix == "OUTPUT=FOLDER or --output_dir names another"
     assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_output_on_a_file_system_that_cannot_be_written():
-    assert told(check_output(Situation(SCRIPT, {"output_dir": ["/proc/run"]})))[0] is False
+    assert told(check_output(RunConfig(SCRIPT, {"output_dir": ["/proc/run"]})))[0] is False
 
 
 def test_output_in_which_another_run_lives(tmp_path):
     """By its lock, not by what is written in it: another process may have the id of one that is gone."""
     (tmp_path / LOCK).write_text(f"process {os.getpid()} on here\n")
-    situation = Situation(SCRIPT, {"output_dir": [str(tmp_path)]})
+    situation = RunConfig(SCRIPT, {"output_dir": [str(tmp_path)]})
     assert told(check_output(situation))[0] is True
     held = lock_output(tmp_path)
     ok, found, fix = told(check_output(situation))
     holder = f"process {os.getpid()} on {os.uname().nodename}"
     assert (ok, found) == (False, f"{tmp_path} is in use by another run ({holder})")
     assert fix.startswith("end that run, or OUTPUT=FOLDER")
-    assert told(check_output(replace(situation, starts=False)))[0] is True  # one of its own ranks
+    assert told(check_output(situation, starts=False))[0] is True  # one of its own ranks
     os.close(held)
     starting = lock_start(tmp_path)
     assert told(check_output(situation))[1] == f"{tmp_path} is in use by another run (one that starts)"
@@ -226,7 +225,7 @@ def test_output_in_which_another_run_lives(tmp_path):
 
 def test_all_checks_are_made(data):
     flags = {"input_dir": ["nowhere"], "max_step": ["3"], "output_dir": ["/proc/run"]}
-    findings = preflight.run(Situation(SCRIPT, flags))
+    findings = preflight.run(RunConfig(SCRIPT, flags))
     assert [finding.subject for finding in findings if not finding.ok] == ["--max_step", "model", "data", "output"]
 
 

@@ -11,9 +11,9 @@ from launch.checkpoint.state.identity import model_identity
 from launch.checkpoint.state.manifest import MANIFEST, Manifest
 from launch.checkpoint.state.verify import remove_partial
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.preflight.continuation import check_continuation, goes_on_from
-from launch.preflight.situation import Situation
 from tests.corpora import write_corpus
 
 
@@ -47,9 +47,9 @@ def output(tmp_path) -> Path:
     return tmp_path
 
 
-def situation(output: Path, flags: str = "", processes: int = 2) -> Situation:
+def situation(output: Path, flags: str = "", processes: int = 2) -> RunConfig:
     words = f"--do_train 1 --per_device_train_batch_size 8 --output_dir {output} {flags}".split()
-    return Situation("run_pretrain", parse_flags(words), processes=processes)
+    return RunConfig("run_pretrain", parse_flags(words), processes=processes)
 
 
 def findings(output: Path, flags: str = "", processes: int = 2):
@@ -116,7 +116,7 @@ def test_what_is_no_checkpoint_names_the_newest_that_is(output):
 def test_a_path_in_a_fix_can_be_pasted(tmp_path):
     make_checkpoint(tmp_path / "my run", 5)
     flags = parse_flags(["--do_train", "1", "--output_dir", str(tmp_path / "my run"), "--resume_from_checkpoint", "x"])
-    [finding] = check_continuation(Situation("run_pretrain", flags, processes=2))
+    [finding] = check_continuation(RunConfig("run_pretrain", flags, processes=2))
     assert finding.fix == f"--resume_from_checkpoint '{tmp_path}/my run/checkpoint-5', or auto"
 
 
@@ -200,8 +200,8 @@ def test_random_numbers_of_another_number_of_processes(output):
 
 
 def test_nothing_to_tell_without_training(output):
-    assert check_continuation(Situation("run_pretrain", {})) == []
-    assert check_continuation(Situation("run_pretrain", {"output_dir": [str(output)]})) == []
+    assert check_continuation(RunConfig("run_pretrain", {})) == []
+    assert check_continuation(RunConfig("run_pretrain", {"output_dir": [str(output)]})) == []
 
 
 @pytest.mark.parametrize("name", ["checkpoint-24", "partial-checkpoint-24", "partial-model"])

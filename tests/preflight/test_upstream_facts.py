@@ -12,6 +12,7 @@ import pytest
 from launch.config import flag_values
 from launch.config.aliases import refusal
 from launch.config.flag_values import load_schema, parse_flags
+from launch.config.run_config import RunConfig
 from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
 from launch.devices.gates import flash_attention, fused_rms_norm
@@ -20,7 +21,6 @@ from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.preflight import run_on_flags
 from launch.preflight.compatibility import check_compatibility
-from launch.preflight.situation import Situation
 from launch.reporting.throughput import Throughput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ FACTS = [
 
 def findings(flags: str, processes: int = 1, script: str = "run_pretrain") -> list[tuple[bool, str, str]]:
     """(ok, subject, found) of what the compatibility matrix tells about flags."""
-    told = check_compatibility(Situation(script, parse_flags(shlex.split(flags)), processes=processes))
+    told = check_compatibility(RunConfig(script, parse_flags(shlex.split(flags)), processes=processes))
     return [(one.ok, one.subject, one.found) for one in told if one.subject.startswith("--")]
 
 
@@ -201,7 +201,7 @@ def test_files_of_arguments_drop_and_add_flags(ranks, tmp_path):
 
 def test_constructing_arguments_starts_process_groups():
     """All checks are made before: tests/test_entry.py holds that Paddle is not even imported then."""
-    faults = [one for one in run_on_flags(Situation("run_pretrain", {"max_stepz": ["1"]})) if not one.ok]
+    faults = [one for one in run_on_flags(RunConfig("run_pretrain", {"max_stepz": ["1"]})) if not one.ok]
     assert [one.subject for one in faults] == ["--max_stepz"]
 
 

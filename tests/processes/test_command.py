@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.nodes.place import Nodes
+from launch.config.run_config import Nodes
 from launch.processes import command
 from launch.processes.command import CARDS, OVERRIDING, PROXIES, WITHOUT_PROXY, LaunchCommand, _without_current_folder
 

@@ -13,9 +13,9 @@ import pytest
 from launch import preflight
 from launch.config.flag_values import parse_flags
 from launch.config.recipe_file import load_recipes
+from launch.config.run_config import RunConfig
 from launch.nodes.place import read_nodes
 from launch.preflight.flags import check_flags
-from launch.preflight.situation import Situation
 from tests.devices.fake_nvml import FakeNvml, card
 from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine
@@ -150,9 +150,9 @@ def test_a_recipe_on_one_card_passes_the_checks(target, head, tmp_path, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK)
     for kind in KINDS[head]:
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([card(kind)]))
-        situation = Situation(
+        situation = RunConfig(
             script=printed[script],
-            flags=parse_flags(printed[script + 1 :]),
+            words=parse_flags(printed[script + 1 :]),
             devices=("0",),
             gpu_memory_gb=int(variables.get("GPU_MEMORY_GB", "40")),
         )

@@ -5,9 +5,9 @@ import pytest
 
 from data_tools.formats.dialogues.encoding import IGNORED
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
-from launch.preflight.situation import Situation
 from launch.reporting.records import read_summary
 from launch.training.batches import Collator, apart
 from tests.training.finetune_material import argv, write_first
@@ -54,7 +54,7 @@ def test_mask_and_positions_of_a_batch():
 
 def refusals(config: str, *flags: str) -> list[str]:
     argv = ["--model_name_or_path", config, "--zero_padding", "1", *flags]
-    findings = run_on_flags(Situation("launch/finetune_generation.py", parse_flags(argv)))
+    findings = run_on_flags(RunConfig("launch/finetune_generation.py", parse_flags(argv)))
     faults = [finding for finding in findings if finding.subject == "--zero_padding" and not finding.ok]
     return [f"{fault.found} {fault.fix}" for fault in faults]
 

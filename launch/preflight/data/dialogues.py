@@ -12,22 +12,22 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.text.encoders import load_encoder
 from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.chat import find_template, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 MEASURED = 200  # dialogues that are rendered and encoded, of each kind of rows, at most: half a second of long ones
 
 
-def check_sft_data(situation: Situation) -> list[Finding]:
+def check_sft_data(run: RunConfig, shows: bool = True) -> list[Finding]:
     """Read every row that --dataset_name_or_path names, compare the lengths; render some rows with the chat template
-    where that is shown."""
-    values = FlagValues(situation.script, situation.flags)
+    where `shows`."""
+    values = run.flags
     found, findings = _read_rows(values)
-    return [*findings, *_check_template(values, found, situation.shows), *_check_lengths(values)]
+    return [*findings, *_check_template(values, found, shows), *_check_lengths(values)]
 
 
 def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:

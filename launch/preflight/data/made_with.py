@@ -7,21 +7,20 @@ from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.text.encoders import JSON_NAME, fingerprint, load_encoder
-from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 FIX = "--tokenizer_name_or_path DIRECTORY: that of the data; or tokenize the text again with the run's own"
 
 
-def check_made_with(situation: Situation) -> list[Finding]:
+def check_made_with(run: RunConfig) -> list[Finding]:
     """A fault for each corpus made with another tokenizer than the run's, which is --tokenizer_name_or_path or that of
     the model's directory; nothing for a name, which is downloaded, and for data without a summary.
 
     A sentencepiece model is told by its hash. A tokenizer.json is written anew when it is saved or imported: by the
     size of its vocabulary.
     """
-    values = FlagValues(situation.script, situation.flags)
+    values = run.flags
     directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
     if not values.input_dir or not directory.is_dir():
         return []

@@ -4,33 +4,33 @@ import shlex
 from dataclasses import replace
 
 from launch import preflight
-from launch.config.flag_values import Flags, FlagValues, flag_words, parse_flags
+from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import ACCUMULATION
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
 from launch.plan.out_of_memory import ThisRun
-from launch.preflight.situation import Situation
 
 LISTED = 8  # changes below a plan
 CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each must save at least
 
 
-def changes_that_fit(situation: Situation, card: Card, count: int) -> list[Change]:
+def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
     """By slowdown, their arguments beside the user's own; empty where no change of the list is enough."""
 
     def legal(flags: dict) -> bool:
-        return all(finding.ok for finding in preflight.run_on_flags(replace(situation, flags=flags)))
+        return all(finding.ok for finding in preflight.run_on_flags(run.with_words(flags)))
 
     try:
-        changes = cheapest_changes(situation.script, situation.flags, situation.processes, card, legal, count)
+        changes = cheapest_changes(run.script, run.words, run.processes, card, legal, count)
     except UserError:
         return []
-    if situation.stated:
-        changes = [restated for change in changes if (restated := _restated(change, situation))]
-    return [_beside(situation.own, change) for change in changes]
+    if run.stated:
+        changes = [restated for change in changes if (restated := _restated(change, run))]
+    return [_beside(run.own, change) for change in changes]
 
 
 def _beside(own: Flags, change: Change) -> Change:
@@ -38,33 +38,33 @@ def _beside(own: Flags, change: Change) -> Change:
     return replace(change, arguments=shlex.join(words))
 
 
-def _restated(change: Change, situation: Situation) -> Change | None:
+def _restated(change: Change, run: RunConfig) -> Change | None:
     """With the accumulation that leads to the change's own once the recipe has kept the samples of a step; None where
     no whole number does."""
-    values, ranks = FlagValues(situation.script, situation.flags), situation.stated.data_ranks
+    ranks = run.stated.data_ranks
     steps, rest = divmod(change.job.global_batch, change.job.micro_batch * ranks)
     if rest:
         return None
-    before = change.job.global_batch // (values.per_device_train_batch_size * ranks)
-    flags = situation.flags | {ACCUMULATION: [str(before)]}
+    before = change.job.global_batch // (run.flags.per_device_train_batch_size * ranks)
+    flags = run.words | {ACCUMULATION: [str(before)]}
     return replace(change, arguments=changed_arguments(flags, change.flags | {ACCUMULATION: [str(steps)]}))
 
 
-def lines_below_a_plan(situation: Situation, card: Card | None) -> list[str]:
+def lines_below_a_plan(run: RunConfig, card: Card | None) -> list[str]:
     """Advice where the run does not fit on such cards; nothing where it does, or where no card is named."""
-    job = Job.from_flags(situation.script, situation.flags, situation.processes, card)
+    job = Job.from_run(run, card)
     if card is None or plan_memory(job, card).fits:
         return []
-    return advice_lines(changes_that_fit(situation, card, LISTED))
+    return advice_lines(changes_that_fit(run, card, LISTED))
 
 
-def lines_after_out_of_memory(run: ThisRun) -> list[str]:
+def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
     """The cheapest changes that bring the plan's peak, or what the card has, down by SPARED: the plan was too low."""
-    if run.card is None:
+    if planned.card is None:
         return []
-    least = int((1 - SPARED) * min(run.plan.peak_bytes, run.card.memory_bytes))
-    situation = Situation(run.script, run.flags, processes=run.processes, own=run.own)
-    return advice_lines(changes_that_fit(situation, replace(run.card, memory_bytes=least), CHEAPEST))
+    least = int((1 - SPARED) * min(planned.plan.peak_bytes, planned.card.memory_bytes))
+    run = RunConfig(planned.script, planned.flags, processes=planned.processes, own=planned.own)
+    return advice_lines(changes_that_fit(run, replace(planned.card, memory_bytes=least), CHEAPEST))
 
 
 def in_one_line(changes: list[Change]) -> str:

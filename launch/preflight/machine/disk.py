@@ -6,6 +6,7 @@ from pathlib import Path
 from launch.checkpoint.state.manifest import checkpoint_step
 from launch.checkpoint.state.verify import left_by_a_kill
 from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
@@ -13,18 +14,17 @@ from launch.plan.job import checkpoints_at_once
 from launch.plan.memory.states import MASTER, MOMENTS
 from launch.preflight.continuation import checkpoints_so_far
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 GB = 1e9
 
 
-def check_disk(situation: Situation) -> list[Finding]:
+def check_disk(run: RunConfig) -> list[Finding]:
     """The model and all checkpoints that will be there at once, against the free space; of a run that goes on those to
     come, and what a kill left of a save is free space.
 
     Nothing for adapters, which are small, and for what another check tells: no model, no output directory.
     """
-    values = FlagValues(situation.script, situation.flags)
+    values = run.flags
     if not values.do_train or not values.output_dir or values.lora or values.prefix_tuning:
         return []
     try:
@@ -33,7 +33,7 @@ def check_disk(situation: Situation) -> list[Finding]:
         return []
     half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16 or values.precision not in (None, "fp32"))
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
-    kept, so_far = checkpoints_at_once(values), checkpoints_so_far(situation)
+    kept, so_far = checkpoints_at_once(values), checkpoints_so_far(run)
     if so_far:
         kept = _to_come(values, kept, so_far)
     needed = model + kept * checkpoint

@@ -1,6 +1,7 @@
 """May the run use what its flags ask for: bfloat16, flash attention, fused RMSNorm? Asked before ranks start."""
 
 from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.devices import fused_ln, gates, precision
 from launch.devices.cards import Card, list_cards
 from launch.devices.flash_attention import case_of, mask_of, obstacle
@@ -8,16 +9,15 @@ from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 
-def check_gates(situation: Situation) -> list[Finding]:
+def check_gates(run: RunConfig) -> list[Finding]:
     """Nothing where it is not known which cards will be used: started by hand, each rank asks its own."""
-    flags = FlagValues(situation.script, situation.flags)
+    flags = run.flags
     if str(flags.device).startswith("cpu"):
         capabilities = [None]
     else:
-        capabilities = sorted({card.compute_capability for card in _chosen(situation.devices)})
+        capabilities = sorted({card.compute_capability for card in _chosen(run.devices)})
     if not capabilities:
         return []
     try:

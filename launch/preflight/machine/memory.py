@@ -3,7 +3,7 @@
 import psutil
 
 from data_tools.formats.plural import plural
-from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.plan.hardware import GIB, Card, card_named, wished_card
@@ -12,45 +12,44 @@ from launch.plan.memory import plan_memory
 from launch.plan.memory.show import verdict
 from launch.preflight.machine.advice import changes_that_fit, in_one_line
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 SHOWN = 3  # changes in the fix; `make plan-RECIPE` has more
 
 
-def check_memory(situation: Situation) -> list[Finding]:
+def check_memory(run: RunConfig) -> list[Finding]:
     """Nothing where it is not known which cards will be used, or another check tells what is wrong with the model."""
-    values = FlagValues(situation.script, situation.flags)
+    values = run.flags
     if not values.do_train:
         return []
-    on_cpu = str(values.device).startswith("cpu")
-    card = None if on_cpu else card_of(situation)
+    on_cpu = run.on_cpu
+    card = None if on_cpu else card_of(run)
     if not on_cpu and card is None:
         return []
     try:
-        plan = plan_memory(Job.from_flags(situation.script, situation.flags, situation.processes, card), card)
+        plan = plan_memory(Job.from_run(run, card), card)
     except UserError:
         return []
-    ranks = situation.processes // situation.nodes.count
+    ranks = run.processes // run.nodes.count
     if on_cpu:
         return [_on_cpu(plan.peak_bytes, ranks)]
     host = [_in_host_memory(plan.host, ranks, bool(values.force))] if "offload" in plan.host else []
     if plan.fits or values.force:
         return [Finding(True, "memory", verdict(plan)), *host]
-    changes = in_one_line(changes_that_fit(situation, card, SHOWN))
+    changes = in_one_line(changes_that_fit(run, card, SHOWN))
     return [Finding(False, "memory", verdict(plan), f"{changes}. --force 1 starts it all the same"), *host]
 
 
-def card_of(situation: Situation) -> Card | None:
+def card_of(run: RunConfig) -> Card | None:
     """The kind of the chosen cards: by their name, else as the user named them, else by the memory that the recipe
     needs; None where nothing is known."""
-    chosen = [one for one in list_cards() if str(one.index) in situation.devices or one.uuid in situation.devices]
+    chosen = [one for one in list_cards() if str(one.index) in run.devices or one.uuid in run.devices]
     try:
         if chosen:
             return card_named(chosen[0].name)
     except UserError:
         pass  # a kind that is not in the catalogue
     try:
-        return wished_card(situation.card, situation.gpu_memory_gb)
+        return wished_card(run.card, run.gpu_memory_gb)
     except UserError:
         return None
 

@@ -5,13 +5,13 @@ import tempfile
 from pathlib import Path
 
 from launch.checkpoint.state.output_lock import user_of
+from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 
-def check_output(situation: Situation) -> list[Finding]:
-    """Write a file, that is gone at once, where --output_dir is or will be made."""
-    flags = situation.flags
+def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
+    """Write a file, that is gone at once, where --output_dir is or will be made. starts: in it, now."""
+    flags = run.words
     if not flags.get("output_dir"):
         return [Finding(False, "output", "no --output_dir", "--output_dir FOLDER, or OUTPUT=FOLDER")]
     wanted = Path(flags["output_dir"][0]).expanduser()
@@ -22,7 +22,7 @@ def check_output(situation: Situation) -> list[Finding]:
     except OSError as error:
         found = f"{wanted} cannot be written: {nearest}: {error.strerror}"
         return [Finding(False, "output", found, "OUTPUT=FOLDER or --output_dir names another")]
-    user = user_of(wanted) if situation.starts and wanted.is_dir() else None
+    user = user_of(wanted) if starts and wanted.is_dir() else None
     if user:
         fix = "end that run, or OUTPUT=FOLDER (--output_dir) names another; nothing of it was touched"
         return [Finding(False, "output", f"{wanted} is in use by another run ({user})", fix)]

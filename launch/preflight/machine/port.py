@@ -3,9 +3,9 @@
 import errno
 import socket
 
+from launch.config.run_config import Nodes
 from launch.errors import UserError
 from launch.nodes.address import own_addresses, resolve, split_address
-from launch.nodes.place import Nodes
 from launch.preflight.report import Finding
 
 

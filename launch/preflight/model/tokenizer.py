@@ -3,22 +3,21 @@
 from pathlib import Path
 
 from launch.checkpoint.state.verify import run_config
-from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.named_configs import find_config, load_config
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the model was made with"
 
 
-def check_tokenizer(situation: Situation) -> list[Finding]:
+def check_tokenizer(run: RunConfig) -> list[Finding]:
     """Its ids fit the vocabulary, and bos, eos, pad and unk are those of the configuration, where both state them.
 
     Nothing for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
     """
-    values = FlagValues(situation.script, situation.flags)
+    values = run.flags
     model = values.model_name_or_path
     directory = Path(values.tokenizer_name_or_path or model or "").expanduser()
     if not model or not directory.is_dir():

@@ -4,22 +4,21 @@ from pathlib import Path
 
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
-from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import HEAD, Parameter
 from launch.families.registry import parameters
 from launch.preflight.report import Finding
-from launch.preflight.situation import Situation
 
 FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
 # Linear layers that paddlenlp joins have other names than the parameters that are known from the configuration alone.
 FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
 
 
-def check_weights(situation: Situation) -> list[Finding]:
+def check_weights(run: RunConfig) -> list[Finding]:
     """Nothing for a name, which is downloaded when the run starts, and for random weights."""
-    values = FlagValues(situation.script, situation.flags)
+    values = run.flags
     directory = Path(values.model_name_or_path or "").expanduser()
     if not values.model_name_or_path or not directory.is_dir() or values.continue_training is False:
         return []

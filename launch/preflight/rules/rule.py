@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
@@ -24,16 +25,20 @@ FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 class Request:
     """A run that is asked for.
 
-    flags:  values of the shared module's flags
+    run:    the run
     layout: how its processes will be divided
     stage:  the sharding stage that is asked for, which layout.sharding is not where its degree becomes 1
     model:  config.json of the model, empty where it is unknown
     """
 
-    flags: FlagValues
+    run: RunConfig
     layout: Layout
     stage: str = ""
     model: dict = field(default_factory=dict)
+
+    @property
+    def flags(self) -> FlagValues:
+        return self.run.flags
 
     @property
     def tensor(self) -> int:
@@ -49,7 +54,7 @@ class Request:
 
     @property
     def samples_a_data_rank(self) -> int:
-        return self.flags.per_device_train_batch_size * self.flags.gradient_accumulation_steps
+        return self.run.samples_a_data_rank
 
     @property
     def heads(self) -> int | None:

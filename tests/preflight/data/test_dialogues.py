@@ -8,9 +8,9 @@ import pytest
 from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.preflight.data.dialogues import _spread, check_sft_data
-from launch.preflight.situation import Situation
 from launch.rehearsal.materials import documents
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
@@ -34,8 +34,8 @@ def found(tmp_path, tokenizer):
         (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
         stated = {"model_name_or_path": tmp_path / "model", "dataset_name_or_path": tmp_path, "do_train": 1} | flags
         flags = {name: [str(one)] for name, one in stated.items()}
-        situation = Situation("launch/finetune_generation.py", flags, shows=shows)
-        return {one.subject: (one.ok, one.found) for one in check_sft_data(situation)}
+        situation = RunConfig("launch/finetune_generation.py", flags)
+        return {one.subject: (one.ok, one.found) for one in check_sft_data(situation, shows)}
 
     return find
 

@@ -5,9 +5,9 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import check_vocabulary, write_summary
+from launch.config.run_config import RunConfig
 from launch.preflight.data.fit import check_data_fit
 from launch.preflight.data.token_ids import BLOCK_TOKENS, SAMPLED_BLOCKS, largest_of_sample
-from launch.preflight.situation import Situation
 from tests.corpora import write_corpus
 
 
@@ -30,7 +30,7 @@ def told(*words, processes: int = 1, **changes) -> dict[str, tuple[bool, str]]:
         "do_eval": 1,
     } | changes
     stated = {name: [str(value)] for name, value in flags.items()} | {"input_dir": [str(word) for word in words]}
-    findings = check_data_fit(Situation("launch/run_pretrain.py", stated, processes=processes))
+    findings = check_data_fit(RunConfig("launch/run_pretrain.py", stated, processes=processes))
     return {one.subject: (one.ok, one.found) for one in findings}
 
 

@@ -10,7 +10,7 @@ from data_tools.merge import merge_corpora
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch import preflight
-from launch.preflight.situation import Situation
+from launch.config.run_config import RunConfig
 
 TEXTS = {"own": "some words, and some more words than those", "other": "a text of another kind, in other letters: xyz"}
 
@@ -28,7 +28,7 @@ def folder(tmp_path):
 def told(data, model, tokenizer=None) -> list[str]:
     flags = {"input_dir": data, "model_name_or_path": model, "tokenizer_name_or_path": tokenizer}
     stated = {name: [str(value)] for name, value in flags.items() if value}
-    findings = preflight.run(Situation("launch/run_pretrain.py", stated))
+    findings = preflight.run(RunConfig("launch/run_pretrain.py", stated))
     return [one.found for one in findings if " was made with " in one.found and not one.ok and one.fix]
 
 

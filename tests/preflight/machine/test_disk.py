@@ -3,11 +3,11 @@
 import pytest
 
 from launch.config.flag_values import FlagValues
+from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.preflight.machine import disk
 from launch.preflight.machine.disk import bytes_each, check_disk
-from launch.preflight.situation import Situation
 from tests.preflight.test_continuation import make_checkpoint
 from tests.training.run_ranks import make_corpus
 
@@ -29,7 +29,7 @@ def told(monkeypatch):
     def check(free_gb: float, **changes) -> list[tuple[bool, str, str]]:
         monkeypatch.setattr(disk, "free_bytes", lambda directory: int(free_gb * 1e9))
         stated = {name: [str(value)] for name, value in (FLAGS | changes).items()}
-        findings = check_disk(Situation("launch/run_pretrain.py", stated))
+        findings = check_disk(RunConfig("launch/run_pretrain.py", stated))
         return [(one.ok, one.found, one.fix) for one in findings]
 
     return check

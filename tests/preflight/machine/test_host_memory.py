@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.preflight.machine import memory
-from launch.preflight.situation import Situation
 
 GIB = 2**30
 RUN = (
@@ -25,7 +25,7 @@ def available(monkeypatch):
 
 def findings(flags: str):
     words = parse_flags([*RUN.split(), "--sharding", *flags.split()])
-    situation = Situation("launch/finetune_generation.py", words, processes=2, gpu_memory_gb=32)
+    situation = RunConfig("launch/finetune_generation.py", words, processes=2, gpu_memory_gb=32)
     return {one.subject: one for one in memory.check_memory(situation)}
 
 

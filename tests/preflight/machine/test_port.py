@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from launch.nodes.place import ONE_NODE, Nodes
+from launch.config.run_config import ONE_NODE, Nodes
 from launch.preflight.machine.port import check_meeting_point
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.config.run_config import RunConfig
 from launch.families.tokenizer_files import TokenizerIds, read_tokenizer
 from launch.preflight.model.tokenizer import check_tokenizer
-from launch.preflight.situation import Situation
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,14 @@ def told(tokenizer, directory, **config) -> list[tuple[bool, str]]:
     """The findings for a tokenizer and a model of this configuration; vocab_size 300 unless told."""
     (directory / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300} | config))
     flags = {"model_name_or_path": [str(directory)], "tokenizer_name_or_path": [str(tokenizer)]}
-    return [(one.ok, one.found) for one in check_tokenizer(Situation("launch/run_pretrain.py", flags))]
+    return [(one.ok, one.found) for one in check_tokenizer(RunConfig("launch/run_pretrain.py", flags))]
 
 
 def test_a_fresh_model_is_told_to_take_the_tokenizers_vocabulary(sentencepiece, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 4096}))
     flags = {"model_name_or_path": [str(tmp_path)], "tokenizer_name_or_path": [str(sentencepiece)]}
     flags["continue_training"] = ["0"]
-    [found] = check_tokenizer(Situation("launch/run_pretrain.py", flags))
+    [found] = check_tokenizer(RunConfig("launch/run_pretrain.py", flags))
     told = "300 ids of 304: the fresh model takes the tokenizer's vocabulary, not config.json's 4,096"
     assert (found.ok, found.found) == (True, told)
 

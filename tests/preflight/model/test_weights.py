@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.families.registry import parameters
 from launch.preflight.model.weights import check_weights
-from launch.preflight.situation import Situation
 
 
 def told(directory, **flags) -> list[tuple[bool, str]]:
     stated = {"model_name_or_path": [str(directory)]} | flags
-    return [(one.ok, one.found) for one in check_weights(Situation("launch/run_pretrain.py", stated))]
+    return [(one.ok, one.found) for one in check_weights(RunConfig("launch/run_pretrain.py", stated))]
 
 
 def tensors(config: dict) -> dict:

@@ -1,0 +1,104 @@
+"""One run as it was asked for: what recipe, preflight, plan and fit take, read from words once."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from launch.config.aliases import todays_flags
+from launch.config.flag_values import Flags, FlagValues, parse_flags
+from launch.config.layout import Layout
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The machines of a run.
+
+    count:  how many
+    rank:   this one's number, from 0
+    master: "host:port" of node 0, where all meet; None on one node
+    source: where these came from, to tell
+    hosts:  names of all nodes where a scheduler has told them, else empty
+    """
+
+    count: int = 1
+    rank: int = 0
+    master: str | None = None
+    source: str = ""
+    hosts: tuple[str, ...] = ()
+
+    def name(self, rank: int) -> str:
+        """node 1 (gpu02)"""
+        return f"node {rank} ({self.hosts[rank]})" if self.hosts else f"node {rank}"
+
+    def describe(self) -> str:
+        return f"{self.count}, this is {self.rank}, they meet at {self.master} ({self.source})"
+
+
+ONE_NODE = Nodes()
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run of a shared module.
+
+    script:        path or name of the shared module
+    words:         its flags as stated, by today's names
+    devices:       numbers of this machine's cards that it uses, empty for a CPU
+    gpu_memory_gb: memory it needs on each card, 0 where unknown
+    card:          the kind of its cards, where the user has named it
+    processes:     ranks of all nodes together
+    nodes:         the machines it runs on, and which of them this is
+    stated:        the recipe's own layout where the user has requested another number of processes: a stated
+                   accumulation then counts for that layout (launch/config/layout.py)
+    own:           the flags of the user's ARGS, which advice repeats: what is pasted takes their place
+    """
+
+    script: str
+    words: Flags = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    gpu_memory_gb: int = 0
+    card: str = ""
+    processes: int = 1
+    nodes: Nodes = ONE_NODE
+    stated: Layout | None = None
+    own: Flags = field(default_factory=dict)
+
+    @classmethod
+    def from_words(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:
+        """The run of a command line, and a line for each flag that had another name. Raises UserError for a word of no
+        flag."""
+        words, lines = todays_flags(parse_flags(argv))
+        return cls(script, words, processes=processes), lines
+
+    def with_words(self, words: Flags) -> "RunConfig":
+        """The same run with other flags."""
+        return replace(self, words=words)
+
+    @cached_property
+    def flags(self) -> FlagValues:
+        """Values of the flags: as stated, else the default."""
+        return FlagValues(self.script, self.words)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Raises LayoutError where the processes cannot be divided as the flags ask."""
+        return Layout.from_flags(self.words, self.processes)
+
+    @property
+    def on_cpu(self) -> bool:
+        return str(self.flags.device).startswith("cpu")
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether the shared module reads dialogues, not token files."""
+        return Path(self.script).stem == "finetune_generation"
+
+    @property
+    def samples_a_data_rank(self) -> int:
+        """Samples of an optimizer step on each data rank."""
+        return self.flags.per_device_train_batch_size * self.flags.gradient_accumulation_steps
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of an optimizer step. Raises LayoutError as `layout` does."""
+        return self.layout.data_ranks * self.samples_a_data_rank
