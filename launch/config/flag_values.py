@@ -100,10 +100,10 @@ class FlagValues:
             return _default(self._known[name])
         if any(name in known for known in _schemas().values()):
             return None
-        raise AttributeError(f"--{name} is a flag of no shared module (launch/config/flags.json)")
+        raise AttributeError(f"--{name}: unknown")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{name} cannot be set: values of flags do not change")
+        raise AttributeError(f"{name}: read-only")
 
     def given(self, name: str) -> bool:
         """Whether the flag is stated, by its own name."""

@@ -49,13 +49,13 @@ def test_other_words_of_a_switch_are_refused():
 def test_a_flag_of_another_shared_module_is_none_and_a_typo_an_error():
     values = FlagValues("launch/run_pretrain.py", {})
     assert (values.script, values.max_length, values.max_seq_length) == ("run_pretrain", None, 2048)
-    with pytest.raises(AttributeError, match="--max_sequence_lenght is a flag of no shared module"):
+    with pytest.raises(AttributeError, match="--max_sequence_lenght: unknown"):
         values.max_sequence_lenght  # noqa: B018
 
 
 def test_values_cannot_be_changed():
     values = FlagValues("run_pretrain", {})
-    with pytest.raises(AttributeError, match="max_steps cannot be set"):
+    with pytest.raises(AttributeError, match="max_steps: read-only"):
         values.max_steps = 7
 
 
