@@ -43,7 +43,7 @@ def _rows(heldout: bool) -> Iterator[dict]:
 def questions(module: str, source: str) -> Iterator[dict]:
     """Rows about each function and method of a module that has a docstring."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old escapes within strings
+        warnings.filterwarnings("ignore", message="invalid escape sequence")  # of the library's old strings
         tree = ast.parse(source)
     for name, function in _functions(tree, module):
         text = (ast.get_docstring(function) or "").strip().partition("\n")[0].strip()

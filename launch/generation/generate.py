@@ -31,15 +31,11 @@ class Decoding:
 
     def config(self, eos: int) -> GenerationConfig:
         """As paddlenlp has it, whole: nothing is taken from a model's generation_config.json."""
-        strategy = "sampling" if self.temperature else "greedy_search"
+        limits = {"max_new_tokens": self.max_new_tokens, "eos_token_id": eos, "pad_token_id": eos}
+        if not self.temperature:  # paddlenlp warns about values that greedy search does not use
+            return GenerationConfig(decode_strategy="greedy_search", top_k=0, **limits)
         return GenerationConfig(
-            decode_strategy=strategy,
-            max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            eos_token_id=eos,
-            pad_token_id=eos,
+            decode_strategy="sampling", temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, **limits
         )
 
 

@@ -7,8 +7,6 @@ import shlex
 import sys
 from pathlib import Path
 
-import plotext
-
 from data_tools.terminal import WIDTH, has_colours, sign
 from launch.config.flag_values import Flags, FlagValues
 from launch.reporting.records import RUN_SUMMARY, read_summary, topology
@@ -118,6 +116,8 @@ PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 def plot_losses(records: list[dict]) -> None:
     """Draw training and evaluation loss over steps on stdout, in colours where it has them."""
+    import plotext  # planning, which imports this file, works without any package installed
+
     dots = sign("⣿", "", sys.stdout)
     train = [record for record in records if "loss" in record]
     evaluation = [record for record in records if "eval_loss" in record]

@@ -44,7 +44,7 @@ def completion(*prompts, model="base", **options):
 
 def chat(*contents, **options):
     roles = ["user", "assistant"] * len(contents)
-    turns = [messages.Message(role=role, content=content) for role, content in zip(roles, contents, strict=True)]
+    turns = [messages.Message(role=role, content=content) for role, content in zip(roles, contents, strict=False)]
     return messages.ChatRequest(model="poems", messages=turns, options=messages.Options(**options))
 
 
