@@ -40,7 +40,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     processes = plural(command.processes, "process")
     print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
     print(describe(changes))
-    print(import_paddle(flags, command.processes), flush=True)
+    print(import_paddle(command.flags, command.processes), flush=True)
 
     from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 

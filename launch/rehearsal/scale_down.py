@@ -58,6 +58,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
     model = str(materials / "model")
     changes = [
         _always(flags, "device", "cpu", "no card is used"),
+        *_layers(flags),
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
         *_data(flags, materials),
@@ -83,6 +84,11 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
     if "num_train_epochs" in flags and "max_steps" not in flags:
         changes.append(_always(flags, "max_steps", str(STEPS), "instead of epochs"))
     return flags | {change.flag: [change.after] for change in changes}, changes
+
+
+def _layers(flags: Flags) -> list[Change]:
+    """A card runs stock layers, not those of launch/cpu, so a rehearsal does the same unless it is told otherwise."""
+    return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
 
 
 def _data(flags: Flags, materials: Path) -> list[Change]:

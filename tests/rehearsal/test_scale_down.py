@@ -10,6 +10,7 @@ from tests.recipes.test_rendered import RECIPES, stated_flags
 MATERIALS, OUTPUT = Path("/m"), Path("/m/output")
 STAND_INS = {
     "device": ["cpu"],
+    "cpu_fast": ["off"],
     "model_name_or_path": ["/m/model"],
     "tokenizer_name_or_path": ["/m/model"],
     "input_dir": ["/m/data"],
@@ -78,6 +79,11 @@ def test_columns_are_those_of_the_made_up_dialogues():
     flags = {"dataset_name_or_path": ["ads"], "prompt_column": ["content"], "response_column": ["summary"]}
     stand_ins = OF_DIALOGUES | {"dataset_name_or_path": ["/m/pairs"]}
     assert changed(flags, stand_ins) == {"prompt_column": "src", "response_column": "tgt"}
+
+
+def test_fast_layers_where_they_are_requested():
+    after, changes = scale_down({"cpu_fast": ["on"]}, MATERIALS, OUTPUT)
+    assert after["cpu_fast"] == ["on"] and "cpu_fast" not in {change.flag for change in changes}
 
 
 def test_switch_without_a_value_is_on():
