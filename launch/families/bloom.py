@@ -42,15 +42,18 @@ class BloomForward(Model):
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         name = f"bloom.h.{index}"
-        normed = self.layer_norm(f"{name}.input_layernorm", x)
+        first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
-            attention = self.attention(f"{name}.self_attention", normed, mask)
+            attention = self.attention(f"{name}.self_attention", first_norm, mask)
         attention = self.residual(x, attention)
-        normed = self.layer_norm(f"{name}.post_attention_layernorm", attention)
+        second_norm = self.layer_norm(f"{name}.post_attention_layernorm", attention)
+        self.alive(first_norm)
         with self.memory.of("MLP"):
-            inner = self.gelu(self.column(f"{name}.mlp.dense_h_to_4h", normed))
+            inner = self.gelu(self.column(f"{name}.mlp.dense_h_to_4h", second_norm))
             mlp = self.row(f"{name}.mlp.dense_4h_to_h", inner)
-        return self.residual(attention, mlp)
+        out = self.residual(attention, mlp)
+        self.alive(second_norm, inner)
+        return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -58,7 +61,7 @@ class BloomForward(Model):
         fused = ops.reshape(fused, (self.batch, self.length, self.heads, 3, self.head_size))
         each = (self.batch, self.length, self.heads, self.head_size)
         query, key, value = (ops.slice(fused, each) for _ in range(3))
-        key, value = self.with_prefix(key, 1), self.with_prefix(value, 1)
+        key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
         flat = (self.batch * self.heads, self.length, self.head_size)
         query = ops.reshape(ops.transpose(query, (0, 2, 1, 3)), flat)
         key = ops.reshape(ops.transpose(key, (0, 2, 3, 1)), (flat[0], flat[2], self.keys_length))
@@ -66,21 +69,25 @@ class BloomForward(Model):
         alibi = ops.new((flat[0], 1, self.keys_length), self.item)
         scores = ops.add(alibi, ops.scale(ops.matmul(query, key)))
         scores = ops.cast(scores, FLOAT32)
-        weights = ops.add(scores, mask)
-        weights = ops.cast(ops.softmax(weights), self.item)
+        masked = ops.add(scores, mask)
+        weights = ops.cast(ops.softmax(masked), self.item)
+        self.alive(masked)
         weights = ops.dropout(weights, self.job.config.get("attention_dropout", 0.0))
         context = ops.matmul(weights, value)
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (0, 2, 1, 3))
         context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
-        out = self.row(f"{name}.dense", context)
-        return ops.dropout(out, self.job.config.get("hidden_dropout", 0.0))
+        out = ops.dropout(self.row(f"{name}.dense", context), self.job.config.get("hidden_dropout", 0.0))
+        self.alive(x, fused, query, key, value, alibi, scores, weights, context)
+        return out
 
     def gelu(self, x: Tensor) -> Tensor:
         """0.5 x (1 + tanh(0.798 x (1 + 0.0447 x x))), operator by operator: each keeps what it multiplies."""
         ops = self.ops
         inner = ops.multiply(ops.scale(x), ops.scale(ops.multiply(ops.scale(x), x)))
-        return ops.multiply(ops.scale(x), ops.scale(ops.tanh(inner)))
+        out = ops.multiply(ops.scale(x), ops.scale(ops.tanh(inner)))
+        self.alive(x, inner)
+        return out
 
     def norm(self, x: Tensor) -> Tensor:
         return self.layer_norm("bloom.ln_f", x)

@@ -33,17 +33,20 @@ class ChatGLMForward(GLMForward):
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         name, ops = f"{self.prefix}.layers.{index}", self.ops
-        normed = self.layer_norm(f"{name}.input_layernorm", x)
+        first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
-            attention = self.attention(f"{name}.attention", normed, mask)
+            attention = self.attention(f"{name}.attention", first_norm, mask)
         with self.memory.of("residuals"):
-            x = ops.add(ops.scale(normed), attention)
-        normed = self.layer_norm(f"{name}.post_attention_layernorm", x)
+            x = ops.add(ops.scale(first_norm), attention)
+        second_norm = self.layer_norm(f"{name}.post_attention_layernorm", x)
+        self.alive(first_norm)
         with self.memory.of("MLP"):
-            inner = ops.gelu(self.column(f"{name}.mlp.dense_h_to_4h", normed))
+            inner = ops.gelu(self.column(f"{name}.mlp.dense_h_to_4h", second_norm))
             mlp = self.row(f"{name}.mlp.dense_4h_to_h", inner)
         with self.memory.of("residuals"):
-            return ops.add(ops.scale(normed), mlp)
+            out = ops.add(ops.scale(second_norm), mlp)
+        self.alive(x, attention, second_norm, inner)
+        return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -51,7 +54,7 @@ class ChatGLMForward(GLMForward):
         mixed = ops.reshape(mixed, (self.length, self.batch, self.heads, 3 * self.head_size))
         query, key, value = ops.split(mixed, 3)
         query, key = self.rotate(query, key)
-        key, value = self.with_prefix(key, 0), self.with_prefix(value, 0)
+        key, value = self.each(lambda x: self.with_prefix(x, 0), key, value)
         query = ops.scale(query)
         flat = (self.batch * self.heads, self.head_size)
         query, key = ops.reshape(query, (self.length, *flat)), ops.reshape(key, (self.keys_length, *flat))
@@ -67,24 +70,28 @@ class ChatGLMForward(GLMForward):
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (2, 0, 1, 3))
         context = ops.reshape(context, (self.length, self.batch, self.heads * self.head_size))
-        return self.row(f"{name}.dense", context)
+        out = self.row(f"{name}.dense", context)
+        self.alive(x, mixed, query, key, value, scores, weights)
+        return out
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Each half of a head by the positions of one of the two rows."""
         ops = self.ops
         query_halves, key_halves = ops.split(query, 2), ops.split(key, 2)
         turned = [(self._turn(one), self._turn(other)) for one, other in zip(query_halves, key_halves, strict=True)]
-        query = ops.concat([one for one, _ in turned])
-        key = ops.concat([other for _, other in turned])
-        return query, key
+        rotated = ops.concat([one for one, _ in turned]), ops.concat([other for _, other in turned])
+        self.alive(query, key, *query_halves, *key_halves, *(half for pair in turned for half in pair))
+        return rotated
 
     def _turn(self, x: Tensor) -> Tensor:
         ops = self.ops
         angles = Tensor((self.length, self.batch, 1, x.shape[-1]), x.item, None)
         first, second = ops.split(x, 2)
         rotated = ops.concat([ops.scale(second), first])
-        del first, second
-        return ops.add(ops.multiply(x, angles), ops.multiply(rotated, angles))
+        self.alive(second)
+        out = ops.add(ops.multiply(x, angles), ops.multiply(rotated, angles))
+        self.alive(x, rotated)
+        return out
 
     def logits(self, x: Tensor) -> Tensor:
         logits = self.head(x, self.weights[f"{self.prefix}.word_embeddings.weight"], True)

@@ -65,14 +65,17 @@ class ChatGLM2Forward(Model):
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         name = f"chatglm_v2.encoder.layers.{index}"
-        normed = self.rms_norm(f"{name}.input_layernorm", x, cast_first=False)
+        first_norm = self.rms_norm(f"{name}.input_layernorm", x, cast_first=False)
         with self.memory.of("attention"):
-            attention = self.attention_block(f"{name}.self_attention", normed, mask)
+            attention = self.attention_block(f"{name}.self_attention", first_norm, mask)
         x = self.residual(x, attention)
-        normed = self.rms_norm(f"{name}.post_attention_layernorm", x, cast_first=False)
+        second_norm = self.rms_norm(f"{name}.post_attention_layernorm", x, cast_first=False)
+        self.alive(first_norm)
         with self.memory.of("MLP"):
-            mlp = self.mlp(f"{name}.mlp", normed)
-        return self.residual(x, mlp)
+            mlp = self.mlp(f"{name}.mlp", second_norm)
+        out = self.residual(x, mlp)
+        self.alive(attention, second_norm)
+        return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -83,16 +86,18 @@ class ChatGLM2Forward(Model):
         query = ops.reshape(query, (*rows, self.heads, self.head_size))
         key = ops.reshape(key, (*rows, self.key_value_heads, self.head_size))
         value = ops.reshape(value, (*rows, self.key_value_heads, self.head_size))
-        query, key = self.rotate(query), self.rotate(key)
-        key, value = self.with_prefix(key, 0), self.with_prefix(value, 0)
-        key, value = (ops.tile(one, (*one.shape[:2], self.heads, self.head_size)) for one in (key, value))
+        query, key = self.each(self.rotate, query, key)
+        key, value = self.each(lambda x: self.with_prefix(x, 0), key, value)
+        key, value = self.each(lambda x: ops.tile(x, (*x.shape[:2], self.heads, self.head_size)), key, value)
         if self.job.flash_attention:
             query, key, value = (ops.transpose(one, (1, 0, 2, 3)) for one in (query, key, value))
             context = ops.flash_attention(query, key, value)
             context = ops.reshape(context, (*self._rows, self.heads * self.head_size))
         else:
             context = self.core_block(query, key, value, mask)
-        return self.row(f"{name}.dense", context)
+        out = self.row(f"{name}.dense", context)
+        self.alive(x, mixed, query, key, value)
+        return out
 
     @property
     def _rows(self) -> tuple[int, ...]:
@@ -107,8 +112,9 @@ class ChatGLM2Forward(Model):
         first = self._turn(pairs)
         second = self._turn(pairs)
         out = ops.concat([first, second])
-        out = ops.reshape(out, half)
-        return ops.concat([out, passed])
+        out = ops.concat([ops.reshape(out, half), passed])
+        self.alive(x, first, second)
+        return out
 
     def _turn(self, pairs: Tensor) -> Tensor:
         ops = self.ops
@@ -133,7 +139,9 @@ class ChatGLM2Forward(Model):
         context = ops.matmul(weights, ops.transpose(value, (1, 0, 2)))
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (2, 0, 1, 3))
-        return ops.reshape(context, (*self._rows, self.heads * self.head_size))
+        out = ops.reshape(context, (*self._rows, self.heads * self.head_size))
+        self.alive(result, scores, weights)
+        return out
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
         ops = self.ops
@@ -141,7 +149,9 @@ class ChatGLM2Forward(Model):
         half = (*inner.shape[:-1], inner.shape[-1] // 2)
         up, gate = ops.slice(inner, half), ops.slice(inner, half)
         inner = ops.multiply(ops.silu(up), gate)
-        return self.row(f"{name}.dense_4h_to_h", inner)
+        out = self.row(f"{name}.dense_4h_to_h", inner)
+        self.alive(x, up)  # a view of all that the first product gave
+        return out
 
     def norm(self, x: Tensor) -> Tensor:
         return self.rms_norm("chatglm_v2.encoder.final_layernorm", x, cast_first=False)

@@ -1,13 +1,17 @@
-"""What the families share: weights by name, linear layers in one piece or divided, norms, exact attention."""
+"""What the families share: weights by name, linear layers whole or sharded, norms, exact attention.
+
+A tensor is alive until the last operator that reads it. Where a variable of upstream's function lives longer, until the
+function returns or the variable gets another value, `alive` names it at that place.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from launch.tape.autograd import Tensor
-from launch.tape.memory import Memory
+from launch.tape.autograd import Tensor, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import QuantizedBase
-from launch.tape.recompute import run_again
+from launch.tape.timeline import Memory, Storage
 
 FLOAT32 = 4
 
@@ -48,6 +52,22 @@ class Model(ABC):
         self.hidden = job.config["hidden_size"]
         self.past: Tensor | None = None
         self.prefix_length = getattr(job.adapter, "tokens", 0)  # a LoRA has none
+
+    # ---- lifetimes
+
+    def alive(self, *tensors: Tensor | None) -> None:
+        """These are alive at this moment."""
+        self.ops.alive(*tensors)
+
+    def each(self, function: Callable[[Tensor], Tensor], *tensors: Tensor) -> list[Tensor]:
+        """function(x) of each x; all of them are alive until the last is done, as in upstream's a, b = f(a), f(b)."""
+        outs = [function(x) for x in tensors]
+        self.alive(*tensors)
+        return outs
+
+    def kept(self) -> list[Storage]:
+        """What the model keeps of the last forward pass until the next."""
+        return [self.past.storage] if self.past else []
 
     # ---- for the families
 
@@ -94,7 +114,8 @@ class Model(ABC):
         return self.length + self.prefix_length
 
     def read_prefix(self) -> None:
-        """Keys and values of all layers, for each sample of the batch; kept until the last layer is done."""
+        """Keys and values of all layers, for each sample of the batch; kept until they are read again."""
+        self.alive(self.past)
         self.past = None
         table = self.weight("prefix_encoder.0.weight")
         if table is not None:
@@ -122,11 +143,14 @@ class Model(ABC):
     def core_block(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return self._block("core_attn", self.core, query, key, value, mask)
 
-    def _block(self, granularity: str, function, *inputs: Tensor | None) -> Tensor:
+    def _block(self, granularity: str, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
         """What has no gradient to hand on, such as the first layer over a frozen embedding, is not recomputed."""
         if self.job.recompute == granularity and inputs[0].node is not None:
-            return run_again(function, *inputs)
-        return function(*inputs)
+            out = recompute(self.memory, function, *inputs)
+        else:
+            out = function(*inputs)
+        self.alive(*inputs)
+        return out
 
     # ---- layers
 
@@ -140,7 +164,9 @@ class Model(ABC):
         """x W + b, W quantized or not. On a CPU the product is a tensor of its own beside the sum with the bias."""
         weight, base = self.weights[f"{name}.weight"], self.job.base
         product = self.ops.quantized_matmul(x, weight, base) if base else self.ops.matmul(x, weight)
-        return product if bias is None else self.ops.add(product, bias)
+        out = product if bias is None else self.ops.add(product, bias)
+        self.alive(x)
+        return out
 
     def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:
         """out + scaling A B x, where there is an adapter. divided: "column" or "row" under tensor parallelism."""
@@ -151,7 +177,9 @@ class Model(ABC):
         low = ops.matmul(ops.dropout(x, self.job.adapter.dropout), first)
         if divided:
             low = self.identity(low) if divided == "column" else self.all_reduce(low)
-        return ops.add_in_place(out, ops.scale(ops.matmul(low, second)))
+        out = ops.add_in_place(out, ops.scale(ops.matmul(low, second)))
+        self.alive(x, low)
+        return out
 
     def column(self, name: str, x: Tensor) -> Tensor:
         """A linear layer of which each rank has some columns: it reads a copy of its own, under sequence parallelism
@@ -160,7 +188,9 @@ class Model(ABC):
             return self.linear(name, x)
         whole = self.gather(x) if self.job.sequence_parallel else self.identity(x)
         out = self.product(name, whole, self.weight(f"{name}.bias"))
-        return self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
+        out = self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
+        self.alive(x, whole)
+        return out
 
     def row(self, name: str, x: Tensor) -> Tensor:
         """A linear layer of which each rank has some rows; the outputs are summed over the ranks."""
@@ -170,7 +200,9 @@ class Model(ABC):
         out = self.reduce_scatter(out) if self.job.sequence_parallel else self.all_reduce(out)
         out = self.with_lora(name, out, x, "row")
         bias = self.weight(f"{name}.bias")
-        return out if bias is None else self.ops.add(out, bias)
+        out = out if bias is None else self.ops.add(out, bias)
+        self.alive(x)
+        return out
 
     # ---- collectives of tensor parallelism (paddle/distributed/fleet/layers/mpu, utils/sequence_parallel_utils.py)
 
@@ -191,7 +223,7 @@ class Model(ABC):
     def reduce_scatter(self, x: Tensor) -> Tensor:
         copy = None if self.job.on_gpu else self.ops.new(x.shape, x.item)
         out = self.ops.new((x.shape[0] // self.tensor_parallel, *x.shape[1:]), x.item)
-        del copy
+        self.alive(copy)
         return self.ops.record(out, [x])
 
     def scatter(self, x: Tensor) -> Tensor:
@@ -231,10 +263,13 @@ class Model(ABC):
                 return ops.rms_norm(x, weight)
             variance = ops.mean(ops.power(ops.cast(x, FLOAT32)))
             x = ops.multiply(ops.rsqrt(ops.scale(variance)), x)
-            del variance
+            self.alive(variance)
             if cast_first:
-                return ops.multiply(ops.cast(x, weight.item), weight)
-            return ops.cast(ops.multiply(x, weight), weight.item)
+                out = ops.multiply(ops.cast(x, weight.item), weight)
+            else:
+                out = ops.cast(ops.multiply(x, weight), weight.item)
+            self.alive(x)
+            return out
 
         return self._norm(norm, x, f"{name}.weight")
 
@@ -250,6 +285,10 @@ class Model(ABC):
         weights = [self.weights[name] for name in names]
         with self.memory.of("norms"):
             if not self.job.float32_norms_and_head:
-                return function(x, *weights)
-            wide = [self.ops.cast(one, FLOAT32) for one in (x, *weights)]
-            return self.ops.cast(function(*wide), self.item)
+                out = function(x, *weights)
+                self.alive(x)
+                return out
+            wide = [self.ops.cast(each, FLOAT32) for each in (x, *weights)]
+            out = self.ops.cast(function(*wide), self.item)
+            self.alive(x, *wide)
+            return out

@@ -126,15 +126,18 @@ class GatedDecoder(Model):
         value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))
         if not self.has_alibi:
             query, key = self.rotate(query, key)
-        key, value = self.with_prefix(key, 1), self.with_prefix(value, 1)
+        key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
         if self.key_value_heads != self.heads and not self.job.flash_attention:
-            key, value = (ops.tile(one, (*one.shape[:2], self.heads, self.head_size)) for one in (key, value))
-        out = self.core_block(query, key, value, mask)
-        return self.row(f"{name}.o_proj", out)
+            key, value = self.each(lambda x: ops.tile(x, (*x.shape[:2], self.heads, self.head_size)), key, value)
+        out = self.row(f"{name}.o_proj", self.core_block(query, key, value, mask))
+        self.alive(query, key, value)
+        return out
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         cosine, sine = (self.ops.new((self.batch, self.length, 1, self.head_size), self.item) for _ in range(2))
-        return tuple(self._rotate(one, cosine, sine) for one in (query, key))
+        rotated = self._rotate(query, cosine, sine), self._rotate(key, cosine, sine)
+        self.alive(query, key, cosine, sine)
+        return rotated
 
     def _rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         ops = self.ops
@@ -142,8 +145,9 @@ class GatedDecoder(Model):
         half = (*x.shape[:-1], x.shape[-1] // 2)
         first, second = ops.slice(x, half), ops.slice(x, half)
         rotated = ops.concat([ops.scale(second), first])
-        del first, second
-        return ops.add(left, ops.multiply(rotated, sine))
+        out = ops.add(left, ops.multiply(rotated, sine))
+        self.alive(x, rotated)
+        return out
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -153,18 +157,22 @@ class GatedDecoder(Model):
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
         if self.has_alibi:
             weights = ops.add(weights, Tensor((self.batch, self.heads, 1, self.keys_length), self.item, None))
-        weights = ops.add(weights, mask)
-        weights = ops.cast(ops.softmax(ops.scale(ops.cast(weights, FLOAT32))), self.item)
-        out = ops.matmul(weights, value)
-        return self.merge_heads(ops.transpose(out, (0, 2, 1, 3)))
+        scores = ops.add(weights, mask)
+        weights = ops.cast(ops.softmax(ops.scale(ops.cast(scores, FLOAT32))), self.item)
+        self.alive(scores)
+        out = self.merge_heads(ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3)))
+        self.alive(weights)
+        return out
 
     def merge_heads(self, out: Tensor) -> Tensor:
         rows = (self.batch * self.length,) if self.job.sequence_parallel else (self.batch, self.length)
         return self.ops.reshape(out, (*rows, self.heads * self.head_size))
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
-        x = self.ops.swiglu(self.column(f"{name}.gate_proj", x), self.column(f"{name}.up_proj", x))
-        return self.row(f"{name}.down_proj", x)
+        inner = self.ops.swiglu(self.column(f"{name}.gate_proj", x), self.column(f"{name}.up_proj", x))
+        out = self.row(f"{name}.down_proj", inner)
+        self.alive(x)
+        return out
 
     def norm(self, x: Tensor) -> Tensor:
         return self.rms_norm(f"{self.name}.norm", x)

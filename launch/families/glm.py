@@ -7,6 +7,7 @@ from launch.families.forward import Model
 from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, with_code
 from launch.families.parameters import POSITION, WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
+from launch.tape.timeline import Storage
 
 
 def _parameters(config: dict) -> Iterator[Parameter]:
@@ -38,10 +39,17 @@ class GLMForward(Model):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
         self.head_size = self.hidden // attention_heads(job.config)
-        self.outputs: list = []
+        self.outputs: list[Storage] = []
+
+    def kept(self) -> list[Storage]:
+        return [*super().kept(), *self.outputs]
+
+    def _drop_outputs(self) -> None:
+        self.memory.alive(*self.outputs)
+        self.outputs = []
 
     def prepare(self) -> Tensor | None:
-        self.outputs = []
+        self._drop_outputs()
         with self.memory.of("attention"):
             return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
@@ -58,14 +66,16 @@ class GLMForward(Model):
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         name = f"{self.prefix}.layers.{index}"
-        normed = self.layer_norm(f"{name}.input_layernorm", x)
+        first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
-            attention = self.attention(f"{name}.attention", normed, mask)
+            attention = self.attention(f"{name}.attention", first_norm, mask)
         x = self.residual(x, attention)
-        normed = self.layer_norm(f"{name}.post_attention_layernorm", x)
+        second_norm = self.layer_norm(f"{name}.post_attention_layernorm", x)
+        self.alive(first_norm)
         with self.memory.of("MLP"):
-            mlp = self.mlp(f"{name}.mlp", normed)
+            mlp = self.mlp(f"{name}.mlp", second_norm)
         out = self.residual(x, mlp)
+        self.alive(attention, second_norm)
         if self.memory.recording:
             self.outputs.append(out.storage)
         return out
@@ -80,8 +90,7 @@ class GLMForward(Model):
         else:
             parts = ops.split(mixed, 3)
             shape = (self.batch, self.length, self.heads, self.head_size)
-            query, key, value = (ops.transpose(ops.reshape(one, shape), (0, 2, 1, 3)) for one in parts)
-            del parts
+            query, key, value = (ops.transpose(ops.reshape(part, shape), (0, 2, 1, 3)) for part in parts)
         if config.get("attention_scale", 1.0) > 1.0:
             query = ops.scale(query)
         scores = ops.matmul(query, ops.scale(ops.transpose(key, (0, 1, 3, 2))))
@@ -91,19 +100,22 @@ class GLMForward(Model):
         weights = ops.dropout(weights, config.get("attention_dropout_prob", 0.1))
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
-        out = self.row(f"{name}.dense", context)
-        return ops.dropout(out, config.get("output_dropout_prob", 0.1))
+        out = ops.dropout(self.row(f"{name}.dense", context), config.get("output_dropout_prob", 0.1))
+        self.alive(x, mixed, query, key, value, scores, weights, context)
+        return out
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
         inner = self.ops.gelu(self.column(f"{name}.dense_h_to_4h", x))
         out = self.row(f"{name}.dense_4h_to_h", inner)
-        return self.ops.dropout(out, self.job.config.get("output_dropout_prob", 0.1))
+        out = self.ops.dropout(out, self.job.config.get("output_dropout_prob", 0.1))
+        self.alive(x, inner)
+        return out
 
     def norm(self, x: Tensor) -> Tensor:
         return self.layer_norm(f"{self.prefix}.final_layernorm", x)
 
     def logits(self, x: Tensor) -> Tensor:
-        self.outputs = []
+        self._drop_outputs()
         return self.head(x, self.weights["glm.word_embeddings.weight"], True)
 
 

@@ -44,21 +44,24 @@ class OPTForward(Model):
             x = self.word_embedding("opt.embeddings.word_embeddings")
             ids = Tensor((self.batch, self.length), 8, None)
             positions = ops.embedding(ids, self.weights["opt.embeddings.position_embeddings.weight"])
-            return ops.dropout(ops.add(x, positions), self.dropout)
+            out = ops.dropout(ops.add(x, positions), self.dropout)
+            self.alive(x, positions)
+            return out
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         name, ops = f"opt.decoder.layers.{index}", self.ops
-        residual = x
-        x = self.layer_norm(f"{name}.norm1", x)
+        normed = self.layer_norm(f"{name}.norm1", x)
         with self.memory.of("attention"):
-            x = ops.dropout(self.attention(f"{name}.self_attn", x, mask), self.dropout)
-        x = self.residual(residual, x)
-        residual = x
-        x = self.layer_norm(f"{name}.norm2", x)
+            attention = ops.dropout(self.attention(f"{name}.self_attn", normed, mask), self.dropout)
+            self.alive(normed)
+        x = self.residual(x, attention)
+        normed = self.layer_norm(f"{name}.norm2", x)
         with self.memory.of("MLP"):
-            x = ops.relu(self.column(f"{name}.linear1", x))
-            x = ops.dropout(self.row(f"{name}.linear2", x), self.dropout)
-        return self.residual(residual, x)
+            inner = ops.relu(self.column(f"{name}.linear1", normed))
+            self.alive(normed)
+            mlp = ops.dropout(self.row(f"{name}.linear2", inner), self.dropout)
+            self.alive(inner)
+        return self.residual(x, mlp)
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -72,7 +75,9 @@ class OPTForward(Model):
         weights = ops.dropout(weights, self.job.config.get("attention_probs_dropout_prob", 0.1))
         out = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         out = ops.reshape(out, (self.batch, self.length, self.heads * self.head_size))
-        return self.row(f"{name}.out_proj", out)
+        out = self.row(f"{name}.out_proj", out)
+        self.alive(x, query, key, value, product, weights)
+        return out
 
     def norm(self, x: Tensor) -> Tensor:
         return self.layer_norm("opt.decoder.final_layer_norm", x)

@@ -6,30 +6,36 @@ gradient arrives, leaves before others.
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
-from launch.tape.memory import Memory, Storage
+from launch.tape.timeline import Memory, Storage
 
 
 class Tensor:
-    """shape, bytes of a number, where it lies, and the node that it comes from: None where no gradient is wanted.
-
-    slot: which of the node's outputs it is. strided: a view whose numbers do not lie in order. gathered: bytes that
-    are put together while it is used, of a sliced parameter.
+    """item: bytes of an element. storage: None where its bytes are counted elsewhere. node: what it comes from, None
+    where it needs no gradient. slot: which of the node's outputs it is. strided: a view whose elements are not in
+    order. gathered: bytes of a sharded parameter that is put together while it is used.
     """
 
     __slots__ = ("shape", "item", "storage", "node", "slot", "strided", "gathered")
 
-    def __init__(self, shape, item, storage, node=None, slot=0, strided=False):
+    def __init__(
+        self,
+        shape: Iterable[int],
+        item: int,
+        storage: Storage | None,
+        node: "Node | None" = None,
+        slot: int = 0,
+        strided: bool = False,
+    ):
         self.shape, self.item, self.storage = tuple(shape), item, storage
         self.node, self.slot, self.strided = node, slot, strided
         self.gathered = 0
 
     @property
     def elements(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -39,39 +45,47 @@ class Tensor:
 class Node:
     """One operator of the forward pass.
 
-    inputs: (node, slot, bytes of its gradient) of each input that wants a gradient. saved: what is kept for backward.
+    inputs: (node, slot, bytes of its gradient) of each input that needs a gradient. saved: what is kept for backward.
     alias: which input's gradient is the output's, without a copy. reused: what is overwritten with the first input's.
-    temporary: bytes while it runs.
+    temporary: bytes while it runs. arguments: what the node keeps as long as the graph is there.
     """
 
-    __slots__ = ("memory", "part", "inputs", "saved", "alias", "temporary", "reused", "waiting")
+    __slots__ = ("memory", "part", "inputs", "saved", "alias", "temporary", "reused", "waiting", "arguments")
 
     gathered = 0  # bytes that the nodes which use this one need beside themselves, see Leaf
 
-    def __init__(self, memory: Memory, inputs, saved=(), alias=None, temporary=0):
+    def __init__(
+        self,
+        memory: Memory,
+        inputs: "Sequence[tuple[Node, int, int]]",
+        saved: Iterable[Storage] = (),
+        alias: int | None = None,
+        temporary: int = 0,
+    ):
         self.memory, self.part = memory, memory.part
         self.inputs, self.saved = inputs, list(saved)
         self.alias, self.temporary = alias, temporary
-        self.reused = None
+        self.reused: Storage | None = None
         self.waiting = 0
+        self.arguments: Sequence[Tensor | None] = ()
 
     def takes_strided(self, output: Tensor) -> None:
-        """The gradient of this output will not lie in order: the node needs a copy."""
+        """The gradient of this output will not be in order: the node needs a copy."""
         if self.alias is None:
             self.temporary += output.nbytes
         else:
             self.alias = None
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
-        """Of the inputs, from those of the outputs."""
+        """Those of the inputs, from those of the outputs."""
         if self.reused:
             return [self.reused]
         outgoing = [
-            incoming[0] if index == self.alias else Storage(self.memory, size, self.part)
+            incoming[0] if index == self.alias else self.memory.take(size, self.part)
             for index, (_, _, size) in enumerate(self.inputs)
         ]
         if self.temporary:
-            Storage(self.memory, self.temporary, self.part)
+            self.memory.take(self.temporary, self.part)
         return outgoing
 
 
@@ -80,7 +94,7 @@ class Leaf(Node):
 
     gradient: what has arrived, True where its place is among what a rank always keeps. arrived: called after each
     addition. kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered:
-    bytes of the whole gradient of a sliced parameter, while what uses it runs backward.
+    bytes of the whole gradient of a sharded parameter, while what uses it runs backward.
     """
 
     __slots__ = ("name", "shape", "size", "gradient", "arrived", "kept_as", "gathered")
@@ -88,7 +102,8 @@ class Leaf(Node):
     def __init__(self, memory: Memory, name: str, shape: tuple[int, ...], size: int):
         super().__init__(memory, ())
         self.name, self.shape, self.size = name, shape, size
-        self.gradient = self.arrived = None
+        self.gradient: Storage | bool | None = None
+        self.arrived: Callable[[Leaf], None] | None = None
         self.kept_as = ""
         self.gathered = 0
 
@@ -96,42 +111,93 @@ class Leaf(Node):
         if self.gradient is None:
             self.gradient = incoming[0]
             if self.kept_as:
-                self.gradient.move(self.kept_as)
+                self.memory.move(incoming[0], self.kept_as)
         if self.arrived:
             self.arrived(self)
         return []
 
 
+class Recomputed(Node):
+    """A block whose forward pass runs again within the backward pass; its input alone is kept.
+
+    paddle/distributed/fleet/recompute/recompute.py, RecomputeFunction: a PyLayer whose forward records nothing and
+    whose backward runs the function again on detached inputs, then backward through it. Its inputs are kept until the
+    whole backward pass is over.
+    """
+
+    __slots__ = ("function",)
+
+    function: Callable[..., Tensor]
+
+    def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        detached = [self._detached(x) for x in self.arguments]
+        output = self.function(*detached)
+        backward(output, incoming[0])
+        return [x.node.gradient for x in detached if x is not None and x.node]
+
+    def _detached(self, x: Tensor | None) -> Tensor | None:
+        if x is None:
+            return None
+        leaf = Leaf(self.memory, "input", x.shape, x.elements) if x.node else None
+        return Tensor(x.shape, x.item, x.storage, leaf, strided=x.strided)
+
+
+def recompute(memory: Memory, function: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:
+    """function(*arguments), of whose activations nothing is kept."""
+    with memory.without_gradients():
+        output = function(*arguments)
+    inputs = [(x.node, x.slot, x.nbytes) for x in arguments if x is not None and x.node]
+    if inputs and memory.recording:
+        node = Recomputed(memory, inputs)
+        node.function, node.arguments = function, arguments
+        output.node = node
+    return output
+
+
 def backward(output: Tensor, gradient: Storage | None = None) -> None:
     """Run all nodes behind a tensor. gradient: of the output; ones where there is none."""
     root = output.node
-    _count_uses(root)
-    first = gradient or Storage(root.memory, output.nbytes, root.part)
-    waiting: dict[Node, dict[int, Storage]] = {root: {output.slot: first}}
-    del first, gradient, output
+    memory, nodes = root.memory, _graph(root)
+    for node in nodes:
+        node.waiting = 0
+    for node in nodes:
+        for source, _, _ in node.inputs:
+            source.waiting += 1
+    first = gradient or memory.take(output.nbytes, root.part)
+    incoming_of: dict[Node, dict[int, Storage]] = {root: {output.slot: first}}
     ready = deque([root])
-    del root
     while ready:
         node = ready.popleft()
-        incoming = waiting.pop(node)
+        incoming = incoming_of.pop(node)
         outgoing = node.gradients(incoming)
-        node.saved = node.reused = None
+        memory.alive(*incoming.values(), *node.saved, *outgoing)
         for (source, slot, _), storage in zip(node.inputs, outgoing, strict=True):
             # A gradient that is there already takes the other in place.
-            waiting.setdefault(source, {}).setdefault(slot, storage)
+            incoming_of.setdefault(source, {}).setdefault(slot, storage)
             source.waiting -= 1
             if source.waiting == 0:
                 ready.appendleft(source) if isinstance(source, Leaf) else ready.append(source)
-        storage = None
-        del incoming, outgoing
+    memory.alive(output.storage, gradient, *(storage for node in nodes for storage in _kept(node)))
 
 
-def _count_uses(root: Node) -> None:
-    """How many gradients each node waits for."""
+def keep_graph(output: Tensor) -> None:
+    """The tensor and all that backward from it will need are alive at this moment."""
+    memory = output.node.memory
+    memory.alive(output.storage)
+    for node in _graph(output.node):
+        memory.alive(*node.saved, *_kept(node))
+
+
+def _graph(root: Node) -> list[Node]:
+    """This node and all behind it."""
     seen, stack = {root}, [root]
     while stack:
         for source, _, _ in stack.pop().inputs:
-            source.waiting = source.waiting + 1 if source in seen else 1
             if source not in seen:
                 seen.add(source)
                 stack.append(source)
+    return list(seen)
+
+
+def _kept(node: Node) -> list[Storage | None]:
+    return [x.storage for x in node.arguments if x is not None]

@@ -1,14 +1,17 @@
 """What Paddle's operators allocate and save, measured operator by operator with its allocation statistics.
 
 Each takes and gives Tensors (launch/tape/autograd.py). A trained weight is a Tensor without storage whose node is
-a Leaf; a frozen one has no node. Nothing is saved where no input wants a gradient.
+a Leaf; a frozen one has no node. Nothing is saved where no input needs a gradient.
+
+A tensor is alive until the last operator that reads it is done, and as long as `alive` names it.
 """
 
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from launch.tape.autograd import Node, Tensor
-from launch.tape.memory import Memory, Storage
 from launch.tape.quantized import QuantizedBase
+from launch.tape.timeline import Memory, Storage
 
 
 class Operators:
@@ -17,57 +20,79 @@ class Operators:
 
     # ---- making tensors
 
-    def new(self, shape, item: int) -> Tensor:
-        return Tensor(shape, item, Storage(self.memory, prod(shape) * item))
+    def new(self, shape: Iterable[int], item: int) -> Tensor:
+        shape = tuple(shape)
+        return Tensor(shape, item, self.memory.take(prod(shape) * item))
 
-    def record(self, out: Tensor, inputs, saved=(), alias=None, temporary: int = 0) -> Tensor:
+    def alive(self, *tensors: Tensor | None) -> None:
+        """These are alive at this moment."""
+        self.memory.alive(*(x.storage for x in tensors if x is not None))
+
+    def record(
+        self,
+        out: Tensor,
+        inputs: Sequence[Tensor],
+        saved: Sequence[Tensor] = (),
+        alias: int | None = None,
+        temporary: int = 0,
+    ) -> Tensor:
         """Give an output its node. alias: the input, by its place, that shares its gradient."""
-        wanted = [index for index, one in enumerate(inputs) if one.node is not None]
-        gathered = sum(one.gathered for one in inputs)
+        differentiable = [index for index, x in enumerate(inputs) if x.node is not None]
+        gathered = sum(x.gathered for x in inputs)
         if gathered:
-            Storage(self.memory, gathered)
-        if wanted and self.memory.recording:
-            copies = sum(one.nbytes for one in saved if one.strided)
-            copies += sum(inputs[index].node.gathered for index in wanted)
+            self.memory.take(gathered)
+        self.alive(out, *inputs, *saved)
+        if differentiable and self.memory.recording:
+            copies = sum(x.nbytes for x in saved if x.strided)
+            copies += sum(inputs[index].node.gathered for index in differentiable)
             out.node = Node(
                 self.memory,
-                [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in wanted],
-                [one.storage for one in saved if one.storage],
-                wanted.index(alias) if alias in wanted else None,
+                [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in differentiable],
+                [x.storage for x in saved if x.storage],
+                differentiable.index(alias) if alias in differentiable else None,
                 temporary + copies + gathered,
             )
         return out
 
-    def _read(self, *inputs: Tensor) -> list[Storage]:
-        """Copies, for as long as the kernel runs, of what does not lie in order."""
-        return [Storage(self.memory, one.nbytes) for one in inputs if one.strided]
+    def _result(self, shape: Iterable[int], item: int, *inputs: Tensor) -> Tensor:
+        """A new tensor, beside copies of those inputs that are not in order, which live as long as the kernel runs."""
+        copies = self._copies(*inputs)
+        out = self.new(shape, item)
+        self.memory.alive(*copies)
+        return out
 
-    def _elementwise(self, x: Tensor, shape=None, item=None, saved=(), alias=None) -> Tensor:
-        copies = self._read(x)
-        out = self.new(shape or x.shape, item or x.item)
-        del copies
-        return self.record(out, [x], saved, alias)
+    def _copies(self, *inputs: Tensor) -> list[Storage]:
+        return [self.memory.take(x.nbytes) for x in inputs if x.strided]
+
+    def _elementwise(
+        self,
+        x: Tensor,
+        shape: Iterable[int] = (),
+        item: int = 0,
+        saved: Sequence[Tensor] = (),
+        alias: int | None = None,
+    ) -> Tensor:
+        return self.record(self._result(shape or x.shape, item or x.item, x), [x], saved, alias)
 
     # ---- products
 
     def matmul(self, x: Tensor, y: Tensor, transpose_y: bool = False) -> Tensor:
-        copies = self._read(x, y)
-        out = self.new((*x.shape[:-1], y.shape[-2] if transpose_y else y.shape[-1]), x.item)
-        del copies
+        out = self._result((*x.shape[:-1], y.shape[-2] if transpose_y else y.shape[-1]), x.item, x, y)
         return self.record(out, [x, y], [x, y])
 
     def quantized_matmul(self, x: Tensor, weight: Tensor, base: QuantizedBase) -> Tensor:
         """By a weight that is computed from its codes in each pass; nothing of x is kept
         (launch/adapters/quantized/product.py)."""
         scratch = base.scratch(weight.elements, weight.item)
+        shape = (*x.shape[:-1], weight.shape[-1])
         if base.algo == "llm.int8":
             self._rounded_product(x, weight)
-            out = self.new((*x.shape[:-1], weight.shape[-1]), x.item)
+            out = self.new(shape, x.item)
         else:
-            Storage(self.memory, scratch)
-            values = Storage(self.memory, weight.nbytes)
-            out = self.new((*x.shape[:-1], weight.shape[-1]), x.item)
-            del values
+            self.memory.take(scratch)
+            values = self.memory.take(weight.nbytes)
+            out = self.new(shape, x.item)
+            self.memory.alive(values)
         return self.record(out, [x], temporary=max(scratch - x.nbytes, weight.nbytes))
 
     def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
@@ -75,15 +100,13 @@ class Operators:
         rows, codes = 4 * x.elements, 4 * weight.elements
         result = rows // x.shape[-1] * weight.shape[-1]
         values = 0 if x.item == 4 else rows
-        Storage(self.memory, values + rows + max(2 * codes, codes + result, 2 * result))
+        self.memory.take(values + rows + max(2 * codes, codes + result, 2 * result))
 
     # ---- arithmetic
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         larger, index = (x, 0) if x.elements >= y.elements else (y, 1)
-        copies = self._read(x, y)
-        out = self.new(larger.shape, max(x.item, y.item))
-        del copies
+        out = self._result(larger.shape, max(x.item, y.item), x, y)
         return self.record(out, [x, y], alias=index)
 
     def add_in_place(self, x: Tensor, y: Tensor) -> Tensor:
@@ -92,10 +115,8 @@ class Operators:
         return self.record(out, [x, y], alias=0)
 
     def multiply(self, x: Tensor, y: Tensor) -> Tensor:
-        copies = self._read(x, y)
         larger, smaller = (x, y) if x.elements >= y.elements else (y, x)
-        out = self.new(larger.shape, max(x.item, y.item))
-        del copies
+        out = self._result(larger.shape, max(x.item, y.item), x, y)
         by_column = smaller.elements < larger.elements and smaller.shape[-1] == 1
         # The gradient of a column is summed from one of full size.
         temporary = out.nbytes if by_column and smaller.node is not None else 0
@@ -141,18 +162,15 @@ class Operators:
         return self._save_output(self._elementwise(x))
 
     def dropout(self, x: Tensor, probability: float) -> Tensor:
-        """Keeps a mask of one byte a number."""
+        """Keeps a mask of one byte an element."""
         if not probability:
             return x
         out = self._elementwise(x)
-        mask = Storage(self.memory, x.elements)
+        mask = self.memory.take(x.elements)
+        self.alive(x, out)
         if out.node:
             out.node.saved.append(mask)
         return out
-
-    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        out = self.new(x.shape, x.item)
-        return self.record(out, [x, y], [condition])
 
     def _save_output(self, out: Tensor) -> Tensor:
         if out.node:
@@ -161,21 +179,21 @@ class Operators:
 
     # ---- shapes
 
-    def reshape(self, x: Tensor, shape) -> Tensor:
+    def reshape(self, x: Tensor, shape: Iterable[int]) -> Tensor:
         """A view; of a view out of order, a copy."""
         if x.strided:
             return self.record(self.new(shape, x.item), [x], alias=0)
         out = Tensor(shape, x.item, x.storage)
         return self.record(out, [x], alias=0)
 
-    def transpose(self, x: Tensor, order) -> Tensor:
-        """A view whose numbers do not lie in order. Its gradient is such a view, too: the node before copies it."""
+    def transpose(self, x: Tensor, order: Iterable[int]) -> Tensor:
+        """A view whose elements are not in order. Its gradient is such a view, too: the node before copies it."""
         out = Tensor([x.shape[axis] for axis in order], x.item, x.storage, strided=True)
         if x.node is not None:
             x.node.takes_strided(x)
         return self.record(out, [x], alias=0)
 
-    def slice(self, x: Tensor, shape) -> Tensor:
+    def slice(self, x: Tensor, shape: Iterable[int]) -> Tensor:
         """A part, as a view; its gradient is as large as x."""
         return self.record(Tensor(shape, x.item, x.storage, strided=True), [x])
 
@@ -185,10 +203,11 @@ class Operators:
 
     def split_at(self, x: Tensor, widths: list[int]) -> list[Tensor]:
         """Parts of the last axis, copies."""
-        copies = self._read(x)
+        copies = self._copies(x)
         outs = [self.new((*x.shape[:-1], width), x.item) for width in widths]
-        del copies
+        self.memory.alive(*copies)
         self.record(outs[0], [x])
+        self.alive(*outs)
         for slot, out in enumerate(outs):
             out.node, out.slot = outs[0].node, slot
         return outs
@@ -196,12 +215,9 @@ class Operators:
     def concat(self, xs: list[Tensor], axis: int = -1) -> Tensor:
         shape = list(xs[0].shape)
         shape[axis] = sum(x.shape[axis] for x in xs)
-        copies = self._read(*xs)
-        out = self.new(shape, xs[0].item)
-        del copies
-        return self.record(out, xs)
+        return self.record(self._result(shape, xs[0].item, *xs), xs)
 
-    def tile(self, x: Tensor, shape) -> Tensor:
+    def tile(self, x: Tensor, shape: Iterable[int]) -> Tensor:
         return self._elementwise(x, shape=shape)
 
     # ---- layers
@@ -235,10 +251,10 @@ class Operators:
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Of each row; keeps the softmax, in whose place the gradient is written."""
-        copies = self._read(logits)
+        copies = self._copies(logits)
         softmax = self.new(logits.shape, logits.item)
         out = self.new((*logits.shape[:-1], 1), logits.item)
-        del copies
+        self.memory.alive(*copies)
         self.record(out, [logits], [softmax, labels])
         if out.node:
             out.node.reused = softmax.storage
@@ -252,6 +268,6 @@ class Operators:
         shifted = self.new(logits.shape, logits.item)
         exponentials = self.new(logits.shape, logits.item)
         softmax = self.new(logits.shape, logits.item)
-        del shifted, exponentials
+        self.alive(shifted, exponentials)
         out = self.new((*logits.shape[:-1], 1), logits.item)
         return self.record(out, [logits], [softmax, labels], temporary=3 * logits.nbytes)

@@ -4,7 +4,7 @@ from launch.plan.job import Job
 from launch.plan.memory.sharding import Buffers
 from launch.plan.memory.states import States
 from launch.tape.autograd import Leaf
-from launch.tape.memory import Memory, Storage
+from launch.tape.timeline import Memory, Storage
 
 PART = "gradients"
 
@@ -17,6 +17,9 @@ class KeptGradients:
 
     def watch(self, leaf: Leaf) -> None:
         leaf.gradient = True
+
+    def kept(self) -> list[Storage]:
+        return []
 
 
 class BufferedGradients:
@@ -32,7 +35,9 @@ class BufferedGradients:
 
     def begin(self) -> None:
         for rank in set(self.owner.values()):
-            self.open[rank] = Storage(self.memory, self.states.buffers.size * self.item, PART)
+            buffer = self.memory.take(self.states.buffers.size * self.item, PART)
+            self.memory.alive(self.open.get(rank))
+            self.open[rank] = buffer
             self.missing[rank] = len(self.states.buffers.members[rank])
 
     def watch(self, leaf: Leaf) -> None:
@@ -49,7 +54,10 @@ class BufferedGradients:
         rank = self.owner[leaf.name]
         self.missing[rank] -= 1
         if self.missing[rank] == 0:
-            del self.open[rank]
+            self.memory.alive(self.open.pop(rank))
+
+    def kept(self) -> list[Storage]:
+        return list(self.open.values())
 
 
 class SlicedGradients:
@@ -70,9 +78,13 @@ class SlicedGradients:
         leaf.gradient = True
 
     def _slice(self, leaf: Leaf) -> None:
-        kept = Storage(self.memory, self.states.slices[leaf.name] * self.item, PART)
+        part = self.memory.take(self.states.slices[leaf.name] * self.item, PART)
         if not self.offloaded:
-            self.slices[leaf.name] = kept
+            self.memory.alive(self.slices.get(leaf.name))
+            self.slices[leaf.name] = part
+
+    def kept(self) -> list[Storage]:
+        return list(self.slices.values())
 
 
 def _give_away(leaf: Leaf) -> None:

@@ -7,8 +7,8 @@ from launch.plan.job import Job
 from launch.plan.memory.division import Held, adapter, held, stage_layers
 from launch.plan.memory.gradients import gradients_of
 from launch.plan.memory.states import States, states_of
-from launch.tape.autograd import Leaf, Tensor, backward
-from launch.tape.memory import Memory, Storage
+from launch.tape.autograd import Leaf, Tensor, backward, keep_graph
+from launch.tape.timeline import Memory, Storage
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER = "loading", "forward", "backward", "optimizer step"
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
@@ -29,10 +29,8 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
     memory = Memory(GRANULE if job.on_gpu else 1)
     memory.begin(LOADING)
     load(job, place, memory)
-    step = Step(job, place, memory)
-    step.run()
-    memory.end()
-    return memory.peaks
+    Step(job, place, memory).run()
+    return memory.peaks()
 
 
 def load(job: Job, place: Place, memory: Memory) -> None:
@@ -43,7 +41,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     passing = max((one.size * job.item for one in moved), default=0)
-    Storage(memory, sum(one.nbytes for one in stay) + passing, "parameters")
+    memory.take(sum(one.nbytes for one in stay) + passing, "parameters")
 
 
 class Step:
@@ -51,14 +49,14 @@ class Step:
         self.job, self.place, self.memory = job, place, memory
         self.tensors = held(job, place.stage) + adapter(job, place.stage)
         self.states: States = states_of(job, self.tensors, place.shard)
-        self.kept = self._keep(self.states.parts)
+        self.kept = self._take(self.states.parts)
         self.gradients = gradients_of(job, memory, self.states, place.shard)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = job.family.forward(job, memory, self.weights)
-        self.kept += [Storage(memory, size, part) for part, size in self.model.tables(len(self.layers)).items()]
+        self.kept += self._take(self.model.tables(len(self.layers)))
 
-    def _keep(self, parts: dict[str, int]) -> list[Storage]:
-        return [Storage(self.memory, size, part) for part, size in parts.items()]
+    def _take(self, parts: dict[str, int]) -> list[Storage]:
+        return [self.memory.take(size, part) for part, size in parts.items()]
 
     @property
     def layers(self) -> range:
@@ -86,7 +84,7 @@ class Step:
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
         ids = 2 * self.job.micro_batch * self.job.sequence_length * 8  # and labels, int64
-        self.kept.append(Storage(self.memory, ids, "embedding"))
+        self.kept.append(self.memory.take(ids, "embedding"))
         self.memory.begin(FORWARD)
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
@@ -96,7 +94,8 @@ class Step:
             waiting.append(self.forward())
             self.memory.begin(BACKWARD)
             self.backward(*waiting.pop(0))
-        del waiting
+        for output, _ in waiting:
+            keep_graph(output)
         self.memory.begin(OPTIMIZER)
         self.update()
         if self.job.eval_batch:
@@ -104,16 +103,16 @@ class Step:
             self.evaluate()
         self.memory.begin(CHECKPOINT)
         self.gather_largest()
+        self.memory.alive(*self.kept, *self.model.kept(), *self.gradients.kept())
 
     def update(self) -> None:
         """What comes from host memory: all states at once, or what belongs to a tensor and to the one behind it
         (launch/offload/optimizer.py)."""
         if self.job.offload.returns:
-            returned = self._keep(self.states.host)
-            del returned
+            self.memory.alive(*self._take(self.states.host))
         elif self.states.updates:
             pairs = zip(self.states.updates, (*self.states.updates[1:], 0), strict=True)
-            Storage(self.memory, max(sum(pair) for pair in pairs), "moments")
+            self.memory.take(max(sum(pair) for pair in pairs), "moments")
 
     def evaluate(self) -> None:
         """A forward pass that keeps nothing; a pipeline's has the micro batches of training."""
@@ -123,6 +122,7 @@ class Step:
         self.model = job.family.forward(job, self.memory, self.weights)
         with self.memory.without_gradients():
             self.forward()
+        self.memory.alive(*self.model.kept())
         self.model = training
 
     def gather_largest(self) -> None:
@@ -132,9 +132,9 @@ class Step:
         if any(one.divided for one in saved):
             largest *= self.job.layout.tensor_parallel_degree
         if self.job.layout.sharding == "stage3" or self.job.layout.tensor_parallel_degree > 1:
-            Storage(self.memory, largest, "communication")
+            self.memory.take(largest, "communication")
 
-    def forward(self) -> tuple[Tensor, Storage | None]:
+    def forward(self) -> tuple[Tensor, Tensor | None]:
         """A micro batch: what backward begins with, and what came from the stage before."""
         model = self.model
         self.gradients.begin()
@@ -151,9 +151,11 @@ class Step:
         if not self.is_last:
             return x, received
         x = model.norm(x)
-        del mask
-        logits = model.logits(x)  # alive until the loss is there
-        return self.loss(logits), received
+        model.alive(mask)
+        logits = model.logits(x)
+        loss = self.loss(logits)
+        model.alive(x, logits, received)
+        return loss, received
 
     def _received(self) -> Tensor:
         x = self.model.ops.new(self.model.shape, self.model.item)
@@ -163,8 +165,10 @@ class Step:
     def backward(self, output: Tensor, received: Tensor | None) -> None:
         gradient = None
         if not self.is_last:
-            gradient = Storage(self.memory, output.nbytes, "communication")
+            gradient = self.memory.take(output.nbytes, "communication")
         backward(output, gradient)
+        if received is not None:
+            self.memory.alive(received.storage, received.node.gradient)
 
     def loss(self, logits: Tensor) -> Tensor:
         """The mean over tokens; of parallel logits a sum over ranks."""
@@ -176,4 +180,6 @@ class Step:
                 losses = ops.parallel_cross_entropy(ops.cast(logits, FLOAT32), labels, self.job.on_gpu)
             else:
                 losses = ops.cross_entropy(ops.cast(logits, FLOAT32), labels)
-            return ops.record(ops.new((1,), FLOAT32), [losses])
+            loss = ops.record(ops.new((1,), FLOAT32), [losses])
+            ops.alive(logits)
+            return loss
