@@ -102,8 +102,9 @@ custom-ops: setup ## build fused RMSNorm (fused_ln) into .venv: faster steps
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 	@$(RUN) launch/commands/dashboard.py $(ARGS)
 
-# Most tests start processes and wait for them; fixtures of a file are made once. ARGS="-n 0": one after the other.
-TWO_FILES_AT_A_TIME := -n 2 --dist loadfile
+# Most tests start processes and wait for them; fixtures of a file are made once, and tests/conftest.py orders the files.
+# ARGS="-n 0": one after the other.
+TWO_FILES_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## style, common mistakes and types: ruff, pyright
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
@@ -111,7 +112,7 @@ lint: setup ## style, common mistakes and types: ruff, pyright
 	@$(RUN) -m ruff format --check
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright
 
-test: setup ## what a contributor runs (at most 15 minutes on 2 cores)
+test: setup ## what a contributor runs (at most 12 minutes on 2 cores)
 	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)
 
 test-long: setup ## the rest; installs torch and transformers to compare with

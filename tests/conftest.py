@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,23 @@ def pytest_configure():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
         os.environ.pop(name, None)
+    # Each of a thousand processes would compile the repository's modules anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Where several workers share the files: those that take longest first, so that no worker ends long after another.
+
+    Tests that have ranks or rehearsals take seconds, the others milliseconds.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    cost: Counter[Path] = Counter()
+    for item in items:
+        cost[item.path] += 20 if {"ranks", "fused_ranks", "rehearsals"} & set(item.fixturenames) else 1
+    items.sort(key=lambda item: -cost[item.path])  # stable: files of one cost, and the tests of a file, stay in order
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +46,12 @@ def ranks():
 
 
 @pytest.fixture(scope="session")
-def rehearsals(tmp_path_factory) -> Rehearsals:
+def rehearsals(tmp_path_factory, pytestconfig) -> Rehearsals:
     """rehearsals("pretrain-tiny"): the recipe's rehearsal, done once (tests/recipes/rehearsing.py)."""
-    return Rehearsals(tmp_path_factory.mktemp("rehearsals"))
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent  # that of all workers
+    return Rehearsals(folder / "shared_rehearsals")
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_signal_ends_every_process(tmp_path, number, code):
 
 
 def test_killed_launcher_leaves_no_rank(tmp_path):
-    process = start(tmp_path, WRITE_PID_AND_SLEEP, launcher=PADDLE)
+    process = start(tmp_path, WRITE_PID_AND_SLEEP, launcher=PADDLE, grace=1)
     ranks, launcher = pids(tmp_path)
     subprocess.run(["kill", "-9", str(launcher)], check=True)
     process.communicate(timeout=120)

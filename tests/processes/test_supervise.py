@@ -181,7 +181,7 @@ def test_ranks_that_ignore_signals_are_killed(tmp_path):
 
 
 def test_killed_launcher_leaves_no_rank(tmp_path):
-    process = start(tmp_path, WRITE_PID_AND_SLEEP)
+    process = start(tmp_path, WRITE_PID_AND_SLEEP, grace=1)  # they have not asked to end with it
     ranks, launcher = pids(tmp_path)
     subprocess.run(["kill", "-9", str(launcher)], check=True)
     _, err = process.communicate(timeout=60)

@@ -1,5 +1,7 @@
 """Rehearsals of the shipped recipes, as a user starts them."""
 
+import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -25,16 +27,23 @@ class Rehearsal:
 
 
 class Rehearsals:
-    """Rehearses each recipe once, whole, and keeps what it left; raises AssertionError where it fails."""
+    """Rehearses each recipe once, whole, and keeps what it left; raises AssertionError where it fails.
+
+    root: a folder that may be shared with other processes, which then share the rehearsals.
+    """
 
     def __init__(self, root: Path):
         self.root = root
-        self._done: dict[str, Rehearsal] = {}
 
     def __call__(self, target: str) -> Rehearsal:
-        if target not in self._done:
-            self._done[target] = rehearse_well(target, self.root / target)
-        return self._done[target]
+        self.root.mkdir(exist_ok=True)
+        directory, kept = self.root / target, self.root / f"{target}.json"
+        with open(self.root / f"{target}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed: another process may rehearse it now
+            if not kept.exists():
+                done = rehearse_well(target, directory).done
+                kept.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr], default=str))
+        return Rehearsal(directory, subprocess.CompletedProcess(*json.loads(kept.read_text())))
 
 
 def recipes_by_target() -> dict[str, Path]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.upstream.without import FAILED, ROOT, TESTS, copy_of_repository, run_without
+from tests.upstream.without import FAILED, ROOT, TESTS, runner
 
 MEANS = {"__init__", "module_view", "token_loss"}  # of corrections, none themselves
 
@@ -18,13 +18,13 @@ def test_every_correction_has_its_test():
 
 
 @pytest.fixture(scope="module")
-def repository():
-    with copy_of_repository() as repository:
-        yield repository
+def run():
+    with runner() as run:
+        yield run
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TESTS)
-def test_fails_without(repository, name):
-    done = run_without(name, repository)
-    assert done.returncode == FAILED, done.stdout[-3000:] + done.stderr[-2000:]
+def test_fails_without(run, name):
+    outcome = run(name)
+    assert outcome.exit_code == FAILED, outcome.output[-5000:]

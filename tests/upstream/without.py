@@ -1,29 +1,37 @@
 """Is each correction of Paddle or paddlenlp still needed? Its test must fail where it does nothing.
 
-    python -m tests.upstream.without                        # all, four minutes on two cores
+    python -m tests.upstream.without                        # all, two minutes
     python -m tests.upstream.without glm_loss glm_split
 
-The tests run in a copy of the repository; this one is left alone.
+The tests run in a copy of the repository; this one is left alone. One process there runs all of them, so that they
+share one import of Paddle: corrections are imported by ranks alone, which are forked anew for every test.
 """
 
+import io
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from tests.ranks import RankServer
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("launch", "data_tools", "custom_ops", "benchmarks", "tests", "recipes", "docs", "README.md", "pyproject.toml")
 NOTHING = '\n\ndef correct() -> None:\n    """Switched off."""\n'
 FAILED = 1  # pytest's exit code; others are mistakes in the table below
 
-FAMILIES = "models/test_families.py::"
+FAMILIES = "families/test_families.py::"
 SAME_NUMBERS = f"{FAMILIES}test_loss_and_gradient_are_those_of_the_plain_model"
 CONTINUATION = f"{FAMILIES}test_greedy_continuation_under_tensor_parallel_is_that_of_one_process"
-ADAPTERS = "models/test_family_adapters.py::"
-PRETRAINING = "models/test_pretraining.py::"
+ADAPTERS = "families/test_family_adapters.py::"
+PRETRAINING = "families/test_pretraining.py::"
 TWO_PROCESSES = f"{PRETRAINING}test_two_processes_give_the_numbers_of_one"
 TESTS = {  # file of launch/upstream: the test, below tests/, that fails without it
     "bloom_zero_weights": f"{FAMILIES}test_full_training_halves_the_loss_on_fixed_samples[bloom]",
@@ -76,8 +84,37 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
 }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    exit_code: int  # of pytest
+    output: str
+
+
+class Runner:
+    """Runs corrections' tests in a copy of the repository, each with its correction switched off meanwhile."""
+
+    def __init__(self, repository: Path):
+        self.repository = repository
+        command = [sys.executable, "-B", "-W", "ignore", "-m", "tests.upstream.without", "--serve"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, cwd=repository, **pipes)
+
+    def __call__(self, name: str) -> Outcome:
+        file = self.repository / "launch" / "upstream" / f"{name}.py"
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text + NOTHING, encoding="utf-8")
+        print(name, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        file.write_text(text, encoding="utf-8")
+        return Outcome(**json.loads(answer))
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
 @contextmanager
-def copy_of_repository() -> Iterator[Path]:
+def runner() -> Iterator[Runner]:
     with tempfile.TemporaryDirectory() as directory:
         for name in COPIED:
             source, target = ROOT / name, Path(directory, name)
@@ -85,27 +122,39 @@ def copy_of_repository() -> Iterator[Path]:
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "build"))
             else:
                 shutil.copy(source, target)
-        yield Path(directory)
+        run = Runner(Path(directory))
+        try:
+            yield run
+        finally:
+            run.close()
 
 
-def run_without(name: str, repository: Path) -> subprocess.CompletedProcess:
-    """Run a correction's test in a copy of the repository, the correction switched off there meanwhile."""
-    file = repository / "launch" / "upstream" / f"{name}.py"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text + NOTHING, encoding="utf-8")
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{TESTS[name]}"]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
-    file.write_text(text, encoding="utf-8")
-    return done
+def serve() -> None:
+    """In the copy: run the test of each correction whose name comes on stdin, and answer with its outcome."""
+    import tests.conftest
+
+    answers = sys.stdout
+    server = RankServer()
+    stop, server.close = server.close, lambda: None  # the fixture closes it after each run of pytest
+    tests.conftest.RankServer = lambda: server
+    for line in sys.stdin:
+        output = io.StringIO()
+        with redirect_stdout(output):
+            exit_code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", f"tests/{TESTS[line.strip()]}"])
+        print(json.dumps({"exit_code": int(exit_code), "output": output.getvalue()}), file=answers, flush=True)
+    stop()
 
 
 def main(argv: list[str]) -> int:
+    if argv == ["--serve"]:
+        serve()
+        return 0
     needed = True
-    with copy_of_repository() as repository:
+    with runner() as run:
         for name in argv or TESTS:
-            done = run_without(name, repository)
-            fails = done.returncode == FAILED
-            print(f"{name:30} {'fails without it' if fails else f'pytest ended with {done.returncode}'}", flush=True)
+            outcome = run(name)
+            fails = outcome.exit_code == FAILED
+            print(f"{name:30} {'fails without it' if fails else f'pytest ended with {outcome.exit_code}'}", flush=True)
             needed &= fails
     return 0 if needed else 1
 
