@@ -6,25 +6,25 @@ replaces what stands between the two marks, a line each: <!-- recipes --> and <!
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
 from docs.tools.pages import write_table
+from launch import preflight
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import GIB
+from launch.plan.report import JSON
+from launch.recipe import known_model, planned, requested_run
 from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "recipes"
 HEAD = ["recipe", "what", "cards", "layout", "memory planned", "command"]
 # The table is the same wherever it is made: without the operator that `make custom-ops` builds.
-WISHES = {"ACTION": "plan", "FORMAT": "json", "ARGS": "--use_fused_rms_norm off"}
-KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
+VARIABLES = {"ARGS": "--use_fused_rms_norm off"}
 
 
 def table() -> str:
@@ -47,15 +47,14 @@ def _row(recipe: Recipe) -> dict:
     return {"order": (recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
 
 
-def plan_of(recipe: Path, **variables: str) -> dict:
+def plan_of(path: Path, **variables: str) -> dict:
     """What `make plan-X` says of a recipe as it is shipped, or with these variables. Raises UserError where it cannot
     be planned."""
-    environment = {name: value for name, value in os.environ.items() if name in KEPT} | WISHES | variables
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"{recipe}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    run, _ = requested_run(Recipe.load(path), VARIABLES | variables)
+    faults = [f"{one.subject}: {one.found}" for one in preflight.run_on_flags(run) if not one.ok]
+    if faults:
+        raise UserError(f"{path}: {'; '.join(faults)}")
+    return json.loads(planned(known_model(run), JSON))
 
 
 def main(argv: list[str]) -> None:

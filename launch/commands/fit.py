@@ -10,9 +10,8 @@ three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS mean what t
 
 import argparse
 import os
-import shlex
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -21,10 +20,10 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
 from launch import preflight
-from launch.config.flag_values import Flags, parse_flags
-from launch.config.layout import Layout
+from launch.config.flag_values import Flags
+from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
-from launch.config.variables import check_variables
+from launch.config.variables import apply_variables, check_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -44,7 +43,7 @@ METHODS: dict[str, tuple[Path, Flags]] = {
     "prefix": (RECIPES / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
 }
 # Of the user's variables those that describe the cards, which the recipe must not see.
-OURS = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "PROCESSES", "NNODES", "RANK", "MASTER", "CUDA_VISIBLE_DEVICES", "ACTION")
+OURS = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
 
 
 def main(argv: list[str]) -> None:
@@ -52,8 +51,8 @@ def main(argv: list[str]) -> None:
     check_variables(os.environ)
     card = _card(args)
     load_config(args.model)  # an unknown model is told before anything else
-    script, flags, recipe_gpus = recipe_flags(args.method, args.model)
-    batch = _global_batch(flags, recipe_gpus)
+    run = run_of_recipe(args.method, args.model, os.environ)
+    script, flags, batch = run.script, run.words, run.global_batch
     candidates = fastest_layouts(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
     print(wrapped(_title(args, card, batch), "# ", "# "))
     if not candidates:
@@ -86,30 +85,18 @@ def _card(args: argparse.Namespace) -> Card:
     return card_named(here[0].name)
 
 
-def recipe_flags(method: str, model: str) -> tuple[str, Flags, int]:
-    """Script, flags and number of cards of the method's recipe for a model, the user's DATA, OUTPUT, ARGS applied.
+def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunConfig:
+    """The method's recipe for a model, the user's DATA, OUTPUT, ARGS applied.
 
     Another model than the recipe's has a tokenizer and an output directory of its own.
     """
-    recipe, others = METHODS[method]
-    environment = {name: value for name, value in os.environ.items() if name not in OURS}
-    environment |= {"ACTION": "print", "MODEL": model, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(done.stderr.strip().removeprefix("error: "))
-    words = shlex.split(done.stdout.replace("\\\n", " "))
-    script = next(number for number, word in enumerate(words) if word.endswith(".py"))
-    flags = parse_flags(words[script + 1 :]) | others | {"tokenizer_name_or_path": [model]}
-    if not os.environ.get("OUTPUT"):
-        flags |= {"output_dir": [f"./checkpoints/{Path(model).stem}-{method}"]}
-    return words[script], flags, len(words[words.index("--gpus") + 1].split(","))
-
-
-def _global_batch(flags: Flags, gpus: int) -> int:
-    """Samples of a step of the recipe."""
-    sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
-    micro_batch, accumulation = (int(flags[name][0]) for name in sizes)
-    return Layout.from_flags(flags, gpus).data_ranks * micro_batch * accumulation
+    path, others = METHODS[method]
+    given = {name: value for name, value in variables.items() if name not in OURS}
+    run, _ = apply_variables(Recipe.load(path), given | {"MODEL": model})
+    words = run.words | others | {"tokenizer_name_or_path": [model]}
+    if not variables.get("OUTPUT"):
+        words |= {"output_dir": [f"./checkpoints/{Path(model).stem}-{method}"]}
+    return run.with_words(words)
 
 
 def _legal(script: str, gpus: int):

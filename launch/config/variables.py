@@ -1,16 +1,25 @@
-"""The variables of make's command line: which a recipe knows, and which was likely meant by one it does not."""
+"""The variables of make's command line: which there are, and the run that they make of a recipe."""
 
 import difflib
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
+from launch.config.aliases import todays_flags
+from launch.config.flag_values import Flags, flag_words, parse_flags
+from launch.config.layout import Layout, LayoutError, keep_global_batch
+from launch.config.recipe_file import Recipe
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.errors import UserError
 
 RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
+# Variables that are another way to write a flag, and that of DATA for each shared module.
+FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
+DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
 
 
 def given_variables(environment: Mapping[str, str]) -> str:
@@ -31,3 +40,99 @@ def check_variables(environment: Mapping[str, str]) -> None:
         nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75)
         if name not in known and nearest:
             raise UserError(f"{name}: found on make's command line, no recipe knows it. Did you mean {nearest[0]}?")
+
+
+def apply_variables(
+    recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE
+) -> tuple[RunConfig, list[str]]:
+    """The run that a recipe is with the user's variables, on these nodes; and lines to tell.
+
+    Raises UserError where the variables cannot be met. gpu_memory_gb is 0 where CARD alone says it.
+    """
+    flags = dict(recipe.flags)
+    for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
+        if variables.get(variable):
+            flags |= {name: [variables[variable]]}
+    own = _further_flags(variables)
+    flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
+    devices = _choose_devices(recipe.gpus, variables)
+    processes = nodes.count * _choose_processes(recipe, devices, variables)
+    stated = _stated_layout(recipe)
+    changes = stated is not None and stated.processes != processes
+    if changes:
+        each = "GPUS" if devices else "PROCESSES"
+        flags, note = keep_global_batch(flags, stated, processes, f"NNODES x {each}" if nodes.count > 1 else each)
+        notes.append(note)
+    card, gpu_memory_gb = variables.get("CARD") or "", number("GPU_MEMORY_GB", variables)
+    run = RunConfig(
+        script=recipe.script,
+        words=flags,
+        devices=devices,
+        gpu_memory_gb=gpu_memory_gb or (0 if card else recipe.gpu_memory_gb),
+        card=card,
+        processes=processes,
+        nodes=nodes,
+        stated=stated if changes else None,
+        own=todays_flags(own)[0],
+    )
+    return run, notes
+
+
+def _stated_layout(recipe: Recipe) -> Layout | None:
+    """The layout without the user's variables; None where flags behind the recipe file are meant for more processes."""
+    try:
+        return Layout.from_flags(recipe.flags, recipe.ranks)
+    except LayoutError:
+        return None
+
+
+def _choose_devices(needed: int, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The cards to use: DEVICES as given, else the first GPUS (or `needed`) of those that are visible."""
+    count = number("GPUS", variables)
+    listed, visible = (_listed(variables.get(name)) for name in ("DEVICES", "CUDA_VISIBLE_DEVICES"))
+    if not needed:
+        if count or listed or variables.get("CARD"):
+            raise UserError("GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.")
+        return ()
+    if listed:
+        if count and count != len(listed):
+            raise UserError(f"GPUS={count} does not agree with DEVICES={','.join(listed)}. Leave one out.")
+        for device in listed:
+            if not re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", device):
+                raise UserError(f"DEVICES: found {device!r}, expected numbers of cards with commas: DEVICES=0,1,2,3.")
+        if len(set(listed)) != len(listed):
+            raise UserError(f"DEVICES={','.join(listed)} names a card twice: each card takes one process.")
+        return listed
+    count = count or needed
+    return visible[:count] if len(visible) >= count else tuple(str(index) for index in range(count))
+
+
+def _choose_processes(recipe: Recipe, devices: tuple[str, ...], variables: Mapping[str, str]) -> int:
+    """Ranks of one node: one a card; on a CPU PROCESSES, or as many as the recipe states."""
+    requested = number("PROCESSES", variables)
+    if requested and devices:
+        raise UserError("PROCESSES: this recipe runs on cards, one process each. Say GPUS=N, or leave it out.")
+    return len(devices) or requested or recipe.processes
+
+
+def _further_flags(variables: Mapping[str, str]) -> Flags:
+    """Of ARGS."""
+    try:
+        return parse_flags(shlex.split(variables.get("ARGS", "")))
+    except (UserError, ValueError) as error:  # shlex's: a quotation that nothing closes
+        raise UserError(f"ARGS={variables['ARGS']}: {error}") from None
+
+
+def _listed(value: str | None) -> tuple[str, ...]:
+    """("0", "1") for "0, 1"."""
+    return tuple(word.strip() for word in (value or "").split(",") if word.strip())
+
+
+def number(name: str, variables: Mapping[str, str]) -> int | None:
+    """The value of a variable that counts something; None where it is not given."""
+    value = variables.get(name)
+    if not value:
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise UserError(f"{name}: found {value!r}, expected a whole number above 0.")
+    return int(value)

@@ -1,6 +1,5 @@
 """make fit, as a user starts it: from any folder, in about a second, without Paddle."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -16,7 +15,7 @@ from launch.config.run_config import RunConfig
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory import plan_memory
-from tests.recipes.machine import ROOT, WISHES, Machine
+from tests.recipes.machine import ROOT, Machine
 
 
 def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
@@ -108,16 +107,13 @@ def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
     assert done.stdout.startswith("# facebook/llama-7b, lora, 1 x 40 GB, planned as A100-40G")
 
 
-def test_every_method_has_a_recipe(monkeypatch):
-    for wish in WISHES:
-        monkeypatch.delenv(wish, raising=False)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+def test_every_method_has_a_recipe():
     trained = {"pretrain": None, "full": None, "lora": "lora", "qlora": "lora", "prefix": "prefix_tuning"}
     assert set(trained) == set(fit.METHODS)
     for method, trains in trained.items():
-        script, flags, gpus = fit.recipe_flags(method, "facebook/llama-7b")
-        switches = {name for name in ("lora", "prefix_tuning") if flags.get(name) == ["1"]}
+        found = fit.run_of_recipe(method, "facebook/llama-7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
+        switches = {name for name in ("lora", "prefix_tuning") if found.words.get(name) == ["1"]}
         assert switches == ({trains} if trains else set())
-        assert Path(script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
-        assert gpus >= 1
-        assert ("weight_quantize_algo" in flags) == (method == "qlora")
+        assert Path(found.script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
+        assert found.processes >= 1 and found.flags.seed == 7
+        assert ("weight_quantize_algo" in found.words) == (method == "qlora")

@@ -7,11 +7,11 @@ import shlex
 
 from launch import preflight
 from launch.preflight.report import Finding
-from launch.recipe import apply_wishes, parse_recipe, situation
+from launch.recipe import parse_recipe, requested_run
 from tests.recipes.machine import ROOT
 
 
 def recipe_findings(name: str, argv: str = "", **wishes: str) -> list[Finding]:
     """What `recipes/NAME.sh ARGV` with these variables would show before anything starts."""
     recipe = parse_recipe([str(ROOT / "recipes" / f"{name}.sh"), *shlex.split(argv)])
-    return preflight.run(situation(recipe, apply_wishes(recipe, wishes)))
+    return preflight.run(requested_run(recipe, wishes)[0])
