@@ -9,25 +9,22 @@ import pytest
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from tests.distributed import parity
-from tests.distributed.layouts import GROUPED_QUERIES, LAYOUTS, RECOMPUTED, SINGLE
+from tests.distributed.layouts import GROUPED_QUERIES, LAYOUTS, RECOMPUTED, SINGLE, STAGE3, TP2, TP2_PP2_SP, TP2_SP
 from tests.distributed.parity import EVALUATED_SAMPLES, STEPS, Runs
 from tests.distributed.training_ranks import SEQUENCE_LENGTH
 
 HIDDEN, LAYERS = 64, 4
 SLOW = [pytest.mark.long]
-# The one layout of more than two processes that `make test` has; all others are `make test-long`'s.
-LARGE = "tp2-pp2-sp"
+# Those of two processes and one of four; all others are `make test-long`'s.
+QUICK = [layout for layout in LAYOUTS if layout.processes <= 2 or layout == TP2_PP2_SP]
 
 
-def parameters_of(layouts, large=""):
-    """Layouts as pytest takes them; those of many processes are run by `make test-long`, but for the one named."""
-    return [
-        pytest.param(layout, id=layout.name, marks=[] if layout.processes <= 2 or layout.name == large else SLOW)
-        for layout in layouts
-    ]
+def parameters_of(layouts, quick):
+    """Layouts as pytest takes them; those that are not quick are run by `make test-long`."""
+    return [pytest.param(layout, id=layout.name, marks=[] if layout in quick else SLOW) for layout in layouts]
 
 
-every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS, LARGE))
+every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS, QUICK))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +51,7 @@ def test_numbers_of_one_process(runs, layout):
     assert_equal_to_one_process(runs, layout)
 
 
-@pytest.mark.parametrize("layout", parameters_of(GROUPED_QUERIES))
+@pytest.mark.parametrize("layout", parameters_of(GROUPED_QUERIES, quick=[TP2]))
 def test_numbers_of_one_process_with_grouped_queries(grouped, layout):
     assert_equal_to_one_process(grouped, layout)
 
@@ -123,10 +120,10 @@ CALLED_TWICE = {
             granularity,
             *parameter.values,
             id=f"{granularity}-{parameter.id}",
-            marks=parameter.marks if granularity == "full" else SLOW,
+            marks=parameter.marks,
         )
         for granularity, layouts in RECOMPUTED.items()
-        for parameter in parameters_of(layouts)
+        for parameter in parameters_of(layouts, quick=[STAGE3, TP2_SP] if granularity == "full" else [])
     ],
 )
 def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):

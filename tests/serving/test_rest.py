@@ -239,16 +239,21 @@ def test_others_are_answered_while_a_long_prompt_is_encoded(server, client, tmp_
 def test_headers_and_bodies_that_do_not_end_are_ended():
     server = start_fake(client_seconds=0.5)
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    for sent, answer in [
+    cases = [
         (b"", b""),
         (head, b""),
         (head + b"Content-Length: 100\r\n\r\n{", b" 408 "),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea", b" 200 "),
-    ]:
+    ]
+
+    def is_ended(sent: bytes, answer: bytes) -> None:
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
             connection.sendall(sent)
             received = b"".join(iter(lambda: connection.recv(4096), b""))  # to the end: the server closes it
             assert answer in received and received.count(b"HTTP/1.1") == (answer != b""), sent
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(is_ended, *zip(*cases, strict=True)))
     body = json.dumps({"model": "base", "prompt": "slow" * 10, "max_tokens": 99}).encode()
     assert server.ask("/v1/completions", body)[0] == 200  # an answer may take longer
     assert server.stop() == 0

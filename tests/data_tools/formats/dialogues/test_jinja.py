@@ -102,13 +102,14 @@ def test_an_answer_that_stands_in_its_question_is_changed_all_the_same():
 
 
 @pytest.mark.parametrize("name", template_names())
-@pytest.mark.parametrize("dialogue", [TWO, SCENE, Dialogue((Turn("Q\n", " A "),) * 3, "\nS"), Dialogue(TWO.turns[:1])])
-def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatch, name, dialogue):
+def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatch, name):
+    dialogues = [TWO, SCENE, Dialogue((Turn("Q\n", " A "),) * 3, "\nS"), Dialogue(TWO.turns[:1])]
     once = find_template(name, None, {"model_type": "llama"})
-    rendered = encode_dialogue(dialogue, characters(once))
+    rendered = [encode_dialogue(dialogue, characters(once)) for dialogue in dialogues]
     assert chat_template._marked(once.source) != once.source
     monkeypatch.setattr(chat_template, "_marked", lambda source: source)
-    assert encode_dialogue(dialogue, characters(replace(once))) == rendered
+    prefixes = replace(once)
+    assert [encode_dialogue(dialogue, characters(prefixes)) for dialogue in dialogues] == rendered
 
 
 def test_our_templates_and_those_with_generation_are_rendered_once():
