@@ -57,8 +57,8 @@ def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float |
     shares = np.array(weights if weighted else samples, dtype=float)
     shares /= shares.sum()
     sources = [
-        Source(prefix, float(share), count, int(one), sequence_length)
-        for prefix, share, count, one in zip(prefixes, shares, samples, used, strict=True)
+        Source(prefix, float(share), count, int(samples_of_epoch), sequence_length)
+        for prefix, share, count, samples_of_epoch in zip(prefixes, shares, samples, used, strict=True)
     ]
     return sources, len(blend)
 

@@ -74,12 +74,12 @@ class Report:
         if len(examples) < self.examples:
             examples.append(dropped)
 
-    def lines(self, asked: list[str]) -> Iterator[str]:
+    def lines(self, requested: list[str]) -> Iterator[str]:
         total = self.kept + self.empty + self.dropped.total()
         yield f"kept {self.kept:,} of {total:,} documents"
         if self.empty:
             yield f"empty: {self.empty:,}"
-        for rule in asked:
+        for rule in requested:
             yield f"{rule}: {self.dropped[rule]:,} dropped"
             yield from (f"    {example}" for example in self.shown.get(rule, []))
 
@@ -136,13 +136,13 @@ def clean_files(
     alike = NearDuplicates(near) if near is not None else None
     files, bad_lines, report = find_files(inputs), BadLines(max_bad_lines), Report(examples)
 
-    def verdict(one: Judged) -> Dropped | None:
-        if one.rule:
-            return Dropped(one.rule, one.where, one.text)
-        if same and (like := same.find(one.digest, one.where)):
-            return Dropped("exact", one.where, one.text, like)
-        if alike and one.signature is not None and (like := alike.find(one.signature, one.where)):
-            return Dropped("near", one.where, one.text, like)
+    def verdict(judgement: Judged) -> Dropped | None:
+        if judgement.rule:
+            return Dropped(judgement.rule, judgement.where, judgement.text)
+        if same and (like := same.find(judgement.digest, judgement.where)):
+            return Dropped("exact", judgement.where, judgement.text, like)
+        if alike and judgement.signature is not None and (like := alike.find(judgement.signature, judgement.where)):
+            return Dropped("near", judgement.where, judgement.text, like)
         return None
 
     with (
@@ -151,15 +151,15 @@ def clean_files(
     ):
         for block, (judged, reasons) in pool.in_order(read_blocks(files, text_key)):
             bad_lines.add(reasons)
-            for one in judged:
-                if not one.text:
+            for judgement in judged:
+                if not judgement.text:
                     report.empty += 1
-                elif dropped := verdict(one):
+                elif dropped := verdict(judgement):
                     report.add(dropped)
                     on_drop(dropped)
                 else:
                     report.kept += 1
-                    output.write(one.line.rstrip(b"\r\n") + b"\n")
+                    output.write(judgement.line.rstrip(b"\r\n") + b"\n")
             advance(block.size, len(judged))
     return report
 
@@ -195,8 +195,8 @@ def main() -> None:
     if args.near is not None and not 0 < args.near <= 1:
         parser.error(f"--near {args.near}: a similarity above 0, up to 1")
     alone = rules(args.min_chars, args.max_chars, args.min_letters, args.max_digits)
-    asked = [rule.name for rule in alone] + ["exact"] * args.exact + ["near"] * (args.near is not None)
-    if not asked:
+    requested = [rule.name for rule in alone] + ["exact"] * args.exact + ["near"] * (args.near is not None)
+    if not requested:
         flags = "--min_chars, --max_chars, --min_letters, --max_digits, --exact, --near"
         parser.error(f"no rule is given: at least one of {flags}")
     with opened_output(args.output) as output, _opened_dropped(args.dropped) as on_drop:
@@ -204,7 +204,7 @@ def main() -> None:
             args.input, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, args.workers,
             args.examples, on_drop,
         )  # fmt: skip
-    for line in report.lines(asked):
+    for line in report.lines(requested):
         print(line, file=sys.stderr)
 
 

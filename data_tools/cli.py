@@ -37,7 +37,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.strip().split("\n\n")
-        return "\n\n".join(one if "\n " in f"\n{one}" else wrapped(one) for one in paragraphs)
+        return "\n\n".join(paragraph if "\n " in f"\n{paragraph}" else wrapped(paragraph) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):

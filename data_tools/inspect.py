@@ -72,8 +72,8 @@ def describe(corpus: IndexedDataset, encoder, shown: int, shown_tokens: int, see
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     quantiles = np.percentile(corpus.sizes, QUANTILES, method="nearest").astype(int)
-    told = ", ".join(f"{share} %: {size:,}" for share, size in zip(QUANTILES, quantiles, strict=True))
-    console.print(f"tokens a document: mean {corpus.sizes.mean():,.1f}; {told}", highlight=False, soft_wrap=True)
+    described = ", ".join(f"{share} %: {size:,}" for share, size in zip(QUANTILES, quantiles, strict=True))
+    console.print(f"tokens a document: mean {corpus.sizes.mean():,.1f}; {described}", highlight=False, soft_wrap=True)
     console.print(_histogram_table(corpus.sizes))
     for i in sample_documents(corpus, shown, seed):
         ids = corpus[i][:shown_tokens].tolist()

@@ -42,11 +42,11 @@ def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int
             task = bar.add_task(verb, total=total)
             yield lambda done: bar.update(task, completed=done)
         return
-    tell = _now_and_then()
+    show = _now_and_then()
 
     def reach(done: int) -> None:
         seconds = time.monotonic() - start
-        tell(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / done)}")
+        show(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / done)}")
 
     yield reach
 
@@ -89,12 +89,12 @@ class Pace:
 
 
 def _in_lines(verb: str, pace: Pace) -> Callable:
-    tell = _now_and_then()
+    show = _now_and_then()
     total = f" of {pace.total / 1e6:,.0f}" if pace.total else ""
 
     def advance(size: int, documents: int = 0, tokens: int = 0) -> None:
         pace.add(size, documents, tokens)
-        tell(lambda: f"{verb}: {pace.done / 1e6:,.0f}{total} MB, {pace.text()}")
+        show(lambda: f"{verb}: {pace.done / 1e6:,.0f}{total} MB, {pace.text()}")
 
     return advance
 
@@ -103,10 +103,10 @@ def _now_and_then() -> Callable[[Callable[[], str]], None]:
     """Prints a line when the one before it is ten seconds old."""
     last_line = time.monotonic()
 
-    def tell(line: Callable[[], str]) -> None:
+    def show(line: Callable[[], str]) -> None:
         nonlocal last_line
         if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
             last_line = time.monotonic()
             print(line(), file=sys.stderr, flush=True)
 
-    return tell
+    return show

@@ -88,8 +88,8 @@ def read_dialogues(
 
 def in_dev(dialogue: Dialogue, percent: float) -> bool:
     """Whether a dialogue goes to dev.json, by its first question alone."""
-    asked = f"{dialogue.system}\0{dialogue.turns[0].prompt}".encode()
-    place = int.from_bytes(hashlib.blake2b(asked, digest_size=8).digest(), "little")
+    question = f"{dialogue.system}\0{dialogue.turns[0].prompt}".encode()
+    place = int.from_bytes(hashlib.blake2b(question, digest_size=8).digest(), "little")
     return place < percent / 100 * HASH_SCALE
 
 
@@ -97,8 +97,8 @@ def row_of(dialogue: Dialogue, chat: bool) -> str:
     """The JSON row of a dialogue: messages for chats and where there is a system text, else src and tgt."""
     if not chat and not dialogue.system:
         questions, answers = [turn.prompt for turn in dialogue.turns], [turn.answer for turn in dialogue.turns]
-        one = len(dialogue.turns) == 1
-        row = {"src": questions[0], "tgt": answers[0]} if one else {"src": questions, "tgt": answers}
+        single_turn = len(dialogue.turns) == 1
+        row = {"src": questions[0], "tgt": answers[0]} if single_turn else {"src": questions, "tgt": answers}
     else:
         messages = [{"role": "system", "content": dialogue.system}] if dialogue.system else []
         for turn in dialogue.turns:
@@ -136,13 +136,15 @@ def report_lengths(
     none of the dialogues."""
     dialogues = list(dialogues)
     found = list(encode_dialogues(dialogues, encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)))
-    refused = [one for one in found if isinstance(one, DataError)]
+    refused = [result for result in found if isinstance(result, DataError)]
     if len(refused) == len(found):
         raise refused[0]
     if refused:
         console.print(f"{len(refused):,} that training will refuse, the first: {refused[0]}", highlight=False)
-    dialogues = [one for one, encoded in zip(dialogues, found, strict=True) if not isinstance(encoded, DataError)]
-    sizes = np.array([len(one[0].ids) for one in found if not isinstance(one, DataError)])
+    dialogues = [
+        dialogue for dialogue, encoded in zip(dialogues, found, strict=True) if not isinstance(encoded, DataError)
+    ]
+    sizes = np.array([len(samples[0].ids) for samples in found if not isinstance(samples, DataError)])
     allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
     encoded = (found for found in encode_dialogues(dialogues, allowed) if not isinstance(found, DataError))
     cut = DialogueDataset(first for first, *_ in encoded)

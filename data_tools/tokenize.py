@@ -67,8 +67,8 @@ def block_encoder(encoder, text_key: str, eos: bool) -> Callable[[Block], Encode
         bad_lines = [line.reason for line in found if isinstance(line, BadLine)]
         texts = [document.text for document in found if not isinstance(document, BadLine) and document.text]
         ids = encoder.encode(texts)
-        sizes = np.array([one.size for one in ids], dtype=np.int32) + np.int32(end.size)
-        pieces = [piece for one in ids for piece in (one, end)]
+        sizes = np.array([document.size for document in ids], dtype=np.int32) + np.int32(end.size)
+        pieces = [piece for document in ids for piece in (document, end)]
         tokens = np.concatenate(pieces).astype(dtype) if pieces else np.empty(0, dtype)
         return EncodedBlock(tokens, sizes, len(found) - len(bad_lines) - len(texts), bad_lines)
 

@@ -25,16 +25,16 @@ def rules(
 ) -> list[Rule]:
     """The rules asked for, cheap ones first. Lengths in characters without space around; letters and digits as shares
     of the characters that are no space."""
-    asked = []
+    selected = []
     if min_chars is not None:
-        asked.append(Rule("min_chars", lambda text: len(text.strip()) >= min_chars))
+        selected.append(Rule("min_chars", lambda text: len(text.strip()) >= min_chars))
     if max_chars is not None:
-        asked.append(Rule("max_chars", lambda text: len(text.strip()) <= max_chars))
+        selected.append(Rule("max_chars", lambda text: len(text.strip()) <= max_chars))
     if min_letters is not None:
-        asked.append(Rule("min_letters", lambda text: share(LETTER, text) >= min_letters))
+        selected.append(Rule("min_letters", lambda text: share(LETTER, text) >= min_letters))
     if max_digits is not None:
-        asked.append(Rule("max_digits", lambda text: share(DIGIT, text) <= max_digits))
-    return asked
+        selected.append(Rule("max_digits", lambda text: share(DIGIT, text) <= max_digits))
+    return selected
 
 
 def share(kind: re.Pattern, text: str) -> float:

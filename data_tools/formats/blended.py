@@ -29,7 +29,7 @@ class BlendedDataset:
         self._length = component.size
         left = [np.arange(used, length) for used, length in zip(self.samples_used, lengths, strict=True)]
         numbers = np.arange(len(datasets), dtype=component.dtype)
-        self.component = np.concatenate([component, np.repeat(numbers, [one.size for one in left])])
+        self.component = np.concatenate([component, np.repeat(numbers, [samples.size for samples in left])])
         self.sample = np.concatenate([sample, *left])
 
     def __len__(self) -> int:
@@ -90,9 +90,9 @@ def deal(weights: Sequence[int]) -> Iterator[int]:
 def whole_numbers(weights: Sequence[float]) -> list[int]:
     """The smallest whole numbers in the ratio of these numbers, each taken as it is written in decimals."""
     exact = [Fraction(str(weight)) for weight in weights]
-    denominator = lcm(*(one.denominator for one in exact))
-    scaled = [int(one * denominator) for one in exact]
-    return [one // gcd(*scaled) for one in scaled]
+    denominator = lcm(*(share.denominator for share in exact))
+    scaled = [int(share * denominator) for share in exact]
+    return [share // gcd(*scaled) for share in scaled]
 
 
 def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:

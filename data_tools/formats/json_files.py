@@ -49,5 +49,8 @@ def shown(value: object, length: int = 40) -> str:
         text = value if isinstance(value, str) else str(value)
     except (RecursionError, ValueError):  # lists within lists; a number of thousands of digits
         text = f"a {type(value).__name__}"
-    seen = (one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[:length])
+    seen = (
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[:length]
+    )
     return "".join(seen)

@@ -17,7 +17,7 @@ def not_utf8(error: UnicodeDecodeError, file: str | Path) -> str:
         return f"{fault}. Convert the file to UTF-8"
     if path.suffix not in PLAIN:
         return f"{fault}, can be read as GB18030. Convert its text to UTF-8"
-    source, target = (shlex.quote(str(one)) for one in (path, path.with_name(f"utf8-{path.name}")))
+    source, target = (shlex.quote(str(file)) for file in (path, path.with_name(f"utf8-{path.name}")))
     return f"{fault}, can be read as GB18030. Convert the file: `iconv -f GB18030 -t UTF-8 {source} > {target}`"
 
 

@@ -160,8 +160,8 @@ def _texts_of(column) -> list[str | bytes | None]:
     try:
         return column.to_pylist()
     except UnicodeDecodeError:
-        entries = (getattr(one, "value", one) for one in column)  # of a dictionary: what it stands for
-        return [one.as_buffer().to_pybytes() if one is not None and one.is_valid else None for one in entries]
+        entries = (getattr(value, "value", value) for value in column)  # of a dictionary: what it stands for
+        return [value.as_buffer().to_pybytes() if value is not None and value.is_valid else None for value in entries]
 
 
 def _is_text(kind) -> bool:

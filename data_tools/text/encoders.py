@@ -61,7 +61,7 @@ class SentencePieceEncoder:
         spelt = {number: token for token, number in self._special.items()}
         parts = []
         for special, run in itertools.groupby(ids, key=spelt.__contains__):
-            parts += [spelt[one] for one in run] if special else [self._model.decode(list(run))]  # noqa: B031
+            parts += [spelt[token] for token in run] if special else [self._model.decode(list(run))]  # noqa: B031
         return "".join(parts)
 
     def as_decoded(self, text: str) -> str:

@@ -39,7 +39,7 @@ def new_pieces(base: bytes, trained: bytes) -> list[tuple[str, float]]:
     """
     known, found = pieces(base), pieces(trained)
     fresh = [(piece, score) for piece, score in found.items() if piece not in known]
-    return [one for one in fresh if len(one[0]) == 1] + [one for one in fresh if len(one[0]) > 1]
+    return [piece for piece in fresh if len(piece[0]) == 1] + [piece for piece in fresh if len(piece[0]) > 1]
 
 
 def pieces(model: bytes) -> dict[str, float]:

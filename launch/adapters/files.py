@@ -132,7 +132,7 @@ def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, 
     """The trained tensors of this rank's stage, float32; what tensor parallelism or stage 3 divides is put together."""
     held = held_tensors(adapter, None, training_args)
     parts = parts_of_ranks(held)
-    return {one.key: convert(whole_values(one, parts), one.dtype, "float32") for one in held}
+    return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in held}
 
 
 def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:

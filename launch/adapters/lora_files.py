@@ -135,9 +135,9 @@ def _layers(directory: Path, tensors: dict[str, StoredTensor], rank: int) -> dic
         a, b = (tensors[name] for name in names)
         if not (len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] == rank):
             misfits.different.add(difference(layer, f"{list(a.shape)} and {list(b.shape)}", f"rank {rank}"))
-        for name, one in zip(names, (a, b), strict=True):
-            if one.dtype not in FLOATS:
-                misfits.different.add(difference(name, one.dtype, "floating-point numbers"))
+        for name, matrix in zip(names, (a, b), strict=True):
+            if matrix.dtype not in FLOATS:
+                misfits.different.add(difference(name, matrix.dtype, "floating-point numbers"))
         layers[layer] = LoraLayer(a, b)
     if misfits or not layers:
         raise UserError(f"{directory}: not a whole LoRA adapter: {misfits or 'no tensors'}")

@@ -76,13 +76,13 @@ def nvlink_pairs(cards: list[Card], nvml=None) -> list[tuple[int, int]] | None:
             return None
         handles = {card.index: nvml.nvmlDeviceGetHandleByIndex(card.index) for card in cards}
         pairs = []
-        for one, other in combinations(handles, 2):
+        for first, second in combinations(handles, 2):
             index = nvml.NVML_P2P_CAPS_INDEX_NVLINK
-            status = _ask(nvml, "nvmlDeviceGetP2PStatus", handles[one], handles[other], index)
+            status = _ask(nvml, "nvmlDeviceGetP2PStatus", handles[first], handles[second], index)
             if status is None:
                 return None
             if status == nvml.NVML_P2P_STATUS_OK:
-                pairs.append((one, other))
+                pairs.append((first, second))
         return pairs
 
 
@@ -100,7 +100,7 @@ def _card(nvml, index: int) -> Card:
         free_bytes=memory.free,
         compute_capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
         uuid=nvml.nvmlDeviceGetUUID(handle),
-        processes=tuple(Process(one.pid, one.usedGpuMemory) for one in processes),
+        processes=tuple(Process(process.pid, process.usedGpuMemory) for process in processes),
         mig=mig is not None and mig[0] == nvml.NVML_DEVICE_MIG_ENABLE,
         ecc=None if ecc is None else ecc[0] == nvml.NVML_FEATURE_ENABLED,
         memory_errors=_ask(nvml, "nvmlDeviceGetTotalEccErrors", handle, kind, since) or 0,

@@ -97,7 +97,7 @@ def known_ids_of(tokenizer) -> int:
     """One more than the largest id that a tokenizer can decode. Not its len(), which counts added tokens twice where
     its vocabulary has them, too; a special token that it has no id for is None."""
     others = [*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()]
-    return max([tokenizer.vocab_size, *(one + 1 for one in others if one is not None)])
+    return max([tokenizer.vocab_size, *(last_id + 1 for last_id in others if last_id is not None)])
 
 
 def _generate(model, family: Family, prompts: list, decoding: Decoding, eos: int, **more) -> list[list[int]]:

@@ -26,5 +26,5 @@ def scores(answers: list[str], references: list[str]) -> dict[str, float]:
     bleu = BLEU(tokenize="zh" if chinese else "13a").corpus_score(answers, [references])
     scorer = RougeScorer(ROUGE, tokenizer=Words())
     found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
-    means = {name.lower(): 100 * sum(one[name].fmeasure for one in found) / len(found) for name in ROUGE}
+    means = {name.lower(): 100 * sum(score[name].fmeasure for score in found) / len(found) for name in ROUGE}
     return {"bleu": bleu.score, **means}

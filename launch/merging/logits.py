@@ -50,7 +50,7 @@ def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
     paddle.set_device("cpu")
     trained = fixed_logits(base, lora)
     largest = float(np.abs(trained).max())
-    dtypes = {one.dtype for one in find_weights(merged).values() if one.dtype in FLOATS}
+    dtypes = {stored.dtype for stored in find_weights(merged).values() if stored.dtype in FLOATS}
     return Comparison(
         difference=float(np.abs(fixed_logits(merged) - trained).max()),
         effect=float(np.abs(fixed_logits(base) - trained).max()),

@@ -43,7 +43,7 @@ def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callabl
     """
     tensors = merged_tensors(base, lora)
     with written_whole(target) as directory:
-        with progress("merging", sum(one.nbytes for one in tensors)) as advance:
+        with progress("merging", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
         for file in base.iterdir():
             if file.is_file() and not file.name.endswith(NOT_COPIED):
@@ -94,7 +94,7 @@ def pieces_of(stored: StoredTensor) -> Iterator[tuple[int, int]]:
 def _pieces(name: str, stored: StoredTensor, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
     """Rows of a merged tensor. Raises UserError where a value is too large for float16."""
     if change:
-        a, b = (convert(one.open(), one.dtype, "float32") for one in (change.a, change.b))
+        a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
         b = np.float32(scaling) * b
     for start, stop in pieces_of(stored):
         rows = stored.open()[start:stop]  # opened anew: the pages of the last piece are given up
@@ -120,20 +120,20 @@ def check_weights(base: Path, lora: Lora, merged: Path) -> float:
     Reads both once. Raises UserError with the names of all tensors that are missing, or that are not the merged ones.
     """
     expected, found = merged_tensors(base, lora), find_weights(merged)
-    names = {one.name for one in expected}
+    names = {tensor.name for tensor in expected}
     misfits = Misfits(missing=names - found.keys(), extra=found.keys() - names)
     largest = 0.0
-    with progress("comparing the weights", sum(one.nbytes for one in expected)) as advance:
-        for one in expected:
-            if one.name in misfits.missing:
+    with progress("comparing the weights", sum(tensor.nbytes for tensor in expected)) as advance:
+        for tensor in expected:
+            if tensor.name in misfits.missing:
                 continue
-            if found[one.name].shape != one.shape:
-                shapes = (str(list(found[one.name].shape)), str(list(one.shape)))
-                misfits.different.add(difference(one.name, *shapes))
+            if found[tensor.name].shape != tensor.shape:
+                shapes = (str(list(found[tensor.name].shape)), str(list(tensor.shape)))
+                misfits.different.add(difference(tensor.name, *shapes))
                 continue
-            off = _difference(one, found[one.name], advance)
-            if not off <= ROUNDING.get(one.dtype, 0.0):  # NaN is not
-                misfits.different.add(f"{one.name} (off by {off:.2g} of its largest value)")
+            off = _difference(tensor, found[tensor.name], advance)
+            if not off <= ROUNDING.get(tensor.dtype, 0.0):  # NaN is not
+                misfits.different.add(f"{tensor.name} (off by {off:.2g} of its largest value)")
             largest = max(largest, off)
     if misfits:
         raise UserError(f"{merged} is not {base} with {lora.directory} merged: {misfits}")

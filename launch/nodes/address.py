@@ -34,12 +34,12 @@ def resolve(host: str) -> str:
 
 def address_towards(host: str) -> str:
     """This machine's own address on the way to another. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            one.connect((host, 9))
+            probe.connect((host, 9))
         except OSError as error:
             raise UserError(f"MASTER: {host} cannot be reached from here: {error.strerror}.") from None
-        return one.getsockname()[0]
+        return probe.getsockname()[0]
 
 
 def interface_of(address: str) -> str:
@@ -49,7 +49,7 @@ def interface_of(address: str) -> str:
     if is_loopback(address):
         return "lo"
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.family == socket.AF_INET and one.address == address for one in addresses):
+        if any(found.family == socket.AF_INET and found.address == address for found in addresses):
             return name
     return "unknown interface"
 
@@ -59,10 +59,10 @@ def own_addresses() -> list[str]:
     import psutil
 
     return [
-        f"{one.address} ({name})"
+        f"{found.address} ({name})"
         for name, addresses in psutil.net_if_addrs().items()
-        for one in addresses
-        if one.family == socket.AF_INET and not is_loopback(one.address)
+        for found in addresses
+        if found.family == socket.AF_INET and not is_loopback(found.address)
     ]
 
 
@@ -113,8 +113,8 @@ def reserved_ports(count: int) -> Iterator[list[int]]:
     SO_REUSEADDR, as Paddle's TCPStore does, can still listen on it.
     """
     with ExitStack() as sockets:
-        held = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("", 0))
-        yield [one.getsockname()[1] for one in held]
+        reserved = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for bound in reserved:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("", 0))
+        yield [bound.getsockname()[1] for bound in reserved]

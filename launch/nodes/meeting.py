@@ -47,7 +47,9 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     rank, count = _place()
     per_node = int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
     endpoints = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")
-    nodes = tuple(f"node {index // per_node} ({split_address(one)[0]})" for index, one in enumerate(endpoints))
+    nodes = tuple(
+        f"node {index // per_node} ({split_address(endpoint)[0]})" for index, endpoint in enumerate(endpoints)
+    )
     tells = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
     me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if tells else {}, flags)
     assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds()), me)
@@ -110,7 +112,7 @@ def _describe(assembly: Assembly, per_node: int) -> list[str]:
     """The two lines of a run on several nodes: that they are alike, and how they are connected."""
     first = [member for member in assembly.members if member.facts]
     alike = ", ".join(f"{name} {first[0].facts[name]}" for name in SHOWN if name in first[0].facts)
-    where = ", ".join(f"node {number} {one.address} ({one.interface})" for number, one in enumerate(first))
+    where = ", ".join(f"node {number} {member.address} ({member.interface})" for number, member in enumerate(first))
     variables = ", ".join(
         f"{name}={os.environ[name]}" if name in os.environ else f"{name} not set"
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")

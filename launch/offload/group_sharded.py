@@ -88,7 +88,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
         def _kept_gradients(self) -> list:
             gradients = (parameter.grad for parameter in self._trainable_params)
-            return [one for one in gradients if one is not None and host.holds(one)]
+            return [gradient for gradient in gradients if gradient is not None and host.holds(gradient)]
 
     return OffloadedStage2
 

@@ -31,7 +31,7 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
-        return sum(_nbytes(one) for one in self._kept.values())
+        return sum(_nbytes(tensor) for tensor in self._kept.values())
 
     def holds(self, tensor: Tensor) -> bool:
         return tensor._is_initialized() and tensor.data_ptr() in self._kept
@@ -143,7 +143,7 @@ class Lane:
             event = self._stream.record_event()
         self._leaving = [(event, (target, source))]
         host = source if source.place.is_cuda_pinned_place() else target
-        self._busy = [one for one in self._busy if not one[0].query()] + [(event, host)]
+        self._busy = [copy for copy in self._busy if not copy[0].query()] + [(event, host)]
         return event
 
     def wait(self, event) -> None:

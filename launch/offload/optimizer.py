@@ -24,7 +24,7 @@ def keep_states(optimizer, host: HostMemory) -> None:
         parameter, gradient = pair
         of_parameter = [optimizer._master_weights.get(parameter.name)]
         of_parameter += [states.get(parameter.name) for states in optimizer._accumulators.values()]
-        return [gradient], [parameter, *(one for one in of_parameter if one is not None)]
+        return [gradient], [parameter, *(state for state in of_parameter if state is not None)]
 
     def update_on_device(block, pair):
         read, write = parts(pair)
@@ -36,7 +36,7 @@ def keep_states(optimizer, host: HostMemory) -> None:
 
     def update_one_by_one(pairs, param_group_idx=0):
         following.clear()
-        following.update({one[0].name: behind for one, behind in zip(pairs, pairs[1:], strict=False)})
+        following.update({pair[0].name: behind for pair, behind in zip(pairs, pairs[1:], strict=False)})
         done = update_all(pairs, param_group_idx)
         host.settle()
         return done

@@ -36,5 +36,5 @@ def check_adapter(name: str, adapter: Path) -> None:
     Raises UserError where it does not; nothing for a prefix, which is small and compared when it is loaded.
     """
     if (adapter / lora_files.CONFIG).is_file():
-        shapes = {one.name: one.shape for one in parameters(load_config(name))}
+        shapes = {parameter.name: parameter.shape for parameter in parameters(load_config(name))}
         lora_files.require_fit(lora_files.read_lora(adapter), name, shapes)

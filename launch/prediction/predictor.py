@@ -115,7 +115,7 @@ def _start_tensor_parallel(ranks: int) -> None:
 def _dtype(directory: Path) -> str:
     if paddle.get_device() == "cpu":
         return "float32"
-    return next((one.dtype for one in find_weights(directory).values() if one.dtype in FLOATS), "float32")
+    return next((stored.dtype for stored in find_weights(directory).values() if stored.dtype in FLOATS), "float32")
 
 
 def load_tokenizer(adapter: Path | None, directory: Path, name: str):

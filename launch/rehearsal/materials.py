@@ -68,14 +68,14 @@ def write_dialogues(directory: Path) -> None:
         rows = (row(passage) for passage in _passages())
         (directory / name).mkdir()
         for split, count in (("train", TRAIN), ("dev", DEV)):
-            lines = [json.dumps(one) + "\n" for one in islice(rows, count)]
+            lines = [json.dumps(dialogue) + "\n" for dialogue in islice(rows, count)]
             (directory / name / f"{split}.json").write_text("".join(lines), encoding="utf-8")
 
 
 def _passages():
     """Lists of consecutive sentences."""
     for document in documents():
-        sentences = [f"{one}." for one in document.rstrip(".\n").split(". ")]
+        sentences = [f"{sentence}." for sentence in document.rstrip(".\n").split(". ")]
         for start in range(0, len(sentences) - SENTENCES + 1, SENTENCES):
             yield sentences[start : start + SENTENCES]
 
@@ -118,7 +118,7 @@ def _make_data(directory: Path, config: dict) -> None:
     symbols = family_of_config(config).answer_symbols
     save_tokenizer(directory / "model", train_tokenizer(texts, config["vocab_size"], symbols=symbols))
     text = directory / "text.jsonl"
-    text.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts), encoding="utf-8")
+    text.write_text("".join(json.dumps({"text": passage}) + "\n" for passage in texts), encoding="utf-8")
     tokenize_files([str(text)], directory / "model", directory / "data" / "corpus")
     text.unlink()
 

@@ -96,7 +96,7 @@ class Prompts:
 
     def of_ids(self, ids: list[int]) -> list[int]:
         size = min(self.predictor.config.vocab_size, self.predictor.known_ids)
-        wrong = next((one for one in ids if not 0 <= one < size), None)
+        wrong = next((token for token in ids if not 0 <= token < size), None)
         if wrong is not None:
             raise Refusal(Reason.INVALID, f"prompt: found id {wrong}, the model has ids from 0 to {size - 1}", "prompt")
         return ids
@@ -186,10 +186,12 @@ def load_models(
         use_quantized(predictor.model, format)
     places = {name: directory} | adapters
     served = {}
-    for one, predictor in predictors.items():
+    for model, predictor in predictors.items():
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
-        served[one] = Served(one, predictor, prompts, f"{places[one]}: {_kind(predictor)}; {prompts.template_line}")
+        served[model] = Served(
+            model, predictor, prompts, f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
+        )
     return served
 
 

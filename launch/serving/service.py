@@ -78,9 +78,10 @@ class Service:
 
         def encode(served) -> list[list[int]]:
             ids = [
-                served.prompts.of_text(one) if isinstance(one, str) else served.prompts.of_ids(one) for one in prompts
+                served.prompts.of_text(prompt) if isinstance(prompt, str) else served.prompts.of_ids(prompt)
+                for prompt in prompts
             ]
-            return [one for one in ids for _ in range(options.n)]
+            return [prompt for prompt in ids for _ in range(options.n)]
 
         return await self._start(model, encode, len(prompts) * options.n, options)
 
@@ -118,7 +119,9 @@ class Service:
         if not 0 < answers <= self.limits.places:
             raise Refusal(Reason.INVALID, f"prompt: {answers} answers wanted, 1 to {self.limits.places}", "prompt")
         prompts = await asyncio.get_running_loop().run_in_executor(self.encoder, encode, served)
-        answer = Answer(served, prompts, [self._length(served, one, options) for one in prompts], options, deadline)
+        answer = Answer(
+            served, prompts, [self._length(served, prompt, options) for prompt in prompts], options, deadline
+        )
         try:
             self.engine.submit(answer.rows)
         except QueueFull as full:

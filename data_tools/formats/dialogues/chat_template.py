@@ -74,7 +74,10 @@ class ChatTemplate:
     def render_all(self, dialogues: list[Dialogue]) -> list[list[tuple[str, str]] | DataError]:
         """`render` of each dialogue, or what it raises, in one round trip."""
         answers = self._worker.ask([_messages(dialogue) for dialogue in dialogues], self.today)
-        return [self._refusal(one["error"]) if "error" in one else [*map(tuple, one["turns"])] for one in answers]
+        return [
+            self._refusal(answer["error"]) if "error" in answer else [*map(tuple, answer["turns"])]
+            for answer in answers
+        ]
 
     def _refusal(self, reason: str) -> DataError:
         return DataError(f"{self.origin}: {reason.rstrip('.')}. Another chat template: --chat_template NAME or FILE.")
@@ -214,15 +217,15 @@ def as_jinja(system: str, question: str, answer: str) -> str:
     jinja = ImmutableSandboxedEnvironment()
     has_place = any("system" in find_undeclared_variables(jinja.parse(text)) for text in (system, question))
     jinja.parse(answer)
-    asked = "message['content']"
+    content = "message['content']"
     if not has_place:
-        asked = f"(system + '\\n\\n' if system and not index else '') + {asked}"
+        content = f"(system + '\\n\\n' if system and not index else '') + {content}"
     keep = "{{ '' }}"  # Jinja drops a line's end after a block, and spaces before one
     return (
         "{% set system = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}"
         f"{keep}{system}{keep}"
         "{% for message in (messages[1:] if system else messages) %}{% set index = loop.index0 // 2 %}"
-        f"{{% if message['role'] == 'user' %}}{{% set user = {asked} %}}{keep}{question}{keep}"
+        f"{{% if message['role'] == 'user' %}}{{% set user = {content} %}}{keep}{question}{keep}"
         f"{ANSWER}{keep}{answer}{keep}{END}"
     )
 
@@ -245,8 +248,8 @@ def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
 
 def _default(named: object, path: Path) -> str:
     """Of the forms that transformers has for chat_template: a text, {name: text}, [{"name": ..., "template": ...}]."""
-    if isinstance(named, list) and all(isinstance(one, dict) for one in named):
-        named = {one.get("name"): one.get("template") for one in named}
+    if isinstance(named, list) and all(isinstance(template, dict) for template in named):
+        named = {template.get("name"): template.get("template") for template in named}
     if isinstance(named, dict):
         if "default" not in named:
             names = ", ".join(map(shown, named)) or "none"

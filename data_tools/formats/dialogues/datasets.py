@@ -141,9 +141,9 @@ def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None
 
 
 def _line(name: str, dataset: Dialogues, sources: list[list[Rows]], left_out: int) -> str:
-    rows = [one for source in sources for one in source]
-    schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
-    dialogues = sum(len(one.dialogues) for one in rows) - left_out
+    rows = [dataset for source in sources for dataset in source]
+    schemas = ", ".join(dict.fromkeys(dataset.schema.name for dataset in rows))
+    dialogues = sum(len(dataset.dialogues) for dataset in rows) - left_out
     samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
     return (
         f"{name}: {plural(dialogues, 'dialogue')} ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "

@@ -93,8 +93,8 @@ def _pairs(row: dict, prompt_key: str, response_key: str) -> Dialogue:
 def _alpaca(row: dict) -> Dialogue:
     [instruction], [output] = _one(row, "instruction"), _one(row, "output")
     context = _optional(row, "input")
-    asked = f"{instruction}\n\n{context}" if context else instruction
-    return _dialogue([*_history(row), (asked, output)], _optional(row, "system"))
+    question = f"{instruction}\n\n{context}" if context else instruction
+    return _dialogue([*_history(row), (question, output)], _optional(row, "system"))
 
 
 def _history(row: dict) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ def _history(row: dict) -> list[tuple[str, str]]:
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise RowError(f"'history' is not a list of [question, answer]: {shown(history)}")
     pairs = [_texts({"history": pair}, "history") for pair in history]
-    return [(asked, answered) for asked, answered in pairs]
+    return [(question, answered) for question, answered in pairs]
 
 
 def _optional(row: dict, key: str) -> str:

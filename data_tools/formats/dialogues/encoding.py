@@ -107,8 +107,10 @@ def _bare(dialogue: Dialogue) -> list[tuple[str, str]]:
 def _samples(texts: list[tuple[str, str]], encoding: Encoding) -> list[Encoded]:
     if not encoding.marks:
         return [_encode(texts, encoding)]
-    told = ["".join(before + after for before, after in texts[:number]) for number in range(len(texts))]
-    return [_encode([(said + before, after)], encoding) for said, (before, after) in zip(told, texts, strict=True)]
+    before_answer = ["".join(before + after for before, after in texts[:number]) for number in range(len(texts))]
+    return [
+        _encode([(said + before, after)], encoding) for said, (before, after) in zip(before_answer, texts, strict=True)
+    ]
 
 
 def _encode(texts: list[tuple[str, str]], encoding: Encoding) -> Encoded:

@@ -49,16 +49,16 @@ class DialogueDataset:
 
     def __init__(self, dialogues: Iterable[Encoded]):
         dialogues = list(dialogues)
-        self._starts = np.cumsum([0] + [len(one.ids) for one in dialogues])
-        self._ids = _flat(one.ids for one in dialogues)
-        self._labels = _flat(one.labels for one in dialogues)
+        self._starts = np.cumsum([0] + [len(dialogue.ids) for dialogue in dialogues])
+        self._ids = _flat(dialogue.ids for dialogue in dialogues)
+        self._labels = _flat(dialogue.labels for dialogue in dialogues)
         self.tokens = np.diff(self._starts) - 1
-        self.counted = np.array([sum(label != IGNORED for label in one.labels[1:]) for one in dialogues])
+        self.counted = np.array([sum(label != IGNORED for label in dialogue.labels[1:]) for dialogue in dialogues])
         self.cuts = Cuts(
-            sum(one.cut_prompts for one in dialogues),
-            sum(one.cut_answers for one in dialogues),
-            sum(one.dropped_turns for one in dialogues),
-            sum(one.not_learnt for one in dialogues),
+            sum(dialogue.cut_prompts for dialogue in dialogues),
+            sum(dialogue.cut_answers for dialogue in dialogues),
+            sum(dialogue.dropped_turns for dialogue in dialogues),
+            sum(dialogue.not_learnt for dialogue in dialogues),
         )
 
     def identity(self) -> dict:
@@ -157,12 +157,12 @@ def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]
     """ids: each with whether it counts."""
     parts = []
     for counts, run in itertools.groupby(ids, key=lambda one: one[1]):
-        text = decode([one for one, _ in run])
+        text = decode([token for token, _ in run])
         parts.append(f"[[{text}]]" if counts else text)
     return ["a sample; what is learnt stands in [[ ]]:", *(f"    {line}" for line in "".join(parts).split("\n"))]
 
 
 def _flat(lists: Iterable[list[int]]) -> np.ndarray:
     """int32 [all their ids]: those of any vocabulary fit."""
-    arrays = [np.array(one, dtype=np.int32) for one in lists]
+    arrays = [np.array(values, dtype=np.int32) for values in lists]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)

@@ -99,15 +99,15 @@ class Renderer:
         for number, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
-            asked = self._render(messages[:number], asks=True)
+            prompt = self._render(messages[:number], with_generation_prompt=True)
             answered = self._render(messages[: number + 1])
-            told = whole.startswith(answered) and answered.startswith(asked) and len(asked) >= end
-            spans.append((len(asked), len(answered)) if told else None)
-            end = len(answered) if told else end
+            is_clear = whole.startswith(answered) and answered.startswith(prompt) and len(prompt) >= end
+            spans.append((len(prompt), len(answered)) if is_clear else None)
+            end = len(answered) if is_clear else end
         return spans
 
-    def _render(self, messages: list[dict[str, str]], asks: bool = False) -> str:
-        return self.template.render(messages=messages, add_generation_prompt=asks, **self.tokens)
+    def _render(self, messages: list[dict[str, str]], with_generation_prompt: bool = False) -> str:
+        return self.template.render(messages=messages, add_generation_prompt=with_generation_prompt, **self.tokens)
 
 
 def _marked_spans(whole: str, answers: int) -> list[tuple[int, int]]:
