@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import start_often
 from tests.merging.material import llama, save_base, save_lora
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,21 +78,32 @@ UNUSABLE = {
 }
 
 
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+
+
+def fill(folder: Path) -> Path:
+    (folder / "empty").write_bytes(b"")
+    (folder / "folder").mkdir()
+    (folder / "binary.jsonl").write_bytes(bytes(range(256)))
+    (folder / "text.jsonl").write_text('{"text": "a text"}\n')
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
-    (tmp_path / "text.jsonl").write_text('{"text": "a text"}\n')
-    return tmp_path
+    return fill(tmp_path)
+
+
+def words_of(command: str, path: str) -> list[str]:
+    return [path if word == "PATH" else word.replace("=PATH", f"={path}") for word in command.split()]
 
 
 def start(command: str, folder: Path, path: str = "", **environment: str) -> subprocess.CompletedProcess:
     """From another folder than the repository, as a user may."""
-    words = [path if word == "PATH" else word.replace("=PATH", f"={path}") for word in command.split()]
+    words = words_of(command, path)
     if words[0] != "-m":
         words[0] = str(ROOT / words[0])
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | environment
+    environment = os.environ | ENVIRONMENT | environment
     return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
@@ -124,13 +136,19 @@ def test_every_entry_point_is_here():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("unusable", UNUSABLE)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_cannot_be_read_is_told(folder, command, unusable):
-    before = files(folder)
-    done = start(command, folder, UNUSABLE[unusable])
-    assert refused(done), done
-    assert files(folder) == before
+def test_what_cannot_be_read_is_told(tmp_path, command):
+    before, cases = {}, []
+    for number, (kind, path) in enumerate(UNUSABLE.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        before[kind] = files(fill(folder))
+        cases.append((folder, words_of(command, path)[len(program(command).split()) :]))
+    (tmp_path / "printed").mkdir()
+    started = start_often(program(command), cases, tmp_path / "printed", os.environ | ENVIRONMENT)
+    for kind, (folder, _), done in zip(UNUSABLE, cases, started, strict=True):
+        assert refused(done), (kind, done)
+        assert files(folder) == before[kind], kind
 
 
 @pytest.mark.parametrize(

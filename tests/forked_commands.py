@@ -1,0 +1,84 @@
+"""Start one command many times, by forks of a process that has imported it: its imports are most of what it costs.
+
+    for done in start_often("-m data_tools.verify", [(folder, ["nowhere"]), (folder, ["empty"])], tmp_path): ...
+
+What a command does before its imports, and with how many modules, is tested by starting it as users do.
+"""
+
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def start_often(
+    program: str, cases: list[tuple[Path, list[str]]], aside: Path, environment: dict[str, str]
+) -> list[subprocess.CompletedProcess]:
+    """program: "launch/x.py" or "-m data_tools.x"; cases: a folder and arguments each; aside: for what they print."""
+    job = [program, str(aside), [[str(folder), [os.fsencode(word).hex() for word in words]] for folder, words in cases]]
+    codes = subprocess.run(
+        [sys.executable, "-m", "tests.forked_commands"],
+        cwd=ROOT,
+        env=environment,
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [
+        subprocess.CompletedProcess([program, *words], code, *[_printed(aside, number, kind) for kind in (1, 2)])
+        for number, ((_, words), code) in enumerate(zip(cases, json.loads(codes), strict=True))
+    ]
+
+
+def _printed(aside: Path, number: int, descriptor: int) -> str:
+    return (aside / f"{number}.{descriptor}").read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def main() -> None:
+    program, aside, cases = json.load(sys.stdin)
+    module = program.removeprefix("-m ").removesuffix(".py").replace("/", ".")
+    importlib.import_module(module)
+    codes = []
+    for number, (folder, words) in enumerate(cases):
+        pid = os.fork()
+        if pid == 0:
+            _be_command(program, folder, [os.fsdecode(bytes.fromhex(word)) for word in words], f"{aside}/{number}")
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print(json.dumps(codes))
+
+
+def _be_command(program: str, folder: str, words: list[str], output: str) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        for descriptor in (1, 2):
+            os.dup2(os.open(f"{output}.{descriptor}", os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
+        os.chdir(folder)
+        path = str(ROOT / program)
+        sys.argv = [path, *words]
+        if program.startswith("-m "):
+            sys.path[0] = folder
+            runpy.run_module(program.removeprefix("-m "), run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(path)
+            runpy.run_path(path, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
