@@ -70,7 +70,7 @@ NOT_FOR_USERS = {"source", "help", "metavar", "prog", "metadata", "doc"}  # name
 OTHER_CALLS = {"add_argument", "compile", "Parser", "markdown"}
 FILLED_IN = "\0"  # stands for a value of an f-string
 PLACES = re.compile(r"\{run[^}]*\}|\0")  # in rules, which str.format fills, and in f-strings
-NO_MESSAGE = re.compile(r"\^|\w+(/\w+)+\.py")  # patterns, places in upstream's sources
+NO_MESSAGE = re.compile(r"\^|\w+(/\w+)+\.py|Traceback \(")  # patterns, places in upstream's sources, Python's own
 SENTENCE = re.compile(r"[A-Za-z]{2,}[,;:.]? +\(?[A-Za-z]{2,}")
 
 
