@@ -12,7 +12,8 @@ from launch.config.flag_values import flag_words
 from launch.reporting.records import read_train_log
 from tests.nodes.test_recipe import end
 from tests.nodes.two_nodes import FIRST, free_port, start_node
-from tests.recipes.machine import ROOT, WISHES
+from tests.recipes import machine
+from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import printed_flags
 
 RECIPE = ROOT / "recipes" / "tiny" / "pretrain.sh"
@@ -44,9 +45,7 @@ def flags(material: Path, output: Path) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if name not in WISHES}
-    path = f"{Path(sys.executable).parent}:{clean['PATH']}"
-    return clean | {"PATH": path, "OMP_NUM_THREADS": "1", "PROCESSES": "1", "NNODES": "2"} | variables
+    return machine.environment(OMP_NUM_THREADS="1", PROCESSES="1", NNODES="2") | variables
 
 
 def losses(output: Path) -> list[float]:

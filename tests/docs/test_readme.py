@@ -11,7 +11,7 @@ import pytest
 
 from docs.tools.pages import ROOT, read
 from tests.docs.pages import FENCED
-from tests.recipes.machine import WISHES, Machine
+from tests.recipes.machine import Machine, environment
 from tests.repository_folder import link_repository
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -33,9 +33,13 @@ def block_with(page: Path, words: str) -> str:
 def run(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
     """In a shell; make without its set-up, as .venv is the tests' own."""
     shell = f'make() {{ command make --no-print-directory -o setup "$@"; }}\n{command}'
-    clean = {name: value for name, value in os.environ.items() if name not in WISHES}
     return subprocess.run(
-        ["bash", "-euc", shell], cwd=folder, env=clean | variables, capture_output=True, text=True, timeout=600
+        ["bash", "-euc", shell],
+        cwd=folder,
+        env=environment(PATH=os.environ["PATH"], **variables),
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
 
 

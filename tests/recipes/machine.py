@@ -42,7 +42,7 @@ if not any("paddle.distributed.launch" in word for word in sys.orig_argv[1:4]):
 """
 
 # What may be set where the tests run (`make test ARGS=...`) and must not reach the recipes.
-WISHES = [
+VARIABLES = [
     "ACTION",
     "MODEL",
     "DATA",
@@ -58,6 +58,12 @@ WISHES = [
     "ARGS",
     "CUDA_VISIBLE_DEVICES",
 ]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's for a recipe: this Python first in PATH, and of the variables of recipes those given alone."""
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    return clean | {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}"} | variables
 
 
 class Machine:
@@ -83,9 +89,7 @@ class Machine:
         return ["bash", str(ROOT / "recipes" / f"{recipe}.sh"), *flags]
 
     def environment(self, **variables: str) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if name not in WISHES}
-        path = f"{Path(sys.executable).parent}:{clean['PATH']}"
-        return clean | {"PATH": path, "PYTHONPATH": str(self.stubs)} | variables
+        return environment(PYTHONPATH=str(self.stubs)) | variables
 
     def run(self, recipe: str, *flags: str, **variables: str) -> subprocess.CompletedProcess:
         return subprocess.run(

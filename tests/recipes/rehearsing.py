@@ -2,16 +2,12 @@
 
 import fcntl
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config.recipe_file import load_recipes
-from tests.recipes.machine import ROOT, WISHES
-
-PYTHON = Path(sys.executable)
+from tests.recipes.machine import ROOT, environment
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,10 @@ def recipes_by_target() -> dict[str, Path]:
 
 
 def rehearse(target: str, directory: Path, *flags: str) -> Rehearsal:
-    clean = {name: value for name, value in os.environ.items() if name not in WISHES}
     done = subprocess.run(
         ["bash", recipes_by_target()[target], *flags],
         cwd=ROOT,
-        env=clean | {"ACTION": "rehearse", "OUTPUT": str(directory), "PATH": f"{PYTHON.parent}:{clean['PATH']}"},
+        env=environment(ACTION="rehearse", OUTPUT=str(directory)),
         capture_output=True,
         text=True,
         timeout=500,
