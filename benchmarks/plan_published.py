@@ -18,7 +18,7 @@ from launch.config.layout import Layout
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 
 NVIDIA_SMI, ALLOCATED = "nvidia-smi", "max_memory_allocated"
 # FlagPerf training/nvidia/llama1_7B-paddle: fp16 O2, 2048 tokens, flash attention, fused RMSNorm.

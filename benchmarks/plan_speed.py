@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/plan_speed.py
     .venv/bin/python benchmarks/plan_speed.py --markdown docs/plan.md      # replaces the tables in that file
 
-Nothing is measured here: the formulas of launch/plan/time against the rows of benchmarks/published.py.
+Nothing is measured here: the formulas of launch/plan/time_plan.py against the rows of benchmarks/published.py.
 """
 
 import argparse
@@ -22,8 +22,7 @@ from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, Job, Lora, Offload
-from launch.plan.time import TimePlan, plan_time
-from launch.plan.time.plan import with_pcie
+from launch.plan.time_plan import TimePlan, plan_time, with_pcie
 
 SLOTS = ((3, 8), (3, 16), (4, 8), (4, 16))
 MICRO_BATCHES, SHOWN = (1, 2, 4, 8), 4

@@ -224,7 +224,7 @@ def _check_own_data(recipe: Recipe, run: RunConfig) -> None:
 def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
-    from launch.plan.report import FORMATS, TEXT
+    from launch.plan.plan_report import FORMATS, TEXT
     from launch.preflight.machine.advice import lines_below_a_plan
     from launch.preflight.report import print_findings
 
@@ -250,9 +250,9 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
 
 def planned(run: RunConfig, form: str) -> str:
-    """The plan of a run in a form of launch.plan.report."""
+    """The plan of a run in a form of launch.plan.plan_report."""
     from launch.plan.job import Job
-    from launch.plan.report import report
+    from launch.plan.plan_report import report
 
     card = card_of_plan(run)
     return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps))

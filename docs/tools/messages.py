@@ -17,8 +17,7 @@ from data_tools.language import CATALOG, read_po
 from data_tools.tokenize import GOES_ON_WITHOUT_RESTART
 from launch.commands import demo, demo_finetune
 from launch.guard import guarded
-from launch.plan import memory_plan
-from launch.plan.time import plan as time_plan
+from launch.plan import memory_plan, time_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
@@ -39,12 +38,10 @@ ROOMS = (
     "launch/families/named_configs.py",
     "launch/nodes",
     "launch/plan/advice",
-    "launch/plan/memory/show.py",
-    "launch/plan/memory/rules.py",
     "launch/plan/memory_plan.py",
     "launch/plan/out_of_memory.py",
-    "launch/plan/time/show.py",
-    "launch/plan/time/work.py",
+    "launch/plan/plan_report.py",
+    "launch/plan/work.py",
     "launch/preflight",
     "launch/processes/logs.py",
     "launch/processes/supervise.py",

@@ -16,7 +16,7 @@ from launch.config.recipe_file import Recipe, load_recipes
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import GIB
-from launch.plan.report import JSON
+from launch.plan.plan_report import JSON
 from launch.recipe import known_model, planned, requested_run
 from launch.reporting.markdown import markdown
 

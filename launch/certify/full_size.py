@@ -29,8 +29,8 @@ from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card, card_named, card_of_memory
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
-from launch.plan.time import plan_time
+from launch.plan.memory_model import plan_memory
+from launch.plan.time_plan import plan_time
 from launch.processes.orphans import signal_at_parents_end
 
 STEPS = 8

@@ -9,8 +9,8 @@ from launch.config.layout import Layout
 from launch.families.arithmetic import ModelShape
 from launch.plan.hardware import Card
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
-from launch.plan.time import plan_time
+from launch.plan.memory_model import plan_memory
+from launch.plan.time_plan import plan_time
 from launch.reporting.records import read_summary, read_train_log
 from launch.watch.loss import Window, parse_window
 

@@ -18,7 +18,7 @@ import psutil
 from data_tools.formats.atomic import written_aside
 from launch.certify.bench import Bench, CheckFailed, without_paths
 from launch.certify.checks import Check
-from launch.certify.report import page
+from launch.certify.page import page
 from launch.certify.results import FAIL, Result, mark_of, read_results, read_rows, write_results
 from launch.errors import UserError
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks

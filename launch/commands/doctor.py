@@ -54,9 +54,8 @@ def examine():
 
 def translate_file(file):
     """Print the flags that a configuration of DeepSpeed means, or one of Hugging Face's Trainer."""
-    from launch.deepspeed.show import show
     from launch.deepspeed.source import read_source
-    from launch.deepspeed.translate import translate
+    from launch.deepspeed.translate import show, translate
 
     print(show(translate(read_source(file)), file))
 

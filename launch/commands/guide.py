@@ -16,12 +16,9 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser, above_zero
 from launch.guard import guarded
-from launch.plan.guide.case import Case
-from launch.plan.guide.measures import measures_table
-from launch.plan.guide.recompute import recompute_table
-from launch.plan.guide.sharding import memory_table, order_table
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
-from launch.plan.time.plan import with_pcie
+from launch.plan.measures import Case, measures_table, memory_table, order_table, recompute_table
+from launch.plan.time_plan import with_pcie
 from launch.reporting.markdown import markdown
 
 TABLES = {

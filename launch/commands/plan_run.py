@@ -27,7 +27,7 @@ from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.job import Job
-from launch.plan.report import FORMATS, TEXT, report
+from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.advice import lines_below_a_plan
 

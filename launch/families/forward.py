@@ -39,7 +39,7 @@ class Run(Protocol):
 class Model(ABC):
     """One rank's part of a model.
 
-    weights: by name, this rank's part of each; see launch/plan/memory/division.py. prefix: of the names of the layers,
+    weights: by name, this rank's part of each; see launch/plan/shards.py. prefix: of the names of the layers,
     such as llama.layers. batch, length: of the samples of a micro batch.
     """
 

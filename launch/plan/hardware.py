@@ -3,7 +3,7 @@
     card = card_of_memory(24)        # the kind that GPU_MEMORY_GB=24 means
     card.half_flops, card.sources["half_flops"]
 
-Rates are those of the maker; what a program reaches of them is launch/plan/time/pace.py's.
+Rates are those of the maker; what a program reaches of them is launch/plan/work.py's.
 """
 
 import re

@@ -13,8 +13,8 @@ from launch.families.parameters import attention_heads, head_size, key_value_hea
 from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job
-from launch.plan.memory.division import held
-from launch.plan.memory.outside import outside_allocator, workspace
+from launch.plan.memory_model import outside_allocator, workspace
+from launch.plan.shards import local_tensors
 from launch.tape.quantized import QuantizedBase
 
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
@@ -51,9 +51,9 @@ def plan_answers(
     layout = Layout(1, 1, cards, 1, "")
     job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
     item, hidden = ITEM[dtype], config["hidden_size"]
-    widest = max(one.size for one in held(job) if one.base or not base)
+    widest = max(one.size for one in local_tensors(job) if one.base or not base)
     parts = {
-        "weights": sum(one.nbytes for one in held(job)),
+        "weights": sum(one.nbytes for one in local_tensors(job)),
         "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
         "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
         "a layer": batch * prompt * item * (WIDE * hidden + 3 * _inner(config) // cards),

@@ -13,9 +13,9 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
-from launch.plan.memory.show import memory_lines
+from launch.plan.memory_model import plan_memory
 from launch.plan.memory_plan import MemoryPlan
+from launch.plan.plan_report import memory_lines
 from launch.processes.command import COMMAND
 
 SHARED_MODULES = ("run_pretrain", "finetune_generation")

@@ -10,7 +10,7 @@ from launch.config.flag_values import parse_flags
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 from launch.reporting.callbacks import format_bytes
 from launch.reporting.records import command_line, git_revision, package_versions, plain, topology, write_summary
 from launch.training.device import card_name, peak_memory_bytes

@@ -9,8 +9,8 @@ from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
-from launch.plan.time import plan_time
+from launch.plan.memory_model import plan_memory
+from launch.plan.time_plan import plan_time
 
 CARD = CARDS["A100-80G"]
 SCRIPT = "launch/run_pretrain.py"

@@ -5,7 +5,7 @@ import pytest
 from docs.tools.pages import ROOT, read
 from launch.config.flag_values import load_schema
 from launch.plan.hardware import GIB
-from launch.plan.memory.outside import CUDA_CONTEXT, NCCL_COMMUNICATOR, WORKSPACE
+from launch.plan.memory_model import CUDA_CONTEXT, NCCL_COMMUNICATOR, WORKSPACE
 from launch.watch.hang import FIRST_STEPS
 from launch.watch.loss import CLOSED_FORM_TOLERANCE, COLLAPSE_STEPS, REMEMBERED
 from tests.distributed import parity, test_two_nodes

@@ -6,10 +6,10 @@ from pathlib import Path
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.job import Job
-from launch.plan.memory.division import adapter, held
-from launch.plan.memory.states import states_of
-from launch.plan.memory.step import Place, replay
 from launch.plan.memory_plan import WEIGHTS
+from launch.plan.shards import adapter_tensors, local_tensors
+from launch.plan.states import states_of
+from launch.plan.step import Place, replay
 from tests.families.cells import Cell
 from tests.plan.material import flags, model
 
@@ -57,7 +57,7 @@ def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
 
 
 def _states(job: Job, place: Place) -> dict[str, int]:
-    tensors = held(job, place.stage) + adapter(job, place.stage)
+    tensors = local_tensors(job, place.stage) + adapter_tensors(job, place.stage)
     states = states_of(job, tensors, place.shard)
     # Stage 3 forgets the slices of gradients after the optimizer's step.
     host = {part: size for part, size in states.host.items() if job.layout.sharding != "stage3" or part != "gradients"}

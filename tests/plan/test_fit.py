@@ -14,7 +14,7 @@ from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 from tests.recipes.machine import ROOT, Machine
 
 

@@ -9,10 +9,8 @@ import pytest
 
 from docs.tools.guide_tables import with_tables
 from launch.commands.guide import TABLES
-from launch.plan.guide.case import HALF, Case
-from launch.plan.guide.measures import measures
-from launch.plan.guide.sharding import STAGES, order_of
 from launch.plan.hardware import CARDS
+from launch.plan.measures import HALF, STAGES, Case, measures, order_of
 from tests.recipes.rehearsing import recipes_by_target
 
 ROOT = Path(__file__).resolve().parents[2]

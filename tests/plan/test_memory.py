@@ -7,12 +7,10 @@ from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.memory import least_bytes, plan_memory
-from launch.plan.memory.division import adapter, held, stage_layers
-from launch.plan.memory.rules import activations_of_layers
-from launch.plan.memory.sharding import deal
-from launch.plan.memory.show import memory_lines
-from launch.plan.memory.step import Place, replay
+from launch.plan.memory_model import least_bytes, plan_memory
+from launch.plan.plan_report import activations_of_layers, memory_lines
+from launch.plan.shards import adapter_tensors, deal, local_tensors, stage_layers
+from launch.plan.step import Place, replay
 from launch.tape.quantized import QuantizedBase
 
 ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
@@ -157,18 +155,18 @@ def test_stages_that_do_not_divide_the_layers():
 
 def test_adapters_train_what_they_say():
     lora = half("llama-7b", ONE, adapter=Lora(8, ("q_proj", "v_proj")))
-    assert sum(one.size for one in adapter(lora)) == 32 * 2 * 8 * (4096 + 4096)
+    assert sum(one.size for one in adapter_tensors(lora)) == 32 * 2 * 8 * (4096 + 4096)
     prefix = half("llama-7b", ONE, adapter=Prefix(64))
-    assert sum(one.size for one in adapter(prefix)) == 64 * 2 * 32 * 4096
+    assert sum(one.size for one in adapter_tensors(prefix)) == 64 * 2 * 32 * 4096
     for job in (lora, prefix):
         parts = plan_memory(job).worst.peak.parts
-        assert parts["moments"] == 8 * sum(one.size for one in adapter(job))
+        assert parts["moments"] == 8 * sum(one.size for one in adapter_tensors(job))
 
 
 def test_a_base_in_4_bits_takes_a_quarter():
     def layers(base: QuantizedBase | None) -> int:
         job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base=base)
-        return sum(one.nbytes for one in held(job) if ".layers." in one.name)
+        return sum(one.nbytes for one in local_tensors(job) if ".layers." in one.name)
 
     linear, quantized = layers(None), layers(QuantizedBase("nf4", double_quant=True))
     assert quantized / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
@@ -231,7 +229,7 @@ def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
 
 def test_a_base_is_quantized_weight_by_weight():
     job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantizedBase("nf4"))
-    kept = sum(one.nbytes for one in held(job))
+    kept = sum(one.nbytes for one in local_tensors(job))
     assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
 
 

@@ -89,7 +89,7 @@ def test_flags_of_the_command_line_count():
 
 
 def test_paddle_is_not_imported():
-    modules = "launch.commands.plan_run, launch.plan.report"
+    modules = "launch.commands.plan_run, launch.plan.plan_report"
     code = f"import sys; import {modules}; print({{'paddle', 'paddlenlp'}} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout == "set()\n"

@@ -12,9 +12,19 @@ from launch.config.layout import Layout
 from launch.families.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.time import TimePlan, plan_time
-from launch.plan.time.plan import BUBBLE, GATHER, HOST, OFFLOAD, PRODUCTS, RECOMPUTE, REDUCE, TENSOR
-from launch.plan.time.show import duration, time_lines
+from launch.plan.plan_report import duration, time_lines
+from launch.plan.time_plan import (
+    BUBBLE,
+    GATHER,
+    HOST,
+    OFFLOAD,
+    PRODUCTS,
+    RECOMPUTE,
+    REDUCE,
+    TENSOR,
+    TimePlan,
+    plan_time,
+)
 from launch.tape.quantized import QuantizedBase
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from launch.families.parameters import LINEAR
 from launch.families.registry import family_of_config, parameters
 from launch.plan.hardware import CARDS, GIB, card_of_memory
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target

@@ -7,7 +7,7 @@ import pytest
 from launch.config.layout import Layout
 from launch.families.named_configs import load_config
 from launch.plan.job import Job
-from launch.plan.memory.step import Place, replay
+from launch.plan.step import Place, replay
 from launch.tape.operators import Operators
 from launch.tape.timeline import Memory
 

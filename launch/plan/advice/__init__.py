@@ -4,9 +4,8 @@ for change in cheapest_changes("launch/run_pretrain.py", flags, processes=8, car
     print(change.title, change.peak_bytes, change.slowdown, change.arguments)
 """
 
-from launch.plan.advice.changes import Change, changed_arguments, cheapest_changes
+from launch.plan.advice.changes import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.advice.search import Candidate, fastest_layouts, smallest_layout
-from launch.plan.advice.show import advice_lines
 
 __all__ = [
     "Candidate",

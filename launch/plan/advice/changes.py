@@ -8,10 +8,10 @@ from itertools import combinations
 from launch.config.flag_values import Flags
 from launch.errors import UserError
 from launch.plan.advice.edits import Asked, Edit, edits, with_edits
-from launch.plan.hardware import Card
+from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
-from launch.plan.memory import least_bytes, plan_memory
-from launch.plan.time import plan_time
+from launch.plan.memory_model import least_bytes, plan_memory
+from launch.plan.time_plan import plan_time
 
 # Pairs are extended by a third change only where hardly any pair fits, and only those that come closest.
 ENOUGH, CLOSEST = 3, 8
@@ -144,3 +144,16 @@ def changed_arguments(before: Flags, after: Flags) -> str:
 
 def _seconds_a_token(job: Job, card: Card) -> float:
     return 1 / plan_time(job, card).tokens_per_second
+
+
+def advice_lines(changes: list[Change]) -> list[str]:
+    """Two or three lines a change: memory and time, what it is; its flags; what else is trained then."""
+    if not changes:
+        return ["no change of the list makes it fit, up to three at a time: more or larger cards, or a smaller model"]
+    lines = ["what makes it fit, fastest first (memory of a card, time a token):"]
+    for number, change in enumerate(changes, start=1):
+        lines.append(f"{number:3d}. {change.peak_bytes / GIB:5.1f} GiB  x {change.slowdown:4.2f}  {change.title}")
+        if change.result:
+            lines.append(f"       {change.result}")
+        lines.append(f'       ARGS="{change.arguments}"')
+    return lines

@@ -10,9 +10,9 @@ from launch.errors import UserError
 from launch.plan.advice.edits import MICRO_BATCH, factors
 from launch.plan.hardware import Card
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 from launch.plan.memory_plan import MemoryPlan
-from launch.plan.time import TimePlan, plan_time
+from launch.plan.time_plan import TimePlan, plan_time
 
 WAYS = 3  # that are offered
 RECOMPUTE = ("", "core_attn", "full_attn", "full")

@@ -11,7 +11,7 @@ from launch.errors import UserError
 from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
+from launch.plan.memory_model import plan_memory
 from launch.plan.out_of_memory import ThisRun
 
 LISTED = 8  # changes below a plan

@@ -11,7 +11,7 @@ from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.plan.job import checkpoints_at_once
-from launch.plan.memory.states import MASTER, MOMENTS
+from launch.plan.states import MASTER, MOMENTS
 from launch.preflight.continuation import checkpoints_so_far
 from launch.preflight.report import Finding
 

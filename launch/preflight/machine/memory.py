@@ -8,8 +8,8 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.plan.hardware import GIB, Card, card_named, wished_card
 from launch.plan.job import Job
-from launch.plan.memory import plan_memory
-from launch.plan.memory.show import verdict
+from launch.plan.memory_model import plan_memory
+from launch.plan.plan_report import verdict
 from launch.preflight.machine.advice import changes_that_fit, in_one_line
 from launch.preflight.report import Finding
 

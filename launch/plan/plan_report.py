@@ -1,13 +1,36 @@
-"""A memory plan as a table of 80 columns, and as JSON."""
+"""A plan as text of 80 columns and as JSON: memory by part and phase, the time of a step, whether it fits."""
+
+import json
 
 from data_tools.language import localized
-from data_tools.terminal import columns
+from data_tools.terminal import columns, width, wrapped
 from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers
-from launch.plan.hardware import GIB
+from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
-from launch.plan.memory.rules import rules
+from launch.plan.memory_model import plan_memory
 from launch.plan.memory_plan import PARTS, MemoryPlan
+from launch.plan.time_plan import DAY, TimePlan, plan_time
+
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+
+
+def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str:
+    """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known."""
+    plan, time = plan_memory(job, card), plan_time(job, card)
+    if form == JSON:
+        speed = {
+            "step_seconds": time.step_seconds,
+            "tokens_per_second": time.tokens_per_second,
+            "parts_seconds": time.parts,
+            "steps_seconds": steps * time.step_seconds if steps else None,
+            "million_samples_days": time.days(MILLION),
+        }
+        return json.dumps(as_json(job, plan) | {"time": speed}, indent=1)
+    lines = [localized(line) for line in (*memory_lines(job, plan), *time_lines(time, steps))]
+    return "\n".join(wrapped(line, further=" " * 6) if columns(line) > width() else line for line in lines)
+
 
 NAME, COLUMN = 17, 9
 STAGES_IN_WIDTH = 7
@@ -115,3 +138,81 @@ def as_json(job: Job, plan: MemoryPlan) -> dict:
         "host_bytes": plan.host,
         "disk_bytes": plan.disk,
     }
+
+
+STATES = ("parameters", "gradients")
+ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
+
+
+def rules(job: Job, plan: MemoryPlan) -> list[str]:
+    """A line for each rule that says something about such a job."""
+    parts = plan.worst.peak.parts
+    lines = []
+    if job.layout.sharding == "stage3":
+        lines.append(
+            f"rule of thumb 2 bytes x N x 2 / cards: at most {stage3_states(job) / GIB:.1f} GiB of weights and "
+            f"gradients; here {sum(parts.get(part, 0) for part in STATES) / GIB:.1f} GiB"
+        )
+    activations = activations_of_layers(job)
+    if activations:
+        lines.append(
+            f"published rule (34 + 5 a s / h) s b h a layer: {activations / GIB:.1f} GiB of activations; "
+            f"here {sum(parts.get(part, 0) for part in ACTIVATIONS) / GIB:.1f} GiB with the loss (docs/plan.md)"
+        )
+    return lines
+
+
+def stage3_states(job: Job) -> float:
+    """Bytes of weights and gradients in 16 bit, divided evenly."""
+    return 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
+
+
+def activations_of_layers(job: Job) -> float:
+    """Bytes of a micro batch in 16 bit with exact attention and no recompute, by arXiv 2205.05198, equations 1, 2 and 4
+    (one process, tensor parallel, with sequence parallel). 0 where the rule says nothing: pipelines, and the rest."""
+    if job.compute == FLOAT32 or job.flash_attention or job.recompute or job.layout.pipeline_parallel_degree > 1:
+        return 0.0
+    shape, ranks = ModelShape.from_config(job.config), job.layout.tensor_parallel_degree
+    tokens = job.micro_batch * job.sequence_length * shape.hidden_size
+    scores = 5 * shape.num_attention_heads * job.sequence_length / shape.hidden_size
+    whole = 10 / ranks if job.sequence_parallel else 10
+    return shape.num_hidden_layers * tokens * (whole + (24 + scores) / ranks)
+
+
+HOUR, MINUTE = 3600, 60
+MILLION = 1_000_000
+SHOWN = 4  # parts by name, the longest; the rest together
+
+
+def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
+    """Step, speed and duration, then where a step's time goes.
+
+    steps: of the run; 0 where it follows from data that are not known yet: then how long a million samples take.
+    """
+    whole = f"{steps:,} steps" if steps else f"a million samples of {plan.job.sequence_length:,} tokens"
+    seconds = steps * plan.step_seconds if steps else plan.days(MILLION) * DAY
+    trust = "" if plan.card.calibrated else "; uncalibrated (docs/plan.md)"
+    return [
+        f"time: {duration(plan.step_seconds)} a step, {plan.tokens_per_second:,.0f} tokens/s on all ranks, "
+        f"MFU {plan.mfu:.0%}; {whole}: {duration(seconds)}{trust}",
+        f"      {_parts(plan)}",
+    ]
+
+
+def _parts(plan: TimePlan) -> str:
+    """matrix products 55 %, recompute 19 %, ..., other 3 %"""
+    longest = sorted(plan.parts.items(), key=lambda part: -part[1])
+    shown = [f"{name} {seconds / plan.step_seconds:.0%}" for name, seconds in longest[:SHOWN]]
+    rest = sum(seconds for _, seconds in longest[SHOWN:])
+    return ", ".join([*shown, *([f"other {rest / plan.step_seconds:.0%}"] if rest else [])])
+
+
+def duration(seconds: float) -> str:
+    """0.90 s, 25 minutes, 7.5 hours, 50 days."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.2f} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} minutes"
+    if seconds < 2 * DAY:
+        return f"{seconds / HOUR:.1f} hours"
+    return f"{seconds / DAY:.1f} days" if seconds < 20 * DAY else f"{seconds / DAY:.0f} days"

@@ -11,7 +11,7 @@ from launch.families.arithmetic import lora_parameters, prefix_parameters
 from launch.families.parameters import LINEAR
 from launch.families.registry import parameters
 from launch.plan.job import FLOAT16, Job, Lora
-from launch.plan.time.pace import Pace
+from launch.plan.work import Pace
 
 # Bytes a trained parameter that the optimizer's step moves: AdamW reads gradient, master weight and moments and writes
 # the last two and the weight (28), the loss scale is taken off (4) and the norm measured and applied (6).

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
-from launch.plan.memory.division import Held, adapter, held, stage_layers
-from launch.plan.memory.gradients import gradients_of
-from launch.plan.memory.states import States, states_of
+from launch.plan.shards import LocalTensor, adapter_tensors, local_tensors, stage_layers
+from launch.plan.states import States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Tensor, backward, keep_graph
 from launch.tape.timeline import Memory, Storage
 
@@ -37,7 +36,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantized while it is read
     one weight as it was (launch/adapters/quantized/base.py). Parameters that are offloaded pass one by one
     (launch/offload/group_sharded.py)."""
-    tensors = held(job, place.stage)
+    tensors = local_tensors(job, place.stage)
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     passing = max((one.size * job.item for one in moved), default=0)
@@ -47,7 +46,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
 class Step:
     def __init__(self, job: Job, place: Place, memory: Memory):
         self.job, self.place, self.memory = job, place, memory
-        self.tensors = held(job, place.stage) + adapter(job, place.stage)
+        self.tensors = local_tensors(job, place.stage) + adapter_tensors(job, place.stage)
         self.states: States = states_of(job, self.tensors, place.shard)
         self.kept = self._take(self.states.parts)
         self.gradients = gradients_of(job, memory, self.states, place.shard)
@@ -70,7 +69,7 @@ class Step:
     def is_last(self) -> bool:
         return self.place.stage == self.job.layout.pipeline_parallel_degree - 1
 
-    def _weight(self, one: Held) -> Tensor:
+    def _weight(self, one: LocalTensor) -> Tensor:
         """A weight as operators see it: its bytes are among the states."""
         leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
         if leaf:
@@ -126,10 +125,10 @@ class Step:
         self.model = training
 
     def gather_largest(self) -> None:
-        """Tensors that are divided are put together one by one before they are written."""
+        """Sharded tensors are put together one by one before they are written."""
         saved = [one for one in self.tensors if one.trained]
         largest = max((one.size for one in saved), default=0) * self.job.item
-        if any(one.divided for one in saved):
+        if any(tensor.sharded for tensor in saved):
             largest *= self.job.layout.tensor_parallel_degree
         if self.job.layout.sharding == "stage3" or self.job.layout.tensor_parallel_degree > 1:
             self.memory.take(largest, "communication")

@@ -1,21 +1,24 @@
-"""What a rank keeps between two steps: parameters, gradients, master weights, moments."""
+"""What a rank keeps between two steps, and what becomes of a gradient when it arrives, by the stage of sharding."""
 
 from dataclasses import dataclass, field
 
 from launch.plan.job import Job
-from launch.plan.memory.division import ADAPTER, Held
-from launch.plan.memory.sharding import (
+from launch.plan.memory_plan import WEIGHTS
+from launch.plan.shards import (
+    ADAPTER,
     CPU_ALIGNMENT,
     CPU_SEGMENT_SIZE,
     GPU_ALIGNMENT,
     SEGMENT_SIZE,
     Buffers,
+    LocalTensor,
     deal,
     gradient_buffers,
     padded,
     sliced,
 )
-from launch.plan.memory_plan import WEIGHTS
+from launch.tape.autograd import Leaf
+from launch.tape.timeline import Memory, Storage
 
 # Bytes a parameter.
 MOMENTS = 8  # AdamW's two, in float32 in every precision
@@ -36,7 +39,7 @@ class States:
     updates: tuple[int, ...] = ()
 
 
-def states_of(job: Job, tensors: list[Held], shard: int) -> States:
+def states_of(job: Job, tensors: list[LocalTensor], shard: int) -> States:
     """Of the rank with this number in its sharding group."""
     if job.layout.sharding == "stage2":
         return _stage2(job, tensors, shard)
@@ -51,7 +54,7 @@ def states_of(job: Job, tensors: list[Held], shard: int) -> States:
         pairs = zip(dealt, owners, strict=True)
         optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
     here, there = _optimizer(job, optimized)
-    parts = _bytes_held(tensors) | here | {"gradients": gradients * job.gradient_item}
+    parts = _bytes_by_part(tensors) | here | {"gradients": gradients * job.gradient_item}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
         parts["communication"] = gradients * job.gradient_item
     return States(parts, names, host=there)
@@ -63,7 +66,7 @@ def _reducer_copies(job: Job) -> bool:
     return not (job.recompute and job.trains_all)
 
 
-def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
+def _stage2(job: Job, tensors: list[LocalTensor], shard: int) -> States:
     """All parameters, in padded buffers; gradients and optimizer of this rank's own. Offload moves those gradients away
     that are in no buffer (launch/offload/group_sharded.py)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
@@ -73,7 +76,7 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
     buffers = gradient_buffers(*zip(*trained, strict=True), ranks, item, alignment)
     apart = [one for one in mine if one.name not in buffers.members[shard]]
     here, there = _optimizer(job, sum(one.size for one in mine))
-    parts = _bytes_held(tensors) | here | {"gradients": buffers.size * job.gradient_item}
+    parts = _bytes_by_part(tensors) | here | {"gradients": buffers.size * job.gradient_item}
     places = there if job.offload.gradients else parts
     places["gradients"] = places.get("gradients", 0) + sum(one.size for one in apart) * job.gradient_item
     placed = [one.name for one in mine if not (job.offload.gradients and one in apart)]
@@ -86,7 +89,7 @@ def _stage2(job: Job, tensors: list[Held], shard: int) -> States:
     return States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates))
 
 
-def _stage3(job: Job, tensors: list[Held]) -> States:
+def _stage3(job: Job, tensors: list[LocalTensor]) -> States:
     """A slice of each large tensor, frozen ones too (launch/upstream/stage3_frozen_parameters.py); the small ones, and
     quantized ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
@@ -94,7 +97,7 @@ def _stage3(job: Job, tensors: list[Held]) -> States:
     large = [one for one in tensors if one.size > segment and not one.base]
     slices = {one.name: sliced(one.size, ranks, item, alignment) for one in large}
     whole = [one for one in tensors if one.name not in slices]
-    parts, there = _bytes_held(whole), dict.fromkeys(WEIGHTS, 0)
+    parts, there = _bytes_by_part(whole), dict.fromkeys(WEIGHTS, 0)
     for one in large:
         (there if job.offload.parameters else parts)[_part_of(one)] += slices[one.name] * item
     small = [one for one in whole if one.trained]
@@ -120,17 +123,17 @@ def alignment_of(job: Job) -> int:
     return GPU_ALIGNMENT if job.on_gpu else CPU_ALIGNMENT
 
 
-def _part_of(one: Held) -> str:
+def _part_of(one: LocalTensor) -> str:
     if one.base:
         return "quantized base"
     return "adapter" if one.kind == ADAPTER else "parameters"
 
 
-def _bytes_held(tensors: list[Held]) -> dict[str, int]:
-    held = dict.fromkeys(WEIGHTS, 0)
+def _bytes_by_part(tensors: list[LocalTensor]) -> dict[str, int]:
+    parts = dict.fromkeys(WEIGHTS, 0)
     for one in tensors:
-        held[_part_of(one)] += one.nbytes
-    return held
+        parts[_part_of(one)] += one.nbytes
+    return parts
 
 
 def _optimizer(job: Job, numbers: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -145,3 +148,96 @@ def _state_bytes(job: Job) -> int:
 
 def _streamed(job: Job, updates: list[int]) -> tuple[int, ...]:
     return tuple(updates) if job.offload.gradients else ()
+
+
+PART = "gradients"
+
+
+class KeptGradients:
+    """One process, data parallel and stage 1: every gradient has its place all the time."""
+
+    def begin(self) -> None:
+        """A forward pass begins."""
+
+    def watch(self, leaf: Leaf) -> None:
+        leaf.gradient = True
+
+    def kept(self) -> list[Storage]:
+        return []
+
+
+class BufferedGradients:
+    """Stage 2: the smaller tensors of other ranks have a buffer for each rank, from the begin of the forward pass until
+    all of them have arrived; a larger one is given away as soon as it is there."""
+
+    def __init__(self, memory: Memory, states: States, shard: int, item: int):
+        self.memory, self.states, self.item = memory, states, item
+        buffers: Buffers = states.buffers
+        self.owner = {name: rank for rank, names in buffers.members.items() for name in names if rank != shard}
+        self.open: dict[int, Storage] = {}
+        self.missing: dict[int, int] = {}
+
+    def begin(self) -> None:
+        for rank in set(self.owner.values()):
+            buffer = self.memory.take(self.states.buffers.size * self.item, PART)
+            self.memory.alive(self.open.get(rank))
+            self.open[rank] = buffer
+            self.missing[rank] = len(self.states.buffers.members[rank])
+
+    def watch(self, leaf: Leaf) -> None:
+        if leaf.name in self.states.mine:
+            leaf.gradient = True
+        elif leaf.name in self.owner:
+            leaf.gradient = True
+            leaf.arrived = self._count
+        else:
+            leaf.kept_as = PART
+            leaf.arrived = _give_away
+
+    def _count(self, leaf: Leaf) -> None:
+        rank = self.owner[leaf.name]
+        self.missing[rank] -= 1
+        if self.missing[rank] == 0:
+            self.memory.alive(self.open.pop(rank))
+
+    def kept(self) -> list[Storage]:
+        return list(self.open.values())
+
+
+class SlicedGradients:
+    """Stage 3: a sliced tensor's gradient is summed whole, then a rank keeps its slice until the optimizer's step, in
+    host memory where gradients are offloaded."""
+
+    def __init__(self, memory: Memory, states: States, item: int, offloaded: bool):
+        self.memory, self.states, self.item, self.offloaded = memory, states, item, offloaded
+        self.slices: dict[str, Storage] = {}
+
+    def begin(self) -> None:
+        pass
+
+    def watch(self, leaf: Leaf) -> None:
+        if leaf.name in self.states.slices:
+            leaf.arrived = self._slice
+            leaf.gathered = leaf.size * self.item
+        leaf.gradient = True
+
+    def _slice(self, leaf: Leaf) -> None:
+        part = self.memory.take(self.states.slices[leaf.name] * self.item, PART)
+        if not self.offloaded:
+            self.memory.alive(self.slices.get(leaf.name))
+            self.slices[leaf.name] = part
+
+    def kept(self) -> list[Storage]:
+        return list(self.slices.values())
+
+
+def _give_away(leaf: Leaf) -> None:
+    leaf.gradient = None
+
+
+def gradients_of(job: Job, memory: Memory, states: States, shard: int):
+    if job.layout.sharding == "stage2":
+        return BufferedGradients(memory, states, shard, job.gradient_item)
+    if job.layout.sharding == "stage3":
+        return SlicedGradients(memory, states, job.gradient_item, job.offload.gradients)
+    return KeptGradients()

@@ -7,9 +7,8 @@ from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers as layers_of
 from launch.plan.hardware import CPU, Card
 from launch.plan.job import Job
-from launch.plan.time.pace import HOST_LAYER, HOST_UPDATE, Pace
-from launch.plan.time.traffic import Traffic
-from launch.plan.time.work import Work
+from launch.plan.traffic import Traffic
+from launch.plan.work import HOST_LAYER, HOST_UPDATE, Pace, Work
 
 DAY = 86400
 

@@ -1,0 +1,266 @@
+"""Tables of what saves memory, on the user's own case.
+
+The measures in the literature's order, what sharding costs by stage and number of cards, which stage is the fastest by
+link and batch, and when recomputation pays. launch/commands/guide.py prints them.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+from launch.config.flag_values import parse_flags
+from launch.config.layout import Layout
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
+from launch.plan.hardware import CARDS, GIB, Card
+from launch.plan.job import Job
+from launch.plan.memory_model import plan_memory
+from launch.plan.memory_plan import WEIGHTS, MemoryPlan, Phase
+from launch.plan.time_plan import plan_time, with_pcie
+
+SCRIPT = "launch/finetune_generation.py"
+HALF = "--precision auto --fp16_opt_level O2 --use_flash_attention auto"
+
+
+@dataclass(frozen=True)
+class Case:
+    """length: tokens of a sample. batch: samples of a step, of all cards together."""
+
+    model: str
+    gpus: int
+    card: Card
+    length: int = 1024
+    batch: int = 16
+
+    def job(self, flags: str) -> Job:
+        """With these flags, and as many micro batches as make up the samples of a step."""
+        given = parse_flags(flags.split())
+        micro_batch = int(given.setdefault("per_device_train_batch_size", ["1"])[0])
+        ranks = Layout.from_flags(given, self.gpus).data_ranks
+        given["gradient_accumulation_steps"] = [str(max(1, self.batch // (micro_batch * ranks)))]
+        given |= {"model_name_or_path": [self.model], "max_length": [str(self.length)]}
+        return Job.from_flags(SCRIPT, given, self.gpus, self.card)
+
+    @property
+    def title(self) -> str:
+        return f"{self.model}, {self.gpus} x {self.card.name}, {self.batch} samples of {self.length} tokens a step"
+
+
+# Each is added to those before it; a flag that is there already is replaced.
+BEFORE_SHARDING = (
+    ("all parameters, float32, micro batch 4", "--per_device_train_batch_size 4"),
+    ("16 bit", "--precision auto --fp16_opt_level O2"),
+    ("flash attention", "--use_flash_attention auto"),
+    ("micro batch 1, more accumulation", "--per_device_train_batch_size 1"),
+    ("recompute", "--recompute 1"),
+)
+SHARDING = (
+    ("sharding stage 1", "--sharding stage1"),
+    ("stage 2", "--sharding stage2"),
+    ("stage 2 with offload", "--sharding stage2 offload"),
+    ("stage 3", "--sharding stage3"),
+    ("stage 3 with offload", "--sharding stage3 offload"),
+)
+# Adapters, beside the measures before sharding.
+ADAPTERS = (
+    ("LoRA, each card has the base", ""),
+    ("LoRA, stage 3: the base is divided", "--sharding stage3"),
+    ("LoRA, stage 3 with offload", "--sharding stage3 offload"),
+    ("LoRA on a base of 8 bits", "--weight_quantize_algo weight_only_int8"),
+    ("LoRA on a base of 4 bits (QLoRA)", "--weight_quantize_algo nf4 --weight_double_quant 1"),
+)
+MEASURES_HEAD = ("measure", "GiB on a card (when)", "fits", "host memory of all ranks, GiB", "tokens/s", "adds")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measure, planned. flags: what it adds. phase: in which a card is fullest. host_bytes: of all ranks."""
+
+    name: str
+    flags: str
+    card_bytes: int
+    phase: str
+    host_bytes: int
+    fits: bool
+    tokens_per_second: float
+
+    @property
+    def numbers(self) -> tuple[int, int, float]:
+        return self.card_bytes, self.host_bytes, self.tokens_per_second
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.name,
+            f"{self.card_bytes / GIB:.1f} ({self.phase})",
+            "yes" if self.fits else "no",
+            f"{self.host_bytes / GIB:.0f}",
+            f"{self.tokens_per_second:,.0f}",
+            f"`{self.flags}`" if self.flags else "",
+        )
+
+
+def measures(case: Case) -> list[Measured]:
+    """All of them on this case, those of several cards where there are several; none that changes nothing, such as
+    flash attention on a card that cannot."""
+    found, flags = [], ""
+    for name, added in BEFORE_SHARDING:
+        flags += " " + added
+        planned = _planned(case, name, flags, added)
+        if not found or planned.numbers != found[-1].numbers:
+            found.append(planned)
+    several = case.gpus > 1
+    for name, added in SHARDING if several else ():
+        found.append(_planned(case, name, f"{flags} {added}", added))
+    for name, added in (*ADAPTERS, *_parallel(case)):
+        if several or "sharding" not in added:
+            found.append(_planned(case, name, f"{flags} --lora 1 {added}", f"--lora 1 {added}".strip()))
+    return found
+
+
+def _parallel(case: Case) -> list[tuple[str, str]]:
+    """LoRA on a model that is divided over all cards, where its family can be."""
+    lacking = family_of_config(load_config(case.model)).lacking
+    kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
+    return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
+
+
+def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
+    job = case.job(flags)
+    memory = plan_memory(job, case.card)
+    return Measured(
+        name,
+        flags=_shown(added),
+        card_bytes=memory.peak_bytes,
+        phase=memory.worst.peak.name,
+        host_bytes=case.gpus * sum(memory.host.values()),
+        fits=memory.fits,
+        tokens_per_second=plan_time(job, case.card).tokens_per_second,
+    )
+
+
+def _shown(flags: str) -> str:
+    """As a shell takes them."""
+    return flags.replace("stage2 offload", '"stage2 offload"').replace("stage3 offload", '"stage3 offload"')
+
+
+def measures_table(case: Case) -> list[list[str]]:
+    return [list(MEASURES_HEAD), *(list(one.cells) for one in measures(case))]
+
+
+STAGES = {
+    "none": "",
+    "1": "--sharding stage1",
+    "2": "--sharding stage2",
+    "2 + offload": "--sharding stage2 offload",
+    "3": "--sharding stage3",
+    "3 + offload": "--sharding stage3 offload",
+}
+METHODS = {"full": "", "LoRA": "--lora 1"}
+STATES = (*WEIGHTS, "gradients", "master weights", "moments")
+LINKS = (CARDS["A100-80G"], CARDS["4090"], with_pcie(CARDS["4090"], 3, 8))
+MICRO_BATCHES, ACCUMULATIONS = (1, 8), (1, 16)
+SAME = 0.02  # speeds that are no further apart count as equal
+MEMORY_HEAD = ["method", "cards", "stage", "states on a card, GiB", "at the peak (when)", "host memory of a rank"]
+ORDER_HEAD = ["from fast to slow", "for instance", "tokens/s in that order"]
+
+
+def memory_table(case: Case) -> list[list[str]]:
+    """Full fine-tuning and LoRA on one, two and three cards, 16 bit, micro batch 1, recompute."""
+    rows = [MEMORY_HEAD]
+    for method, flags in METHODS.items():
+        for cards in (1, 2, 3):
+            one = Case(case.model, cards, case.card, case.length, batch=cards)
+            stages = {"none": ""} if cards == 1 else STAGES
+            rows += [[method, str(cards), stage, *_sizes(one, f"{HALF} --recompute 1 {flags} {words}")]
+                     for stage, words in stages.items()]  # fmt: skip
+    return rows
+
+
+def _sizes(case: Case, flags: str) -> list[str]:
+    plan = plan_memory(case.job(flags), case.card)
+    host = sum(plan.host.values()) / GIB
+    return [f"{_kept(plan) / GIB:.1f}", f"{plan.peak_bytes / GIB:.1f} ({plan.worst.peak.name})", f"{host:.1f}"]
+
+
+def _kept(plan: MemoryPlan) -> int:
+    """Of states, before the optimizer's step."""
+
+    def states(phase: Phase) -> int:
+        return sum(phase.parts.get(part, 0) for part in STATES)
+
+    return max(states(phase) for phase in plan.worst.phases if phase.name != "loading")
+
+
+def order_table(case: Case) -> list[list[str]]:
+    """Every order of the stages that comes up on the case's own link and on these, with these micro batches and
+    accumulations, and the first case of it."""
+    found = {}
+    cards = [case.card, *(card for card in LINKS if card != case.card)]
+    for card, (method, flags) in product(cards, METHODS.items()):
+        for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
+            one = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
+            order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
+            told = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
+            found.setdefault(_in_words(order), [told, ", ".join(f"{speed:,.0f}" for _, speed in order)])
+    return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
+
+
+def _link(card: Card) -> str:
+    return f"{card.name}, " + ("NVLink" if card.nvlink else "PCIe {} x{}".format(*card.pcie))
+
+
+def _in_words(order: list[tuple[str, float]]) -> str:
+    """none = 1 > 2 > 3: those that are as fast within SAME by name."""
+    groups = []
+    for stage, speed in order:
+        if groups and speed > groups[-1][1] * (1 - SAME):
+            groups[-1][0].append(stage)
+        else:
+            groups.append(([stage], speed))
+    return " > ".join(" = ".join(sorted(stages, key=list(STAGES).index)) for stages, _ in groups)
+
+
+def order_of(case: Case, flags: str) -> list[tuple[str, float]]:
+    """(stage, tokens a second of all cards together), the fastest first."""
+    speeds = {
+        stage: plan_time(case.job(f"{flags} {words}"), case.card).tokens_per_second for stage, words in STAGES.items()
+    }
+    return sorted(speeds.items(), key=lambda one: -one[1])
+
+
+RECOMPUTE_HEAD = [
+    "method",
+    "tokens of a sample",
+    "recompute",
+    "largest micro batch that fits",
+    "GiB on a card",
+    "tokens/s",
+]
+GRANULARITIES = {"none": "", "full": "--recompute 1"}
+ADAPTER_METHODS = {"LoRA": "--lora 1", "QLoRA": "--lora 1 --weight_quantize_algo nf4 --weight_double_quant 1"}
+LENGTHS = (512, 2048)
+
+
+def recompute_table(case: Case) -> list[list[str]]:
+    """Samples of a step are a multiple of every micro batch that is tried."""
+    rows = [RECOMPUTE_HEAD]
+    for method, flags in ADAPTER_METHODS.items():
+        for length in LENGTHS:
+            one = Case(case.model, case.gpus, case.card, length, batch=64 * case.gpus)
+            for name, words in GRANULARITIES.items():
+                rows.append([method, f"{length:,}", name, *_largest(one, f"{HALF} {flags} {words}")])
+    return rows
+
+
+def _largest(case: Case, flags: str) -> list[str]:
+    found = ["none", "", ""]
+    micro_batch = 1
+    while micro_batch <= 64:
+        job = case.job(f"{flags} --per_device_train_batch_size {micro_batch}")
+        plan = plan_memory(job, case.card)
+        if not plan.fits:
+            break
+        speed = plan_time(job, case.card).tokens_per_second
+        found = [str(micro_batch), f"{plan.peak_bytes / GIB:.1f}", f"{speed:,.0f}"]
+        micro_batch *= 2
+    return found

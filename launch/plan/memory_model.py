@@ -1,0 +1,150 @@
+"""The memory model: what each device has at the peak of each phase, and what a node needs beside its cards.
+
+Each constant has one reason and counts for every job alike; none belongs to one published row. docs/plan.md says how
+good the estimates are.
+"""
+
+from launch.config.layout import Layout
+from launch.plan.hardware import GIB, Card
+from launch.plan.job import Job
+from launch.plan.memory_plan import PARTS, MemoryPlan, Phase, StagePlan
+from launch.plan.shards import adapter_tensors, local_tensors, stage_layers
+from launch.plan.states import MASTER, MOMENTS, States, states_of
+from launch.plan.step import Place, replay
+
+
+def plan_memory(job: Job, card: Card | None = None) -> MemoryPlan:
+    """What the job needs on each device. card: None where it is unknown; a CPU's counts tensors alone."""
+    return MemoryPlan(
+        card=card,
+        stages=tuple(_stage(job, stage) for stage in range(job.layout.pipeline_parallel_degree)),
+        host=host_bytes(job),
+        disk=disk_bytes(job),
+        calibrated=card is not None and card.calibrated,
+    )
+
+
+def _stage(job: Job, stage: int) -> StagePlan:
+    peaks = replay(job, Place(stage, heaviest_shard(job, stage)))
+    mine = stage_layers(job)[stage]
+    beside = {"allocator slack": workspace(job)} | outside_allocator(job)
+    phases = tuple(Phase(name, _shown(parts | beside)) for name, parts in peaks.items())
+    return StagePlan(stage, (mine.start, mine.stop - 1), phases)
+
+
+def least_bytes(job: Job) -> int:
+    """What the fullest device holds between two steps: less than any peak, and known without replaying a step."""
+    beside = workspace(job) + sum(outside_allocator(job).values())
+    stages = range(job.layout.pipeline_parallel_degree)
+    return max(max(_kept_by_shard(job, stage)) for stage in stages) + beside
+
+
+def heaviest_shard(job: Job, stage: int) -> int:
+    """The rank of a sharding group that keeps the most: whole tensors are not dealt evenly."""
+    kept = _kept_by_shard(job, stage)
+    return kept.index(max(kept))
+
+
+def _kept_by_shard(job: Job, stage: int) -> list[int]:
+    """Bytes on the device between two steps, of each rank of a sharding group."""
+    tensors = local_tensors(job, stage) + adapter_tensors(job, stage)
+    ranks = range(job.layout.sharding_parallel_degree)
+    return [sum(states_of(job, tensors, rank).parts.values()) for rank in ranks]
+
+
+def _shown(parts: dict[str, int]) -> dict[str, int]:
+    """In the order of PARTS, without what is nothing."""
+    return {part: parts[part] for part in PARTS if parts.get(part)}
+
+
+# Paddle's allocator counts kernels' own buffers and rounds up: what the published max_memory_allocated of PaddleNLP
+# (llm/docs/pretrain.rst, 2023-11) and the stages' differences of FlagPerf have beyond the tensors. Fitted.
+WORKSPACE = 2.2 * GIB
+# A process of Paddle with all its kernels, cuBLAS and cuDNN loaded, before its first tensor. Fitted, together with
+# the next, to what nvidia-smi shows beyond the allocator: 2 to 3 GB in all, as PaddleNLP's tables say.
+CUDA_CONTEXT = 1.5 * GIB
+# Each communicator of NCCL keeps buffers for its channels and peers (NCCL documentation, NCCL_BUFFSIZE).
+NCCL_COMMUNICATOR = 0.5 * GIB
+
+
+def workspace(job: Job) -> int:
+    """Bytes that Paddle's own count has beside the tensors; none on a CPU."""
+    return int(WORKSPACE) if job.on_gpu else 0
+
+
+def outside_allocator(job: Job) -> dict[str, int]:
+    """Bytes by part that nvidia-smi shows and Paddle does not count; none on a CPU."""
+    if not job.on_gpu:
+        return {}
+    found = {"CUDA context": int(CUDA_CONTEXT), "NCCL": int(NCCL_COMMUNICATOR * communicators(job))}
+    return {part: size for part, size in found.items() if size}
+
+
+def communicators(job: Job) -> int:
+    """Groups of ranks that this one talks to: one of all, and one for each kind of parallelism that is not of all."""
+    layout = job.layout
+    degrees = (
+        layout.data_parallel_degree,
+        layout.sharding_parallel_degree,
+        layout.tensor_parallel_degree,
+        layout.pipeline_parallel_degree,
+    )
+    used = [degree for degree in degrees if degree > 1]
+    return len(used) + 1 if len(used) > 1 else len(used)
+
+
+# A process that has imported Paddle and PaddleNLP, measured: 1.1 GB resident; a data worker is a fork of it that shares
+# most pages.
+PROCESS, WORKER = 1_100_000_000, 300_000_000
+OF_OPTIMIZER = ("master weights", "moments")
+
+
+def host_bytes(job: Job) -> dict[str, int]:
+    """Of one rank, by part."""
+    stages = range(job.layout.pipeline_parallel_degree)
+    parts = {
+        "process": PROCESS,
+        "data workers": job.data_workers * WORKER,
+        "offload": max(_offloaded(job, stage) for stage in stages),
+        "checkpoint": max(_written_at_once(job, stage) for stage in stages),
+    }
+    return {part: size for part, size in parts.items() if size}
+
+
+def disk_bytes(job: Job) -> dict[str, int]:
+    """Of a run: one checkpoint, all that are kept at once, the model at the end."""
+    trained = _whole(job)
+    checkpoint = trained * (job.item + MOMENTS + (MASTER if job.master_weights else 0))
+    return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
+
+
+def _offloaded(job: Job, stage: int) -> int:
+    """Of the rank of this stage's sharding groups that keeps the most there, page-locked. Parameters that are offloaded
+    are read as a whole, then divided (launch/offload/group_sharded.py)."""
+    read = sum(one.nbytes for one in local_tensors(job, stage) if not one.base) if job.offload.parameters else 0
+    return max(read, *(sum(one.host.values()) for one in _states(job, stage)))
+
+
+def _written_at_once(job: Job, stage: int) -> int:
+    """A checkpoint is copied to the host tensor by tensor; in the background all that a rank writes."""
+    trained = [one.size for one in local_tensors(job, stage) + adapter_tensors(job, stage) if one.trained]
+    if not job.saves_in_background:
+        return max(trained, default=0) * job.item
+    optimizer = max(_optimizer_bytes(one) for one in _states(job, stage))
+    return sum(trained) * job.item + optimizer
+
+
+def _optimizer_bytes(states: States) -> int:
+    return sum(size for place in (states.parts, states.host) for part, size in place.items() if part in OF_OPTIMIZER)
+
+
+def _states(job: Job, stage: int) -> list[States]:
+    """Of each rank of a sharding group."""
+    tensors = local_tensors(job, stage) + adapter_tensors(job, stage)
+    return [states_of(job, tensors, rank) for rank in range(job.layout.sharding_parallel_degree)]
+
+
+def _whole(job: Job) -> int:
+    """Numbers that are trained and saved, of all ranks."""
+    alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
+    return sum(one.size for one in local_tensors(alone) + adapter_tensors(alone) if one.trained)

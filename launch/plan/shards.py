@@ -1,0 +1,213 @@
+"""Which tensors each rank has: its pipeline stage's, sharded by tensor parallelism, dealt to its sharding group.
+
+Layers are column or row parallel as in paddlenlp 3.0.0b4 (launch/families/parameters.py has the names), and dealt to
+stages as by paddle.distributed.fleet's SegmentLayers. Sharding follows paddle 3.3.1, paddle/distributed/fleet: stage 1
+deals whole tensors, the largest first, each to the rank that has the least (dygraph_sharding_optimizer.py,
+_partition_parameters); stage 2 does so in the model's order and moves the parameters into one padded buffer for each
+rank (group_sharded_optimizer_stage2.py); stage 3 slices each tensor above 2**20 elements and leaves the others whole
+(group_sharded_stage3.py).
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+from launch.families.parameters import (
+    BIAS,
+    HEAD,
+    LINEAR,
+    NORM,
+    POSITION,
+    WORD,
+    Parameter,
+    head_size,
+    key_value_heads,
+    layers,
+)
+from launch.families.registry import parameters
+from launch.plan.job import Job, Lora, Prefix
+from launch.tape.quantized import QuantizedBase
+
+COLUMN = {
+    "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
+}  # fmt: skip
+ADAPTER = "adapter"  # a kind of tensor, beside those of launch/families/parameters.py
+LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class LocalTensor:
+    """A tensor, or a rank's shard of it. sharded: over the tensor parallel ranks. item: bytes of an element. base: how
+    it is quantized."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    sharded: bool
+    trained: bool
+    item: int
+    base: QuantizedBase | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.base.nbytes(*self.shape) if self.base else self.size * self.item
+
+
+def stage_layers(job: Job) -> list[range]:
+    """The transformer layers of each pipeline stage.
+
+    Where the stages do not divide the layers, embedding, layers, norm and head are dealt alike ("uniform").
+    """
+    stages, count = job.layout.pipeline_parallel_degree, layers(job.config)
+    if count % stages == 0:
+        each = count // stages
+        return [range(stage * each, (stage + 1) * each) for stage in range(stages)]
+    items = count + 3  # with embedding, norm and head
+    part, extra = divmod(items, stages)
+    ends = [0]
+    for stage in range(1, stages + 1):
+        ends.append(ends[-1] + part + (1 if stage > stages - extra else 0))
+    return [range(max(first - 1, 0), min(last - 1, count)) for first, last in zip(ends, ends[1:], strict=False)]
+
+
+def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
+    """The model's own tensors on a rank of this pipeline stage."""
+    mine = stage_layers(job)[stage]
+    last = stage == job.layout.pipeline_parallel_degree - 1
+    found = []
+    tensors = parameters(job.config)
+    tied = not any(one.kind == HEAD for one in tensors)
+    seen_layer = False
+    for one in tensors:
+        in_layer = LAYER.search(one.name)
+        seen_layer = seen_layer or bool(in_layer)
+        here = int(in_layer[1]) in mine if in_layer else (last if seen_layer else stage == 0)
+        shared = tied and one.kind == WORD and last  # the head's stage has a copy of the word embedding
+        if here or shared:
+            found.append(_shard(one, job))
+    return found
+
+
+def _shard(one: Parameter, job: Job) -> LocalTensor:
+    axis = _axis(one, job)
+    return LocalTensor(
+        one.name,
+        _part(one.shape, axis, job),
+        one.kind,
+        axis is not None,
+        job.trains_all,
+        job.item,
+        job.base if one.kind == LINEAR else None,
+    )
+
+
+def _part(shape: tuple[int, ...], axis: int | None, job: Job) -> tuple[int, ...]:
+    degree = job.layout.tensor_parallel_degree
+    return tuple(size // degree if place == axis else size for place, size in enumerate(shape))
+
+
+def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
+    """The adapter's tensors on a rank of this stage."""
+    if isinstance(job.adapter, Prefix):
+        width = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config)
+        shape = (job.adapter.tokens, width)
+        return [LocalTensor("prefix_encoder.0.weight", shape, ADAPTER, False, True, job.item)] if stage == 0 else []
+    if not isinstance(job.adapter, Lora):
+        return []
+    here = {one.name for one in local_tensors(job, stage)}
+    matrices = [one for one in parameters(job.config) if one.kind == LINEAR and one.name in here]
+    return [
+        half for one in matrices if one.name.split(".")[-2] in job.adapter.targets for half in _lora_halves(one, job)
+    ]
+
+
+def _lora_halves(one: Parameter, job: Job) -> list[LocalTensor]:
+    """A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
+    axis = _axis(one, job)
+    rank, (inputs, outputs) = job.adapter.rank, one.shape
+    name = one.name.removesuffix(".weight")
+    first, second = (inputs, rank), (rank, outputs)
+    return [
+        LocalTensor(f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item),
+        LocalTensor(f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item),
+    ]
+
+
+def _axis(one: Parameter, job: Job) -> int | None:
+    """The sharded axis, None for a tensor that each rank has whole."""
+    degree = job.layout.tensor_parallel_degree
+    if degree == 1 or one.kind in (NORM, POSITION):
+        return None
+    if one.kind in (WORD, HEAD):
+        axis = 0 if one.kind == WORD else 1
+        return axis if one.shape[axis] % degree == 0 else None
+    layer = one.name.split(".")[-2]
+    if layer in ("k_proj", "v_proj") and job.key_value_heads % degree:
+        return None
+    if one.kind == LINEAR:
+        return 1 if layer in COLUMN else 0
+    return 0 if one.kind == BIAS and layer in COLUMN else None
+
+
+# Of group_sharded_parallel (paddle/distributed/sharding/group_sharded.py), in elements.
+BUFFER_SIZE = 2**23
+SEGMENT_SIZE = 2**20
+# What buffers are padded to, bytes: `alignment` in group_sharded_utils.py.
+GPU_ALIGNMENT, CPU_ALIGNMENT = 256, 4096
+# A rehearsal slices tiny models, too (launch/rehearsal/device_checks.py).
+CPU_SEGMENT_SIZE = 2**10
+
+
+def deal(sizes: list[int], ranks: int, largest_first: bool) -> list[int]:
+    """Which rank gets each tensor: the one that has the fewest elements so far."""
+    order = sorted(range(len(sizes)), key=lambda index: -sizes[index]) if largest_first else range(len(sizes))
+    owners, loads = [0] * len(sizes), [0] * ranks
+    for index in order:
+        owner = loads.index(min(loads))
+        owners[index] = owner
+        loads[owner] += sizes[index]
+    return owners
+
+
+def padded(size: int, item: int, alignment: int) -> int:
+    """Elements of a tensor in a buffer whose tensors begin at multiples of so many bytes."""
+    return size + -(size * item) % alignment // item
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Stage 2's gradient buffers. size: elements of each, one for every rank. members: names in the buffer of a rank.
+    last_owner: whose buffer the tensor is in whose gradient is the last to come, the position embedding or else the
+    model's first tensor; None: in no buffer."""
+
+    size: int
+    members: dict[int, tuple[str, ...]]
+    last_owner: int | None
+
+
+def gradient_buffers(
+    tensors: tuple[LocalTensor, ...], owners: tuple[int, ...], ranks: int, item: int, alignment: int
+) -> Buffers:
+    """The smallest tensors first, as long as there is room; the others are reduced one by one."""
+    loads = [0] * ranks
+    for tensor, owner in zip(tensors, owners, strict=True):
+        loads[owner] += padded(tensor.size, item, alignment)
+    size = min(max(loads), BUFFER_SIZE)
+    filled, members = [0] * ranks, {rank: () for rank in range(ranks)}
+    for tensor, owner in sorted(zip(tensors, owners, strict=True), key=lambda pair: pair[0].size):
+        need = padded(tensor.size, item, alignment)
+        if filled[owner] + need <= size:
+            filled[owner] += need
+            members[owner] += (tensor.name,)
+    last = next((index for index, one in enumerate(tensors) if one.kind == POSITION), 0)
+    owner = owners[last] if tensors[last].name in members[owners[last]] else None
+    return Buffers(size, members, owner)
+
+
+def sliced(size: int, ranks: int, item: int, alignment: int) -> int:
+    """Elements of a rank's slice of a tensor in stage 3."""
+    return -(-padded(size, item, alignment) // ranks)
