@@ -319,3 +319,28 @@ ALL = {
     "bloom": bloom,
     "opt": opt,
 }
+# Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
+IN_TRANSFORMERS = (
+    "llama",
+    "llama-tied",
+    "llama3",
+    "llama-linear",
+    "llama-rope_parameters",
+    "qwen2",
+    "qwen2-tied",
+    "bloom",
+    "opt",
+    "baichuan-7b",
+    "llama-bin",
+    "opt-bin",
+)
+EXPORTED = {
+    "llama": llama,  # grouped queries, rope_theta 50000
+    "llama-tied": lambda: llama(tie_word_embeddings=True),
+    "llama-linear": lambda: llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    "qwen2": qwen2,
+    "bloom": bloom,
+    "opt": opt,
+    "baichuan-7b": lambda: baichuan(alibi=False),
+}
+EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "bloom", "opt")

@@ -9,26 +9,13 @@ import numpy as np
 import pytest
 
 from launch.weights.importing import import_directory
+from tests.families.published import IN_TRANSFORMERS
 from tests.weights.test_tokenizer import TEXTS
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
-CASES = [
-    "llama",
-    "llama-tied",
-    "llama3",
-    "llama-linear",
-    "llama-rope_parameters",
-    "qwen2",
-    "qwen2-tied",
-    "bloom",
-    "opt",
-    "baichuan-7b",
-    "llama-bin",
-    "opt-bin",
-]
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +23,21 @@ def theirs(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("transformers")
     ids = root / "ids.npy"
     np.save(ids, np.random.default_rng(2).integers(4, 400, size=(2, 40)))
-    command = [sys.executable, "-W", "ignore", "-m", "tests.weights.with_transformers", str(root), str(ids)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.families.with_transformers", str(root), str(ids)]
     subprocess.run(command, cwd=ROOT, check=True)
     return root
 
 
 @pytest.fixture(scope="module")
 def ours(ranks, theirs) -> Path:
-    targets = [str(theirs / "ours" / name) for name in CASES]
-    for name, target in zip(CASES, targets, strict=True):
+    targets = [str(theirs / "ours" / name) for name in IN_TRANSFORMERS]
+    for name, target in zip(IN_TRANSFORMERS, targets, strict=True):
         import_directory(theirs / name, Path(target), dtype=None, shard_bytes=100_000)
     ranks(1, "tests.weights.logits_ranks:save_logits", targets, str(theirs / "ids.npy"))
     return theirs / "ours"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", IN_TRANSFORMERS)
 def test_logits(theirs, ours, name):
     expected, found = np.load(theirs / f"{name}.expected.npy"), np.load(ours / f"{name}.logits.npy")
     assert expected.std() > 0.1

@@ -16,6 +16,7 @@ from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter
 from launch.weights.tokenizer import export_tokenizer
 from tests.families import published as models
+from tests.families.published import EXPORTED_WITH_ADAPTER as WITH_ADAPTER
 from tests.weights.test_tokenizer import CORPUS
 
 pytestmark = pytest.mark.long
@@ -24,16 +25,6 @@ NEW_TOKENS = 8
 TEXTS = ["def total(numbers):\n    return sum", "Grüße, fox", "  two  spaces", "\u4f60\u597d"]
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
-CASES = {
-    "llama": models.llama,  # grouped queries, rope_theta 50000
-    "llama-tied": lambda: models.llama(tie_word_embeddings=True),
-    "llama-linear": lambda: models.llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
-    "qwen2": models.qwen2,
-    "bloom": models.bloom,
-    "opt": models.opt,
-    "baichuan-7b": lambda: models.baichuan(alibi=False),
-}
-WITH_ADAPTER = ("llama", "qwen2", "bloom", "opt")
 LORA = [f"{name}-lora" for name in WITH_ADAPTER]
 
 
@@ -41,18 +32,18 @@ LORA = [f"{name}-lora" for name in WITH_ADAPTER]
 def exported(ranks, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("export")
     np.save(root / "ids.npy", np.random.default_rng(2).integers(4, models.VOCABULARY, size=(2, 12)))
-    for name, make in CASES.items():
+    for name, make in models.EXPORTED.items():
         import_directory(models.save(root / "hf" / name, *make()), root / "ours" / name, None, 10**9)
     adapters = [[str(root / "ours" / name), str(root / "ours" / f"{name}-lora")] for name in WITH_ADAPTER]
     ranks(
         1,
         "tests.weights.export_ranks:run",
-        [str(root / "ours" / name) for name in CASES],
+        [str(root / "ours" / name) for name in models.EXPORTED],
         adapters,
         str(root / "ids.npy"),
         NEW_TOKENS,
     )
-    for name in CASES:
+    for name in models.EXPORTED:
         export_directory(root / "ours" / name, root / "out" / name, None, 30_000)
     for base, adapter in adapters:
         export_adapter(Path(adapter), Path(base), root / "out" / Path(adapter).name)
@@ -61,7 +52,7 @@ def exported(ranks, tmp_path_factory) -> Path:
     job = {
         "ids": str(root / "ids.npy"),
         "new_tokens": NEW_TOKENS,
-        "models": [str(root / "out" / name) for name in CASES],
+        "models": [str(root / "out" / name) for name in models.EXPORTED],
         "adapters": [[str(root / "out" / name), str(root / "out" / f"{name}-lora")] for name in WITH_ADAPTER],
         "texts": TEXTS,
         "tokenizers": [str(root / "out" / "llama")],
@@ -72,7 +63,7 @@ def exported(ranks, tmp_path_factory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", [*CASES, *LORA])
+@pytest.mark.parametrize("name", [*models.EXPORTED, *LORA])
 def test_logits_and_greedy_continuations(exported, name):
     ours, theirs = np.load(exported / "ours" / f"{name}.ours.npy"), np.load(exported / "out" / f"{name}.theirs.npy")
     assert ours.std() > 0.1

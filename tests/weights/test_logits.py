@@ -5,8 +5,8 @@ import pytest
 
 from launch.weights.importing import import_directory
 from tests.families import published as models
+from tests.families import reference
 from tests.families.published import MASK, PROMPT
-from tests.weights import reference
 
 TOLERANCE = 1e-5  # of logits of size 1, in float32
 LENGTH = 12
@@ -19,18 +19,11 @@ def theta_of_transformers_5():
 
 
 CASES = {  # name: (the model, its reference)
-    "llama": (models.llama, reference.llama),
+    **{name: (models.ALL[name], forward) for name, forward in reference.FORWARD.items()},
     "llama, rope_parameters": (theta_of_transformers_5, reference.llama),
     "llama, tied": (lambda: models.llama(tie_word_embeddings=True), reference.llama),
-    "qwen2": (models.qwen2, reference.llama),
-    "baichuan-7b": (lambda: models.baichuan(alibi=False), reference.llama),
-    "baichuan-13b": (lambda: models.baichuan(alibi=True), reference.llama),
     "baichuan2-13b": (lambda: models.baichuan(alibi=True, z_loss_weight=0), reference.llama),
-    "chatglm": (models.chatglm, reference.chatglm),
-    "chatglm2": (models.chatglm2, reference.chatglm2),
     "glm": (models.glm, lambda *model: reference.glm(*model, context=PROMPT, mask=MASK)),
-    "bloom": (models.bloom, reference.bloom),
-    "opt": (models.opt, reference.opt),
 }
 
 

@@ -59,6 +59,14 @@ RULES = (
         fix="a --max_length that it divides",
     ),
     Rule(
+        flag="max_length",
+        when=lambda run: (run.flags.max_length or 0) > run.window,
+        found="{run.flags.max_length}, and the model's attention reaches {run.window} positions",
+        reason="the model classes of paddlenlp attend to all positions, whatever sliding_window says",
+        source="paddlenlp/transformers/mistral/modeling.py, MistralModel._prepare_decoder_attention_mask",
+        fix="at most {run.window}",
+    ),
+    Rule(
         flag="fp32_norms_and_head",
         when=lambda run: bool(run.flags.fp32_norms_and_head) and run.pipeline > 1,
         found="1 with --pipeline_parallel_degree {run.pipeline}",

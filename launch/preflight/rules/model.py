@@ -94,6 +94,14 @@ RULES = (
         action=ANNOUNCE,
     ),
     Rule(
+        flag="max_seq_length",
+        when=lambda run: (run.flags.max_seq_length or 0) > run.window,
+        found="{run.flags.max_seq_length}, and the model's attention reaches {run.window} positions",
+        reason="the model classes of paddlenlp attend to all positions, whatever sliding_window says",
+        source="paddlenlp/transformers/mistral/modeling.py, MistralModel._prepare_decoder_attention_mask",
+        fix="at most {run.window}",
+    ),
+    Rule(
         flag="recompute_granularity",
         when=lambda run: (
             run.refuses("pipeline_full_recompute")

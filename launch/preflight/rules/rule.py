@@ -1,5 +1,6 @@
 """A row of the compatibility matrix, and what its condition looks at."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -76,6 +77,12 @@ class Request:
     def positions(self) -> int | None:
         """Tokens of the longest sample that the model's configuration allows; None where it states none."""
         return self.size(*POSITIONS)
+
+    @property
+    def window(self) -> float:
+        """Positions that attention reaches by the model's configuration, which no model class of paddlenlp heeds."""
+        used = self.model.get("use_sliding_window", True)
+        return (self.model.get("sliding_window") if used else None) or math.inf
 
     @property
     def longer_than_positions(self) -> bool:

@@ -64,4 +64,16 @@ VARIANTS = [
         told=[("--sharding", "stage1 does nothing on 8 processes: pipeline parallel 8")],
         files=odd(),
     ),
+    wrong(
+        PRETRAIN,
+        "--max_seq_length 1024 --model_name_or_path odd --continue_training 0",
+        ("--max_seq_length", "1024, and the model's attention reaches 512 positions"),
+        files=odd(sliding_window=512),
+    ),
+    wrong(
+        "llama-7b/finetune",
+        "--max_length 1024 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1",
+        ("--max_length", "1024, and the model's attention reaches 512 positions"),
+        files=odd(sliding_window=512),
+    ),
 ]

@@ -222,3 +222,15 @@ def opt(config, tensors, ids):
         x = layer.layer_norm("final_layer_norm", h)
         h = h + layer.linear("fc2", np.maximum(layer.linear("fc1", x), 0))
     return w.layer_norm("final_layer_norm", h) @ w["embed_tokens.weight"].T
+
+
+FORWARD = {
+    "llama": llama,
+    "qwen2": llama,
+    "baichuan-7b": llama,
+    "baichuan-13b": llama,
+    "chatglm": chatglm,
+    "chatglm2": chatglm2,
+    "bloom": bloom,
+    "opt": opt,
+}

@@ -1,6 +1,6 @@
-"""Random models made, saved and run by transformers: what test_against_transformers.py compares with.
+"""Random models made, saved and run by transformers: what tests/weights/test_against_transformers.py compares with.
 
-    python -m tests.weights.with_transformers DIRECTORY IDS.npy
+    python -m tests.families.with_transformers DIRECTORY IDS.npy
 
 writes DIRECTORY/NAME, a model directory with a tokenizer where the case has one, and DIRECTORY/NAME.expected.npy, its
 logits.
