@@ -58,12 +58,12 @@ def initialize_lora(lora: LoRAModel, seed: int) -> None:
     for name, parameter in lora.model.state_dict().items():
         if not name.endswith("lora_A"):
             continue
-        divided = bool(parameter.is_distributed)
-        group = lora.model.config.tensor_parallel_degree if divided else 1
+        is_sharded = bool(parameter.is_distributed)
+        group = lora.model.config.tensor_parallel_degree if is_sharded else 1
         inputs, rank = parameter.shape[0] * group, parameter.shape[1]
         draw = np.random.RandomState([seed, zlib.crc32(name.encode())])
         values = draw.uniform(-1, 1, [inputs, rank]) / math.sqrt(inputs)
-        if divided:
+        if is_sharded:
             values = np.split(values, group)[lora.model.config.tensor_parallel_rank]
         parameter.set_value(paddle.to_tensor(values.astype("float32")).astype(parameter.dtype))
 
@@ -80,7 +80,7 @@ class PrefixModel(PrefixModelForCausalLM):
 
     Upstream divides the table by tokens, and what is read from it as one row of all layers: a rank's heads then get
     other layers' numbers than on one process, and the table the gradients of one rank's heads only. Here heads are
-    divided as the model's are, and their gradients put together again.
+    sharded as the model's are, and their gradients put together again.
     """
 
     def __init__(self, model, config: PrefixConfig):
@@ -107,7 +107,7 @@ class PrefixModel(PrefixModelForCausalLM):
         return self.postprocess_past_key_value(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
 
     def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:
-        """For checkpoints: no tensor is divided."""
+        """For checkpoints: no tensor is sharded."""
         return {}
 
 
@@ -151,7 +151,7 @@ def describe_prefix(prefix: PrefixModel) -> str:
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
-    """(the model with its adapter, lines about it); the model as it is where none is asked for.
+    """(the model with its adapter, lines about it); the model as it is where none is requested.
 
     Raises UserError where the adapter does not fit the model's family.
     """

@@ -130,9 +130,9 @@ def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict
 
 def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
     """The trained tensors of this rank's stage, float32; what tensor parallelism or stage 3 divides is put together."""
-    held = held_tensors(adapter, None, training_args)
-    parts = parts_of_ranks(held)
-    return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in held}
+    own_tensors = held_tensors(adapter, None, training_args)
+    parts = parts_of_ranks(own_tensors)
+    return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}
 
 
 def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """A process that computes on a card. memory_bytes: None where NVML does not tell."""
+    """A process that computes on a card. memory_bytes: None where NVML does not report it."""
 
     pid: int
     memory_bytes: int | None
@@ -24,7 +24,7 @@ class Card:
     """One card.
 
     compute_capability: (major, minor), (8, 0) for an A100
-    processes:          those that compute on it, as far as NVML tells
+    processes:          those that compute on it, as far as NVML reports them
     mig:                cut into slices (multi-instance GPU)
     ecc:                its memory corrects errors; None: this kind of card cannot
     memory_errors:      that ECC found and could not correct since the driver was loaded
@@ -69,7 +69,7 @@ def driver(nvml=None) -> Driver | None:
 def nvlink_pairs(cards: list[Card], nvml=None) -> list[tuple[int, int]] | None:
     """The pairs of these cards, by index, that reach each other over NVLink, directly or through NVSwitch.
 
-    None where NVML does not tell.
+    None where NVML does not report it.
     """
     with _session(nvml) as nvml:
         if nvml is None:

@@ -5,7 +5,7 @@ Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libra
   (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html);
 - the cards: CUDA 13 has dropped all before Turing, Blackwell needs 12.8 or newer
   (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes).
-The standard library alone: this decides what is installed, so NVML is asked through ctypes.
+The standard library alone: this decides what is installed, so NVML is called through ctypes.
 """
 
 import ctypes

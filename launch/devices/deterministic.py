@@ -28,7 +28,7 @@ VARIABLES = {
 
 
 def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
-    """Set them for this process, before it imports Paddle; the line to tell.
+    """Set them for this process, before it imports Paddle; returns the line about them.
 
     Raises UserError where one is set to something else already: that run would not be deterministic.
     """

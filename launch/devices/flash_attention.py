@@ -77,7 +77,7 @@ class Row:
     source: str
 
 
-# In the order in which they are asked: those below "no GPU" may count on a card.
+# In the order in which they are checked: those below "no GPU" may count on a card.
 ROWS = (
     Row(
         lambda case: case.alibi,

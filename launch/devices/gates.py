@@ -19,7 +19,7 @@ class Decision:
 
 
 def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
-    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing. kernel: by which, to tell.
+    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing. kernel: its name.
 
     Raises UserError when `required` meets an obstacle.
     """

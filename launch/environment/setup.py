@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
 
 
 def choose_build(device: str | None, cuda_version: str | None, current: str | None) -> str:
-    """Which Paddle: "cpu" or a GPU wheel's tag, "cu126". current: what .venv holds, kept unless asked."""
+    """Which Paddle: "cpu" or a GPU wheel's tag, "cu126". current: what .venv holds, kept by default."""
     if cuda_version:
         return cuda.wheel_named(cuda_version).tag
     if device == "cpu":

@@ -34,7 +34,7 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
 
 
 def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
-    """Wait for all ranks of all nodes; the lines to tell. Does nothing on one node: see compare_flags.
+    """Wait for all ranks of all nodes; returns the lines to print. Does nothing on one node: see compare_flags.
 
     on_cpu: gloo will connect the ranks. By itself it takes the interface of this machine's name, which /etc/hosts
     often gives to loopback; so it gets the one that leads to node 0, unless GLOO_SOCKET_IFNAME is set.
@@ -50,8 +50,8 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     nodes = tuple(
         f"node {index // per_node} ({split_address(endpoint)[0]})" for index, endpoint in enumerate(endpoints)
     )
-    tells = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
-    me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if tells else {}, flags)
+    reports_facts = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
+    me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if reports_facts else {}, flags)
     assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds()), me)
     for connection in assembly.connections.values():
         connection.close()
@@ -73,12 +73,12 @@ def compare_flags(flags: Mapping[str, list[str]]) -> None:
 
     store = core.create_or_get_global_tcp_store()
     store.set(f"flags/{rank}", json.dumps(flag_facts(flags)).encode())
-    told = [(index, json.loads(bytes(store.get(f"flags/{index}")))) for index in range(count)]
+    reported = [(index, json.loads(bytes(store.get(f"flags/{index}")))) for index in range(count)]
     if store.add("flags/read", 1) == count:
         store.set("flags/all_read", b"1")
     store.wait("flags/all_read")  # rank 0 would take the store with it
     meeting = Meeting("rank", "", ("this node",) * count, 0)
-    refuse(meeting, differences(told, meeting.describe))
+    refuse(meeting, differences(reported, meeting.describe))
 
 
 def _several_nodes() -> bool:

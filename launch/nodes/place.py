@@ -185,11 +185,11 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     """
     if variables.get("NNODES") == "1" and variables.get("RANK") in (None, "", "0"):
         return ONE_NODE  # whatever a scheduler says
-    wished = {name for name in VARIABLES if variables.get(name)}
-    scheduler, told = (None, NOTHING) if wished == set(VARIABLES) else ask(variables)
-    sources = {name: name if name in wished else told.said.get(field) for name, field in VARIABLES.items()}
-    count = _number(variables, "NNODES", 1) if "NNODES" in wished else told.count
-    rank = _number(variables, "RANK", 0) if "RANK" in wished else told.rank
+    given = {name for name in VARIABLES if variables.get(name)}
+    scheduler, from_scheduler = (None, NOTHING) if given == set(VARIABLES) else ask(variables)
+    sources = {name: name if name in given else from_scheduler.said.get(field) for name, field in VARIABLES.items()}
+    count = _number(variables, "NNODES", 1) if "NNODES" in given else from_scheduler.count
+    rank = _number(variables, "RANK", 0) if "RANK" in given else from_scheduler.rank
     if count is None:
         _refuse_without_count(variables)
         return ONE_NODE
@@ -202,9 +202,9 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     return Nodes(
         count=count,
         rank=rank,
-        master=variables["MASTER"] if "MASTER" in wished else told.master,
+        master=variables["MASTER"] if "MASTER" in given else from_scheduler.master,
         source=_describe_sources(list(sources.values()), scheduler),
-        hosts=told.hosts if len(told.hosts) == count else (),
+        hosts=from_scheduler.hosts if len(from_scheduler.hosts) == count else (),
     )
 
 

@@ -42,12 +42,14 @@ def flag_facts(flags: Mapping[str, list[str]]) -> dict[str, str]:
     return {f"--{name}": " ".join(words) or "1" for name, words in flags.items()}
 
 
-def differences(told: Iterable[tuple[int, Mapping[str, str]]], describe: Callable[[list[int]], str]) -> list[str]:
-    """One line for each fact that is not the same for all members. told: (number of a member, what it tells).
+def differences(
+    facts_of_members: Iterable[tuple[int, Mapping[str, str]]], describe: Callable[[list[int]], str]
+) -> list[str]:
+    """One line for each fact that is not the same for all members. facts_of_members: (number of a member, its facts).
 
     describe: the members with these numbers, in words.
     """
-    members = list(told)
+    members = list(facts_of_members)
     names = dict.fromkeys(name for _, known in members for name in known)
     lines = []
     for name in names:
@@ -107,7 +109,7 @@ class Member:
     """One that takes part.
 
     index: its number; count: how many members it believes there are
-    facts: what must be the same on all nodes; empty where another member tells it for its node
+    facts: what must be the same on all nodes; empty where another member reports it for its node
     address, interface: of its node, to be shown
     flags: what must be the same for all members
     """
@@ -134,14 +136,14 @@ def roll_call(meeting: Meeting, me: Member) -> Assembly:
 
 
 def _lead(meeting: Meeting, me: Member) -> Assembly:
-    """Collect the members, judge, and tell them all."""
+    """Collect the members, judge, and send all of them the verdict."""
     members, connections = {0: me}, {}
     faults, refused = [], []
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
     with _listen(meeting.address) as listener:
         while (silent := _silent(me.count, members, connections)) and not faults:
-            waiting.tell(meeting.describe(silent))
+            waiting.report(meeting.describe(silent))
             if time.monotonic() >= deadline:
                 faults.append(_name_silent(meeting, silent))
                 break
@@ -156,8 +158,8 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             else:
                 members[member.index], connections[member.index] = member, connection
     order = sorted(members)
-    told = ((index, members[index].facts) for index in order if members[index].facts)
-    faults += differences(told, lambda numbers: ", ".join(meeting.nodes[number] for number in numbers))
+    facts_of_members = ((index, members[index].facts) for index in order if members[index].facts)
+    faults += differences(facts_of_members, lambda numbers: ", ".join(meeting.nodes[number] for number in numbers))
     faults += differences(((index, members[index].flags) for index in order), meeting.describe)
     verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
     for connection in [*connections.values(), *refused]:
@@ -220,9 +222,9 @@ def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
     return None
 
 
-def _read_member(told: object) -> Member:
+def _read_member(message: object) -> Member:
     """Who somebody says it is. Raises TypeError where that is no member."""
-    member = Member(**told)
+    member = Member(**message)
     texts = [member.address, member.interface]
     for known in (member.facts, member.flags):
         texts += [*known, *known.values()] if isinstance(known, dict) else [known]
@@ -244,7 +246,7 @@ def _join(meeting: Meeting, me: Member) -> Assembly:
             refuse(meeting, [str(fault) for fault in verdict["faults"]])
             return Assembly(tuple(map(_read_member, verdict["members"])), {0: connection})
         except (OSError, KeyError, TypeError) as error:  # also from a stranger at that port
-            waiting.tell(meeting.describe([0]))
+            waiting.report(meeting.describe([0]))
             if time.monotonic() >= deadline:
                 raise UserError(_name_leader(meeting, host, error)) from None
             time.sleep(RETRY_SECONDS)
@@ -276,11 +278,11 @@ class _Waiting:
 
     def __init__(self, meeting: Meeting):
         self.meeting = meeting
-        self.told = ""
+        self.reported = ""
         self.at = time.monotonic() + PATIENCE_SECONDS
 
-    def tell(self, silent: str) -> None:
-        if silent != self.told and time.monotonic() >= self.at:
+    def report(self, silent: str) -> None:
+        if silent != self.reported and time.monotonic() >= self.at:
             limit = _minutes(self.meeting.seconds)
             print(f"waiting at {self.meeting.address} for {silent}, up to {limit}", flush=True)
-            self.told = silent
+            self.reported = silent

@@ -21,7 +21,7 @@ class HostMemory:
             update(moment)
 
     A tensor stays the same object throughout: optimizers and layers know it by that. Whether it lies in the host is
-    told by its address, so a tensor that shares its memory lies there, too.
+    known by its address, so a tensor that shares its memory lies there, too.
     """
 
     def __init__(self):
@@ -121,7 +121,7 @@ class Lane:
 
     Device memory of copies is taken and given back by the computing stream: it waits for a copy before it reads what
     arrived, and before what was copied away is given back. Host memory is given back to an allocator that knows of no
-    stream, and may be written by anybody at once: it is held here until its copy is done.
+    stream, and may be written by anybody at once: it is kept here until its copy is done.
     """
 
     def __init__(self):

@@ -1,1 +1,1 @@
-"""Models in use: loaded with their adapter, on one process or several, asked and answering."""
+"""Models in use: loaded with their adapter, on one process or several, answering prompts."""

@@ -45,7 +45,7 @@ def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: De
 
 
 def _encodings(predictor: Predictor, args) -> Callable[[bool], Encoding]:
-    """From whether a question is a chat to its encoding, which is made and told once."""
+    """From whether a question is a chat to its encoding, which is made and reported once."""
 
     @cache
     def encoding(chat: bool) -> Encoding:

@@ -20,7 +20,7 @@ def default_device() -> str:
 
 
 def check_model(name: str) -> None:
-    """What can be told at once of --model_name_or_path is told before Paddle is imported.
+    """Check what can be checked of --model_name_or_path before Paddle is imported.
 
     Raises UserError where there is no configuration, or a directory without weights that can be read: those of
     Hugging Face are converted first. A name is downloaded later.

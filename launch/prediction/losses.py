@@ -27,7 +27,7 @@ from launch.training.model import family_config
 
 @dataclass(frozen=True)
 class Row:
-    """name: of the format. loss: in nats a token of the answers. line: what loading told, "" for the model as it is."""
+    """name: of the format. loss: in nats a token of the answers. line: of the loading, "" for the model as it is."""
 
     name: str
     loss: float

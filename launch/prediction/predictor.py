@@ -1,4 +1,4 @@
-"""A model that answers: a base, base + LoRA, base + prefix or a merged model; alone or divided over several processes.
+"""A model that answers: a base, base + LoRA, base + prefix or a merged model; alone or sharded over several processes.
 
 predictor = load_predictor("models/llama-7b", "checkpoints/llama-7b-lora", dtype=None)
 answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))

@@ -67,7 +67,7 @@ def _found(devices: tuple[str, ...], visible: str | None) -> bool:
 
 
 LAUNCHER = "paddle.distributed.launch"
-# Set by a recipe for its ranks: the command that started them, to be told where they can be continued.
+# Set by a recipe for its ranks: the command that started them, to be printed where they can be continued.
 COMMAND = "LAUNCH_COMMAND"
 DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")  # no part of a command that continues
 

@@ -14,7 +14,7 @@ from typing import TextIO
 LAST_LINES = 20
 LAST_BYTES = 16 * 1024
 PYTHON_ERROR = "Traceback (most recent call last)"
-SECONDS_HELD = 10.0  # longer than a launcher takes to notice a rank's end
+SECONDS_KEPT = 10.0  # longer than a launcher takes to notice a rank's end
 
 
 def log_path(log_dir: Path, rank: int) -> Path:
@@ -45,32 +45,32 @@ def first_to_fail(log_dir: Path, ranks: list[int]) -> int:
 class Follower:
     """Copies what is appended to a file to a stream, each time `copy` is called.
 
-    A traceback and what comes after it are held for a while: a lost connection is told at length, and its cause may be
-    another rank's end, which is known a moment later.
+    A traceback and what comes after it are kept back for a while: a lost connection writes a long one, and its
+    cause may be another rank's end, which is known a moment later.
     """
 
     def __init__(self, path: Path, stream: TextIO):
         self.path = path
         self.stream = stream
         self.offset = 0
-        self.held, self.held_since = "", 0.0
+        self.kept, self.kept_since = "", 0.0
         self.is_unread = False  # whether the stream's reader, or the terminal, is gone
 
     def copy(self) -> None:
         new = self._new()
-        if self.held:
-            self.held += new
+        if self.kept:
+            self.kept += new
         else:
             before, error, after = new.partition(PYTHON_ERROR)
             self._show(before)
-            self.held, self.held_since = error + after, time.monotonic()
-        if time.monotonic() - self.held_since > SECONDS_HELD:
+            self.kept, self.kept_since = error + after, time.monotonic()
+        if time.monotonic() - self.kept_since > SECONDS_KEPT:
             self.release()
 
     def release(self) -> None:
-        """Show what is held."""
-        held, self.held = self.held, ""
-        self._show(held)
+        """Show what is kept back."""
+        kept, self.kept = self.kept, ""
+        self._show(kept)
 
     def _new(self) -> str:
         if not self.path.exists():
@@ -123,7 +123,7 @@ def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False,
 
 
 def explain_end(exit_code: int, log_dir: Path) -> str:
-    """Lines about an end that no rank has told by itself, "" for others."""
+    """Lines about an end that no rank has reported by itself, "" for others."""
     if exit_code == HUNG:
         logs = sorted(log_dir.glob("workerlog.*"), key=lambda log: int(log.suffix[1:]))
         where = "\n".join(f"  rank {log.suffix[1:]}: {_place(log)}" for log in logs)

@@ -3,8 +3,8 @@
 `paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed; GNU make leaves
 its command running when it is killed, and waits for it, silently, after SIGHUP and SIGINT. Three things mend that:
 a process asks the kernel for a signal when its parent ends, whoever supervises a launcher becomes the new parent of
-every orphan below it, and it looks at what make was told. Elsewhere than on Linux none of them exists, and the
-functions do nothing.
+every orphan below it, and it looks at the signals that make has received. Elsewhere than on Linux none of them exists,
+and the functions do nothing.
 
 Signals that arrive meanwhile are recorded for a loop to look at, instead of running code at any moment.
 """

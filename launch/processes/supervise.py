@@ -47,8 +47,8 @@ def supervise(
     launcher is killed, and when nobody reads our output any more. What is left after `grace` seconds, or at a second
     SIGINT or SIGTERM, is killed.
     Logs of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after
-    a signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher tells, with the
-    end of the log of the rank that failed first on stderr.
+    a signal; 128 + N when signal N ended the run; else the worst of the failed ranks that the launcher reports, with
+    the end of the log of the rank that failed first on stderr.
     """
     exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
     try:
@@ -80,7 +80,7 @@ def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace
         finally:
             _end_descendants()
     if received is None and peer is None:
-        received = _told_to_launcher(launcher.returncode, launcher_log)
+        received = _stopped_by_launcher(launcher.returncode, launcher_log)
     failed_here = launcher.returncode != 0 and received is None and peer is None
     if not failed_here:
         follower.release()
@@ -121,7 +121,7 @@ def _wait(
         if launcher.returncode is not None and kill_at is None:
             kill_at = time.monotonic() + grace  # the kernel has told the ranks
         if received is None:
-            signals += make.told()
+            signals += make.received()
             signals += [signal.SIGPIPE] if follower.is_unread else []
         while signals:
             number, now = signals.pop(0), time.monotonic()
@@ -145,7 +145,7 @@ class _Make:
         self.blocked = blocked_signals(self.process) if self.process else set()
         self.seen: set[int] = set()
 
-    def told(self) -> list[int]:
+    def received(self) -> list[int]:
         """The signal that make has received, once it was seen twice: a terminal's Ctrl-C comes to us, too."""
         if self.process is None:
             return []
@@ -183,37 +183,37 @@ def _is_lost_connection(log_dir: Path, ranks: int) -> bool:
     return bool(errors) and all(LOST_CONNECTION.search(error) for error in errors)
 
 
-def _told_to_launcher(returncode: int, launcher_log: Path) -> int | None:
+def _stopped_by_launcher(returncode: int, launcher_log: Path) -> int | None:
     """The signal after which the launcher, not we, ended its ranks; it then exits with that number."""
     if returncode not in (signal.SIGINT, signal.SIGTERM):
         return None
-    told = f"Terminating with signal {returncode}" in launcher_log.read_text(errors="replace")
-    return returncode if told else None
+    was_stopped = f"Terminating with signal {returncode}" in launcher_log.read_text(errors="replace")
+    return returncode if was_stopped else None
 
 
 def _explain_failure(
     returncode: int, launcher_log: Path, log_dir: Path, ranks: int, follower: Follower, where: str
 ) -> int:
-    """Show the end of the log that tells the cause; the exit code of the run. follower: of rank 0, whose traceback is
+    """Show the end of the log that has the cause; the exit code of the run. follower: of rank 0, whose traceback is
     shown where it is the cause."""
-    told = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
+    failure = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
     codes = {_as_shell_code(returncode)}
-    if told is None:
+    if failure is None:
         follower.release()
         how = f" ({signal.Signals(-returncode).name}; its ranks were told to save and end)" if returncode < 0 else ""
         print(f"\nthe launcher failed{how}; the end of {launcher_log}:", file=sys.stderr)
         print(last_lines(launcher_log), file=sys.stderr)
         return codes.pop()
-    codes.add(_as_shell_code(int(told[2])))
+    codes.add(_as_shell_code(int(failure[2])))
     codes.discard(128 + signal.SIGTERM)  # a rank that the launcher stopped because another had failed
     exit_code = max(codes, default=128 + signal.SIGTERM)
     failed = [rank for rank in range(ranks) if PYTHON_ERROR in last_lines(log_path(log_dir, rank), 200)]
-    first = first_to_fail(log_dir, [int(told[1]), *failed])
+    first = first_to_fail(log_dir, [int(failure[1]), *failed])
     if first == 0:
         follower.release()
-    # A mistake of the user is told by all ranks, and was shown when rank 0 told it.
-    is_told_by_all = exit_code == EXIT_USER_ERROR and _last_line(log_dir, first) == _last_line(log_dir, 0)
-    print_failure(first, exit_code, log_dir, shown=first == 0 or is_told_by_all, where=where)
+    # A mistake of the user is reported by all ranks, and was shown when rank 0 reported it.
+    is_shared_by_all = exit_code == EXIT_USER_ERROR and _last_line(log_dir, first) == _last_line(log_dir, 0)
+    print_failure(first, exit_code, log_dir, shown=first == 0 or is_shared_by_all, where=where)
     return exit_code
 
 

@@ -67,7 +67,7 @@ def install_rendezvous() -> None:
     operators) under "<rank in group>" alone, the same keys for all groups.
     Without the bridge: groups read each other's addresses as soon as there are more than two processes: "connect
     [127.0.0.1]: Connection refused", or a time-out, or a wait without end, depending on who was faster.
-    Here: rank 0 of a group opens a TCPStore for it, and tells the others where through the common store.
+    Here: rank 0 of a group opens a TCPStore for it, and publishes its address in the common store.
 
     Upstream: a client of a TCPStore writes each request in several small pieces, and the kernel holds back all but
     the first until the other end acknowledges it, 40 ms later (Nagle's algorithm and delayed acknowledgements).

@@ -25,7 +25,8 @@ DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | None = None) -> int:
     """Rehearse a recipe's command; the exit code. Must be called before Paddle is imported.
 
-    real: the command of the real run, to tell. directory: for output/ and log/, default build/rehearsal/<target>
+    real: the command of the real run, for the last line. directory: for output/ and log/; default:
+    build/rehearsal/<target>
     """
     directory = directory or DIRECTORY / target
     lock_start(directory)
@@ -36,7 +37,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
         materials=materials_directory,
         output=directory / "output",
     )
-    os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks tell who stops them
+    os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks print where they are stopped
     processes = plural(command.processes, "process")
     print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
     print(describe(changes))

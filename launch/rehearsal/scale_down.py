@@ -1,7 +1,7 @@
 """From a recipe's flags to those of its rehearsal: a table of what changes, and why.
 
 What is not in the table stays as the recipe has it, above all the layout: sharding, parallel degrees, micro
-batch, recompute, schedule. A flag is changed only where the recipe asks for more than the table's value.
+batch, recompute, schedule. A flag is changed only where the recipe requests more than the table's value.
 """
 
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
 
 
 def _layers(flags: Flags) -> list[Change]:
-    """A card runs stock layers, not those of launch/cpu, so a rehearsal does the same unless it is told otherwise."""
+    """A card runs stock layers, not those of launch/cpu, so a rehearsal does the same unless the switch is given."""
     return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
 
 

@@ -28,7 +28,7 @@ def format_duration(seconds: float) -> str:
 
 
 def next_step(script: str, flags: Flags, started: float) -> list[str]:
-    """How long it took, what came of it, where the model or adapter is and the command that asks it.
+    """How long it took, what came of it, where the model or adapter is and the command that runs predictions with it.
 
     Nothing for a run that trained nothing, or that was stopped before it had a result.
 
@@ -40,11 +40,11 @@ def next_step(script: str, flags: Flags, started: float) -> list[str]:
         return []
     output = shlex.quote(values.output_dir)
     if values.lora or values.prefix_tuning:
-        kind, asked = "adapter", f"MODEL={shlex.quote(values.model_name_or_path)} ADAPTER={output}"
+        kind, variables = "adapter", f"MODEL={shlex.quote(values.model_name_or_path)} ADAPTER={output}"
     else:
-        kind, asked = "model", f"MODEL={output}"
+        kind, variables = "model", f"MODEL={output}"
     outcome = _outcome(read_summary(values.output_dir))
-    return [*outcome, f"The {kind}: {values.output_dir}", f"To ask it, a line each: make predict {asked}"]
+    return [*outcome, f"The {kind}: {values.output_dir}", f"To ask it, a line each: make predict {variables}"]
 
 
 def _outcome(summary: dict) -> list[str]:
@@ -115,7 +115,7 @@ PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
 def plot_losses(records: list[dict]) -> None:
-    """Draw training and evaluation loss over steps on stdout, in colours where it has them."""
+    """Draw training and evaluation loss over steps on stdout, in colors where it has them."""
     import plotext  # planning, which imports this file, works without any package installed
 
     dots = sign("⣿", "", sys.stdout)

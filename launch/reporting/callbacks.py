@@ -1,4 +1,4 @@
-"""What a run tells while it runs: one line per logging step on the terminal, the same as JSON lines in a file."""
+"""Reports of a run while it runs: one line per logging step on the terminal, the same as JSON lines in a file."""
 
 from paddlenlp.trainer import TrainerCallback
 
@@ -23,7 +23,7 @@ def format_step(record: dict, max_steps: int) -> str:
 
 def format_evaluation(metrics: dict) -> str:
     """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted, and
-    scores of answers where the model was asked."""
+    scores of answers where the model answered questions."""
     accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
     if "eval_bleu" in metrics:
         accuracy += f"  BLEU {metrics['eval_bleu']:.1f}  ROUGE-L {metrics['eval_rougel']:.1f}"

@@ -144,7 +144,7 @@ def git_revision() -> str | None:
 
 
 def topology(training_args) -> dict[str, int]:
-    """How the processes are divided."""
+    """Processes and parallel degrees of the run."""
     return {
         "processes": max(training_args.world_size, 1),
         "data_parallel_degree": max(training_args.data_parallel_degree, 1),

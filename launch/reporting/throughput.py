@@ -1,4 +1,4 @@
-"""How fast a run goes: time spent training, tokens per second, model FLOP utilisation, time left."""
+"""How fast a run goes: time spent training, tokens per second, model FLOP utilization, time left."""
 
 import contextlib
 import time
@@ -68,7 +68,7 @@ class Throughput:
     """What a token costs, and what the devices could do.
 
     sequence_length: of a sample, on average. peak_flops: of all devices together, in FLOP/s (1 TFLOP = 1e12), dense,
-    in the dtype of training. frozen: whether the model's own weights get no gradients. note: a line to tell about
+    in the dtype of training. frozen: whether the model's own weights get no gradients. note: a line about
     peak_flops, "" where there is none.
     """
 
@@ -87,10 +87,10 @@ class Throughput:
         return {
             "tokens_per_second": tokens_per_second,
             "step_seconds": seconds / steps,
-            "mfu": self._utilisation(tokens_per_second, attention=False),
-            "mfu_with_attention": self._utilisation(tokens_per_second, attention=True),
+            "mfu": self._utilization(tokens_per_second, attention=False),
+            "mfu_with_attention": self._utilization(tokens_per_second, attention=True),
         }
 
-    def _utilisation(self, tokens_per_second: float, attention: bool) -> float:
+    def _utilization(self, tokens_per_second: float, attention: bool) -> float:
         flops = self.shape.training_flops_per_token(self.sequence_length, attention, self.frozen)
         return tokens_per_second * flops / self.peak_flops

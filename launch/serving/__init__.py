@@ -1,1 +1,1 @@
-"""Models behind REST and gRPC: requests in a bounded queue, answered in batches, streamed to whoever asked."""
+"""Models behind REST and gRPC: requests in a bounded queue, answered in batches, streamed to the client."""

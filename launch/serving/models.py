@@ -42,7 +42,7 @@ def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
 
 
 class Choice(LogitsProcessor):
-    """Chooses the next token of every row, tells the row, and leaves greedy search nothing else to take.
+    """Chooses the next token of every row, reports it to the row, and leaves greedy search nothing else to take.
 
     A row that is done gets eos, so that generate() ends when all are.
     """

@@ -15,7 +15,7 @@ from launch.serving.rest.limits import LOOPBACK, TimedHead
 from launch.serving.rpc.server import RpcServer
 from launch.serving.service import Service
 
-GRACE_SECONDS = 20.0  # what is being answered when a stop is asked for has so long
+GRACE_SECONDS = 20.0  # time for answers in progress when a stop is requested
 BACKLOG = 1024
 
 

@@ -97,7 +97,7 @@ class Service:
         return self.models[name]
 
     def refuse_more(self) -> None:
-        """From now on; what was asked before is answered."""
+        """From now on; earlier requests are answered."""
         self.stopping = True
 
     async def _start(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
@@ -129,7 +129,7 @@ class Service:
         return answer
 
     def _length(self, served, prompt: list[int], options: Options) -> int:
-        """The most tokens that the answer may have. Raises Refusal where there is no room for what was asked."""
+        """The most tokens that the answer may have. Raises Refusal where there is no room for what was requested."""
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
         room = served.positions - len(prompt)

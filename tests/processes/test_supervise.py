@@ -292,7 +292,7 @@ def test_a_traceback_that_a_run_survives_is_shown(tmp_path, monkeypatch):
     log.write_text("before\nTraceback (most recent call last): one\n")
     follower.copy()
     assert stream.getvalue() == "before\n"
-    monkeypatch.setattr(logs, "SECONDS_HELD", -1)
+    monkeypatch.setattr(logs, "SECONDS_KEPT", -1)
     log.write_text(log.read_text() + "after\n")
     follower.copy()
     assert stream.getvalue() == log.read_text()
