@@ -301,7 +301,7 @@ def peak_bytes(statement: str) -> int:
 
     Linux's own high-water mark: getrusage's is handed on from the process that starts another.
     """
-    imports = "from launch.commands import export\nfrom launch.import_weights import main"
+    imports = "from launch.commands import export\nfrom launch.commands.import_weights import main"
     code = f"{imports}\n{statement}\nprint(open('/proc/self/status').read())"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024
