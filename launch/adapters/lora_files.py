@@ -3,7 +3,7 @@
     lora = read_lora("checkpoints/llama-7b-lora")
     lora.layers["llama.layers.0.self_attn.q_proj"].a.open()         # a memory-mapped array
 
-Understood: safetensors with an index, as launch/adapters/files.py and PaddleNLP's unified checkpoints have them, from
+Understood: safetensors with an index, as in launch/adapters/adapter_files.py and in unified checkpoints, from
 whatever layout of training (each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
 """
 

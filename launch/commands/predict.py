@@ -27,7 +27,7 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
+from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
 
 

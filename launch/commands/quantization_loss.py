@@ -17,7 +17,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from launch.entry import start_paddle
 from launch.guard import guarded
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_model, default_device
+from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_model, default_device
 
 
 def main(argv: list[str]) -> None:
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantized.quantization import Format
-    from launch.prediction.losses import losses
+    from launch.prediction.format_losses import losses
     from launch.training.device import set_device
 
     set_device(args.device)

@@ -22,7 +22,7 @@ from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.arguments import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
+from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
 from launch.preflight.report import Finding, print_findings
 from launch.processes.orphans import end_with_make
 

@@ -6,9 +6,9 @@ the device, parameter by parameter, in the order and with the kernels of the run
 same to the bit. (Upstream computes AdamW on the host instead: its stage 2 takes float16 alone and no data parallel
 group, its stage 3 goes on from stale copies of weights that were gathered but not updated.)
 
-    host_memory.py     host memory, and copies between it and the device
-    optimizer.py       the update, and the unscaling of a loss scale, one parameter at a time
-    group_sharded.py   gradients of stage 2, slices and gradients of stage 3; puts all of this into a Trainer's run
+    host_memory.py          host memory, and copies between it and the device
+    streamed_optimizer.py   the update, and the unscaling of a loss scale, one parameter at a time
+    group_sharded.py        gradients of stage 2, slices and gradients of stage 3; puts all of this into a Trainer's run
 
 On the device remain: the parameters of stage 2; gradients that lie in sharding's own buffers (of stage 2 those of the
 smaller tensors, at most 2**23 numbers a rank; of stage 3 those of the tensors that it does not slice, which remain

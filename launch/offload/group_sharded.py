@@ -18,7 +18,7 @@ from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage2 import
 from paddle.distributed.sharding import group_sharded
 
 from launch.offload.host_memory import HostMemory, host_memory
-from launch.offload.optimizer import StreamedClip, keep_states, unscale_on_device
+from launch.offload.streamed_optimizer import StreamedClip, keep_states, unscale_on_device
 
 
 def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:

@@ -106,7 +106,7 @@ class Step:
 
     def update(self) -> None:
         """What comes from host memory: all states at once, or what belongs to a tensor and to the one behind it
-        (launch/offload/optimizer.py)."""
+        (launch/offload/streamed_optimizer.py)."""
         if self.job.offload.returns:
             self.memory.alive(*self._take(self.states.host))
         elif self.states.updates:

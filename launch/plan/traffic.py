@@ -18,8 +18,8 @@ from launch.plan.work import Pace
 UPDATE_BYTES = 38
 # Kept per trained parameter in host memory by offload: master weight and two moments, float32.
 STATE_BYTES = 12
-# How often offload copies a gradient for a step, to the card or back (launch/offload/optimizer.py): it is read for the
-# norm, scaled, and read for the update; with a loss scale it is unscaled before.
+# How often offload copies a gradient for a step, to the card or back (launch/offload/streamed_optimizer.py): it is read
+# for the norm, scaled, and read for the update; with a loss scale it is unscaled before.
 GRADIENT_COPIES, UNSCALING_COPIES = 4, 2
 
 

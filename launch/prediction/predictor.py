@@ -14,7 +14,7 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
-from launch.adapters.files import load_adapter
+from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantized.base import quantize_filled
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.ranks import rank, world_size

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from launch.generation.stream import UNFINISHED
-from launch.serving.requests import Finish, Options, Reason, Refusal, Row
+from launch.serving.request import Finish, Options, Reason, Refusal, Row
 
 
 class Decoder:

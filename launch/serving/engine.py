@@ -12,7 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from launch.serving.requests import Finish, Row
+from launch.serving.request import Finish, Row
 
 GATHERING_SECONDS = 0.005  # how long the first row of an idle engine waits for others that come with it
 

@@ -19,7 +19,7 @@ from paddlenlp.generation import LogitsProcessor
 from data_tools.formats.dialogues.dialogue import RowError
 from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
-from launch.adapters.files import load_adapter
+from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values
@@ -28,7 +28,7 @@ from launch.families.chat import NONE, template_line
 from launch.generation.generate import Decoding, generate
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.requests import Reason, Refusal, Row, draw, random_of
+from launch.serving.request import Reason, Refusal, Row, draw, random_of
 from launch.training.data import encoding_of
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from launch.serving.answer import Answer
 from launch.serving.engine import Engine, QueueFull
-from launch.serving.requests import Options, Reason, Refusal, Row
+from launch.serving.request import Options, Reason, Refusal, Row
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 ROWS = (1, 2, 4, 8, 16, 32, 64)

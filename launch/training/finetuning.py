@@ -6,7 +6,7 @@ import math
 import numpy as np
 from paddlenlp.peft import LoRAModel
 
-from launch.adapters.files import ADAPTERS
+from launch.adapters.adapter_files import ADAPTERS
 from launch.checkpoint.ranks import total
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config

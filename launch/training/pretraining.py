@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.adapters.files import ADAPTERS
+from launch.adapters.adapter_files import ADAPTERS
 from launch.checkpoint.ranks import total
 from launch.families.arithmetic import ModelShape
 from launch.reporting.callbacks import REPORTS

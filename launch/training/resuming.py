@@ -10,8 +10,8 @@ import numpy as np
 from paddlenlp.peft import LoRAModel
 from paddlenlp.trainer import TrainerCallback
 
+from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import base_format
-from launch.adapters.files import ADAPTERS
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.checkpoint.state import random_state
 from launch.checkpoint.state.data_ledger import Ledger

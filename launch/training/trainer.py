@@ -13,7 +13,7 @@ from paddlenlp.trainer import Trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
-from launch.adapters.files import ADAPTERS, save_adapter
+from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.checkpoint.ranks import first_on_rank_zero, rank
 from launch.checkpoint.state.data_ledger import Ledger
 from launch.checkpoint.state.manifest import PARTIAL_MODEL, checkpoint_name, read_manifest

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 
+from launch.adapters.adapter_files import load_adapter, save_adapter
 from launch.adapters.add import add_lora, add_prefix
-from launch.adapters.files import load_adapter, save_adapter
 from launch.families.registry import FAMILIES
 from tests.families import family_ranks
 

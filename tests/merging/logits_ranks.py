@@ -44,7 +44,7 @@ def beside(pairs: list[list[str]]) -> list[float]:
     import paddle
     import paddlenlp.transformers as transformers
 
-    from launch.adapters.files import load_adapter
+    from launch.adapters.adapter_files import load_adapter
     from launch.adapters.lora_files import read_lora
     from launch.checkpoint.read import load_model
     from launch.families.named_configs import load_config

@@ -24,8 +24,8 @@ def make_prefix(model: str, directory: str) -> None:
     import paddle
     import paddlenlp.transformers as transformers
 
+    from launch.adapters.adapter_files import save_adapter
     from launch.adapters.add import add_prefix
-    from launch.adapters.files import save_adapter
     from launch.families.named_configs import load_config
     from launch.training.model import family_config
 

@@ -11,7 +11,7 @@ def chosen() -> dict:
     import paddle
 
     from launch.serving.models import Choice
-    from launch.serving.requests import Options, Row
+    from launch.serving.request import Options, Row
 
     told, late = [[] for _ in range(4)], time.monotonic() + 60
     rows = [

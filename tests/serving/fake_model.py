@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from launch.serving.requests import Reason, Refusal
+from launch.serving.request import Reason, Refusal
 from tests.processes.waiting import wait_for
 
 EOS, POSITIONS = 256, 4096

@@ -10,7 +10,7 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
     from launch.families.registry import FAMILIES
     from launch.generation.generate import Decoding, generate
     from launch.serving.models import answer_rows
-    from launch.serving.requests import Options, Row
+    from launch.serving.request import Options, Row
     from launch.upstream import correct
     from tests.generation.generate_ranks import NEVER, NEW_TOKENS, load, prompts
 

@@ -19,8 +19,8 @@ def _make_lora(model: Path, directory: Path) -> None:
     import paddle
     import paddlenlp.transformers as transformers
 
+    from launch.adapters.adapter_files import save_adapter
     from launch.adapters.add import add_lora
-    from launch.adapters.files import save_adapter
     from launch.families.named_configs import load_config
     from launch.training.model import family_config
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from launch.serving.models import Prompts
-from launch.serving.requests import Refusal
+from launch.serving.request import Refusal
 
 
 class Tokenizer:

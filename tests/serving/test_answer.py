@@ -6,7 +6,7 @@ import time
 import pytest
 
 from launch.serving.answer import Answer
-from launch.serving.requests import Options
+from launch.serving.request import Options
 from tests.serving.fake_model import FakeModel
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from launch.serving.engine import Engine, QueueFull
-from launch.serving.requests import Finish, Options, Row
+from launch.serving.request import Finish, Options, Row
 
 
 def row(group="a", seconds=60.0, max_tokens=3, prompt=(1,), positions=100):

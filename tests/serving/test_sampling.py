@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.serving.requests import Options, draw, random_of
+from launch.serving.request import Options, draw, random_of
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3])
 DRAWS = 4000

@@ -38,7 +38,7 @@ def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> d
     """
     import paddle
 
-    from launch.adapters.files import ADAPTERS, load_adapter
+    from launch.adapters.adapter_files import ADAPTERS, load_adapter
     from launch.finetune_generation import main
     from launch.training.finetuning import FinetuneTrainer
 
@@ -73,7 +73,7 @@ def load_into_a_wider_model(directory: str, adapters: list[str]) -> list[str]:
     """What is said when adapters of directory/model are loaded into a model of twice its width."""
     from paddlenlp.transformers import LlamaForCausalLM
 
-    from launch.adapters.files import load_adapter
+    from launch.adapters.adapter_files import load_adapter
     from launch.errors import UserError
     from launch.families.named_configs import load_config
     from launch.training.model import family_config
@@ -97,8 +97,8 @@ def logits(model, ids) -> np.ndarray:
 
 def weights(model) -> dict[str, np.ndarray]:
     """Of the model under its own names, of a prefix under those of its file."""
+    from launch.adapters.adapter_files import ADAPTERS
     from launch.adapters.add import PrefixModel
-    from launch.adapters.files import ADAPTERS
 
     tensors = dict((model.model if isinstance(model, ADAPTERS) else model).state_dict())
     if isinstance(model, PrefixModel):

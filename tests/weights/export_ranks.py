@@ -6,8 +6,8 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
+from launch.adapters.adapter_files import save_adapter
 from launch.adapters.add import add_lora
-from launch.adapters.files import save_adapter
 from launch.checkpoint.read import load_model
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config

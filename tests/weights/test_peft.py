@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from launch.adapters.lora_files import read_lora
 from launch.commands.export import main
 from launch.errors import UserError
-from launch.prediction.arguments import check_adapter
+from launch.prediction.model_flags import check_adapter
 from launch.weights.importing import import_directory
 from launch.weights.peft import export_adapter, import_adapter
 from tests.families import published as models

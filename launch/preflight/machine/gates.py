@@ -2,7 +2,7 @@
 
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
-from launch.devices import fused_ln, gates, precision
+from launch.devices import fused_ln, kernel_choices, precision
 from launch.devices.cards import Card, list_cards
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.devices.precision import attention_dtype
@@ -55,7 +55,7 @@ def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) ->
     if switch == "required" and reason:
         fix = "--use_flash_attention auto for exact attention"
         return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
-    return [Finding(True, "attention", gates.flash_attention(switch, reason, cases[0].kernel).reason)]
+    return [Finding(True, "attention", kernel_choices.flash_attention(switch, reason, cases[0].kernel).reason)]
 
 
 def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
@@ -73,7 +73,7 @@ def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding
     if reason and switch != "off" and all(fused_ln.paddle_has_its_own(model_type, one) for one in capabilities):
         found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
         return [Finding(True, "RMSNorm", found)]
-    return [Finding(True, "RMSNorm", gates.fused_rms_norm(switch, reason).reason)]
+    return [Finding(True, "RMSNorm", kernel_choices.fused_rms_norm(switch, reason).reason)]
 
 
 def _chosen(devices: tuple[str, ...]) -> list[Card]:

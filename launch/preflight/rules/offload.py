@@ -57,7 +57,7 @@ RULES = (
         when=lambda run: offloads(run) and run.flags.optim not in (None, "adamw"),
         found="{run.flags.optim} with --sharding {run.flags.sharding}",
         reason="its update is not made parameter by parameter",
-        source=f"{OFFLOAD}/optimizer.py",
+        source=f"{OFFLOAD}/streamed_optimizer.py",
         fix="--optim adamw, or no offload",
     ),
 )

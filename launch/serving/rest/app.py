@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from launch.serving.answer import Answer, Piece
-from launch.serving.requests import Reason, Refusal
+from launch.serving.request import Reason, Refusal
 from launch.serving.rest.limits import LARGEST_BODY, LOOPBACK, BodyLimit, require_key
 from launch.serving.rest.schema import ChatRequest, CompletionRequest
 from launch.serving.service import Service

@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from launch.serving.requests import Reason, Refusal
+from launch.serving.request import Reason, Refusal
 
 LARGEST_BODY = 4 * 2**20  # bytes
 LOOPBACK = ["127.0.0.1", "localhost"]

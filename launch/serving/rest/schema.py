@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from launch.serving.requests import Options
+from launch.serving.request import Options
 
 # Values of the API's keys that leave an answer as it is; null does so for every key.
 ASKS_FOR_NOTHING = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.devices.gates import flash_attention, fused_rms_norm
+from launch.devices.kernel_choices import flash_attention, fused_rms_norm
 from launch.errors import UserError
 
 
