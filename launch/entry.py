@@ -4,8 +4,6 @@ import os
 import sys
 
 from launch import preflight
-from launch.config.aliases import todays_flags
-from launch.config.flag_values import Flags, FlagValues, parse_flags
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
 from launch.devices.deterministic import set_switches
@@ -18,8 +16,8 @@ from launch.reporting.quiet import import_paddle_quietly
 from launch.upstream import correct
 
 
-def prepare_process(script: str, argv: list[str]) -> list[str]:
-    """Check the flags, then make this process ready to import Paddle and to train; the lines to tell the user.
+def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]:
+    """Check the run, then make this process ready to import Paddle and to train; the run, and lines to tell the user.
 
     Called in a process that has Paddle already (a forked rank), it leaves the settings alone: they are inherited.
     Raises UserError when a check fails.
@@ -28,15 +26,16 @@ def prepare_process(script: str, argv: list[str]) -> list[str]:
     if "--help" in argv:
         print(flag_help(script))
         sys.exit(0)
-    flags, lines = todays_flags(parse_flags(argv))
-    check(script, flags)
-    on_cpu = flags.get("device", ["gpu"])[0] == "cpu"
-    lines += meet_ranks(flags, on_cpu)
-    if not on_cpu and FlagValues(script, flags).deterministic:
+    run, lines, checked = RunConfig.of_rank(script, argv, os.environ)
+    if not checked:
+        check(run)
+    on_cpu = run.flags.device == "cpu"
+    lines += meet_ranks(run.words, on_cpu)
+    if not on_cpu and run.flags.deterministic:
         lines.append(set_switches())
-    lines += start_paddle(on_cpu, flags.get("cpu_fast", ["auto"])[0])
-    compare_flags(flags)
-    return lines
+    lines += start_paddle(on_cpu, run.flags.cpu_fast)
+    compare_flags(run.words)
+    return run, lines
 
 
 def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
@@ -60,22 +59,19 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
     return lines
 
 
-def check(script: str, flags: Flags) -> None:
-    """The checks of launch.preflight, shown on rank 0 unless a recipe has shown them before it started us.
+def check(run: RunConfig) -> None:
+    """The checks of launch.preflight, shown on rank 0.
 
     Faults are shown by the first rank of every node: each has its own cards, data and disk.
     """
-    is_first, shown = _variable("PADDLE_TRAINER_ID", 0) == 0, bool(os.environ.get(preflight.SHOWN))
-    processes = _variable("PADDLE_TRAINERS_NUM", 1)
+    shows = _variable("PADDLE_TRAINER_ID", 0) == 0
     # Several ranks look when they have met (launch/training/resuming.py): one of them holds the directory by then.
-    shows = is_first and not shown
-    starts = processes == 1 and not shown
-    findings = preflight.run(RunConfig(script, flags, processes=processes), starts=starts, shows=shows)
+    findings = preflight.run(run, starts=run.processes == 1, shows=shows)
     faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(findings, sys.stderr)
     if faults:
-        raise UserError(f"{script} cannot start: see the faults above")
+        raise UserError(f"{run.script} cannot start: see the faults above")
     if shows:
         print_findings(findings, sys.stdout)
 

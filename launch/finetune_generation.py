@@ -22,7 +22,7 @@ from launch.guard import guarded
 
 def main(argv: list[str]) -> None:
     started = time.time()
-    process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
+    run, process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
     from launch.adapters.add import add_adapter, base_format
     from launch.checkpoint.ranks import check_world
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     from launch.watch.memory_watch import BUILDING, Phase, out_of_memory_explained
 
     # Build
-    model_args, adapter_args, data_args, training_args = parse_finetune(argv)
+    model_args, adapter_args, data_args, training_args = parse_finetune(run)
     check_world()
     set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     require_same_model(checkpoint, identity, training_args)
     trainer = build_trainer(model, tokenizer, data, ledger, data_args, training_args)
     trainer.model_identity = identity
-    trainer.add_callback(PlannedMemory("finetune_generation", argv, training_args.world_size))
+    trainer.add_callback(PlannedMemory(run))
     announce([*process_lines, *adapter_lines, *data.lines], decisions, trainer)
 
     # Train

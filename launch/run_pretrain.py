@@ -21,7 +21,7 @@ from launch.guard import guarded
 
 def main(argv: list[str]) -> None:
     started = time.time()
-    process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
+    run, process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
     from launch.adapters.add import add_adapter, base_format
     from launch.checkpoint.ranks import check_world
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     from launch.watch.memory_watch import BUILDING, Phase, out_of_memory_explained
 
     # Build
-    model_args, adapter_args, data_args, training_args = parse_pretrain(argv)
+    model_args, adapter_args, data_args, training_args = parse_pretrain(run)
     check_world()
     set_device(training_args.device, training_args.deterministic)
     process_lines += measure_network()
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     require_same_model(checkpoint, identity, training_args)
     trainer = build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args)
     trainer.model_identity = identity
-    trainer.add_callback(PlannedMemory("run_pretrain", argv, training_args.world_size))
+    trainer.add_callback(PlannedMemory(run))
     announce([*process_lines, *adapter_lines], decisions, trainer)
 
     # Train

@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
-from launch import entry, preflight
+from launch import entry
 from launch.config.flag_values import parse_flags
+from launch.config.layout import Layout
+from launch.config.run_config import HANDED_OVER, Nodes, RunConfig
 from launch.entry import check, prepare_process
 from launch.errors import UserError
 
 FLAGS = "--model_name_or_path llama-tiny --continue_training 0 --input_dir corpus --output_dir out --device cpu"
 
 
+def run_of(flags: str) -> RunConfig:
+    return RunConfig.from_words("run_pretrain", flags.split())[0]
+
+
 @pytest.fixture(autouse=True)
 def started_by_hand(monkeypatch, tmp_path):
-    for variable in (preflight.SHOWN, "PADDLE_TRAINER_ID", "PADDLE_LOCAL_RANK", "PADDLE_TRAINERS_NUM"):
+    for variable in (HANDED_OVER, "PADDLE_TRAINER_ID", "PADDLE_LOCAL_RANK", "PADDLE_TRAINERS_NUM"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     monkeypatch.chdir(tmp_path)
@@ -25,18 +31,44 @@ def started_by_hand(monkeypatch, tmp_path):
 
 
 def test_lines_are_numbered_and_told_on_rank_zero(capsys):
-    check("run_pretrain", parse_flags(FLAGS.split()))
+    check(run_of(FLAGS))
     out, err = capsys.readouterr()
     assert out.startswith("  1 ✓ python") and "✓ layout" in out and "1 process; 8 samples a step" in out
     assert err == "" and "✗" not in out
 
 
-@pytest.mark.parametrize("variable", [("PADDLE_TRAINER_ID", "1"), (preflight.SHOWN, "1")])
-def test_not_by_other_ranks_and_not_twice(capsys, monkeypatch, variable):
+def test_not_by_other_ranks(capsys, monkeypatch):
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    monkeypatch.setenv(*variable)
-    check("run_pretrain", parse_flags(FLAGS.split()))
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    check(run_of(FLAGS))
     assert capsys.readouterr().out == ""
+
+
+def test_what_a_recipe_hands_over_is_taken_and_not_checked_again(monkeypatch):
+    """The run of another command line is not: a process may inherit the variable."""
+    argv = FLAGS.split()
+    nodes = Nodes(2, 1, "10.0.0.1:8090", "SLURM", ("a", "b"))
+    stated = Layout(8, 1, 1, 1, "")
+    run = RunConfig(
+        "launch/run_pretrain.py", parse_flags(argv), ("0", "1"), 24, "4090", 2, nodes, stated, {"seed": ["7"]}
+    )
+    environment = {HANDED_OVER: run.to_json(), "PADDLE_TRAINERS_NUM": "4"}
+    assert RunConfig.of_rank("run_pretrain", argv, environment) == (run, [], True)
+    for script, words in (("finetune_generation", argv), ("run_pretrain", [*argv, "--seed", "8"])):
+        other, _, checked = RunConfig.of_rank(script, words, environment)
+        assert (other, checked) == (RunConfig(script, parse_flags(words), processes=4), False)
+
+    def refuse(*_):
+        raise AssertionError("checked again")
+
+    monkeypatch.setenv(HANDED_OVER, run.to_json())
+    monkeypatch.setattr(entry, "check", refuse)
+    monkeypatch.setattr(entry, "meet_ranks", lambda *_: ["met"])
+    monkeypatch.setattr(entry, "start_paddle", lambda *_: ["started"])
+    monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
+    assert prepare_process("run_pretrain", argv) == (run, ["met", "started"])
+    with pytest.raises(AssertionError, match="checked again"):
+        prepare_process("run_pretrain", [*argv, "--seed", "8"])
 
 
 def test_faults_are_all_told_before_paddle_is_imported(capsys):
@@ -54,5 +86,5 @@ def test_faults_are_all_told_before_paddle_is_imported(capsys):
 def test_faults_are_told_once_a_node(capsys, monkeypatch):
     monkeypatch.setenv("PADDLE_LOCAL_RANK", "1")
     with pytest.raises(UserError):
-        check("run_pretrain", parse_flags(f"{FLAGS} --max_stepz 3".split()))
+        check(run_of(f"{FLAGS} --max_stepz 3"))
     assert capsys.readouterr() == ("", "")

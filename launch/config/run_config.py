@@ -1,11 +1,13 @@
 """One run as it was asked for: what recipe, preflight, plan and fit take, read from words once."""
 
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from launch.config.aliases import todays_flags
-from launch.config.flag_values import Flags, FlagValues, parse_flags
+from launch.config.flag_values import Flags, FlagValues, flag_words, parse_flags
 from launch.config.layout import Layout
 
 
@@ -35,6 +37,8 @@ class Nodes:
 
 
 ONE_NODE = Nodes()
+# Set by a recipe for the ranks that it starts: the run that it has read and checked, as JSON.
+HANDED_OVER = "LAUNCH_RUN_CONFIG"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,38 @@ class RunConfig:
         flag."""
         words, lines = todays_flags(parse_flags(argv))
         return cls(script, words, processes=processes), lines
+
+    @classmethod
+    def of_rank(
+        cls, script: str, argv: list[str], environment: Mapping[str, str]
+    ) -> tuple["RunConfig", list[str], bool]:
+        """The run of this rank, lines to tell, and whether a recipe has handed it over: then it is checked already.
+
+        A rank that was started by hand reads its command line. So does one that a recipe's rank has started with
+        another command line: what it inherits is not its own.
+        """
+        if text := environment.get(HANDED_OVER):
+            run = cls.from_json(text)
+            if Path(run.script).stem == Path(script).stem and flag_words(run.words) == argv:
+                return run, [], True
+        run, lines = cls.from_words(script, argv, int(environment.get("PADDLE_TRAINERS_NUM", "1")))
+        return run, lines, False
+
+    @classmethod
+    def from_json(cls, text: str) -> "RunConfig":
+        fields = json.loads(text)
+        nodes, stated = fields["nodes"], fields["stated"]
+        return cls(
+            **fields
+            | {
+                "devices": tuple(fields["devices"]),
+                "nodes": Nodes(**nodes | {"hosts": tuple(nodes["hosts"])}),
+                "stated": Layout(**stated) if stated else None,
+            }
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
     def with_words(self, words: Flags) -> "RunConfig":
         """The same run with other flags."""

@@ -9,9 +9,6 @@ made, so that a user sees every fault at once.
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
-# Set by a recipe that has shown the checks, for the ranks it starts.
-SHOWN = "LAUNCH_PREFLIGHT_SHOWN"
-
 
 def run_on_flags(config: RunConfig) -> list[Finding]:
     """The checks that look at nothing but the flags and the model's configuration: true on every machine."""

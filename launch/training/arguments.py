@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
 
-from launch.config.aliases import todays_flags
-from launch.config.flag_values import flag_words, parse_flags, switch
+from launch.config.flag_values import flag_words, switch
+from launch.config.run_config import RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
 from launch.training.device import compute_capability
@@ -250,25 +250,24 @@ def finetune_parser() -> ArgumentParser:
     return ArgumentParser([ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments])
 
 
-def parse_pretrain(argv: list[str]) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
-    """Parse the flags of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
-    model, adapter, data, training = _parse(pretrain_parser, argv)
+def parse_pretrain(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
+    """The argument objects of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
+    model, adapter, data, training = _parse(pretrain_parser, run)
     if training.do_train and training.max_steps <= 0:
         raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
     return model, adapter, data, training
 
 
 def parse_finetune(
-    argv: list[str],
+    run: RunConfig,
 ) -> tuple[ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments]:
-    """Parse the flags of finetune_generation.py. Raises UserError for unknown flags and impossible values."""
-    return _parse(finetune_parser, argv)
+    """The argument objects of finetune_generation.py. Raises UserError for unknown flags and impossible values."""
+    return _parse(finetune_parser, run)
 
 
-def _parse(parser: Callable[[], ArgumentParser], argv: list[str]) -> tuple:
-    argv = flag_words(todays_flags(parse_flags(argv))[0])
+def _parse(parser: Callable[[], ArgumentParser], run: RunConfig) -> tuple:
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
-            return parser().parse_args_into_dataclasses(argv, look_for_args_file=False)
+            return parser().parse_args_into_dataclasses(flag_words(run.words), look_for_args_file=False)
     except (ValueError, AssertionError) as error:
         raise UserError(str(error)) from error

@@ -5,8 +5,7 @@ import time
 from paddlenlp.trainer import TrainerCallback
 
 from launch.checkpoint.ranks import barrier, gather, rank
-from launch.config.aliases import todays_flags
-from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
@@ -18,11 +17,11 @@ from launch.training.trainer import RunTrainer
 
 
 class PlannedMemory(TrainerCallback):
-    """script, argv: of the shared module, as they were given. facts: of rank 0's pipeline stage, after the first step;
-    bytes of tensors, which is what Paddle's allocator counts."""
+    """facts: of rank 0's pipeline stage, after the first step; bytes of tensors, which is what Paddle's allocator
+    counts."""
 
-    def __init__(self, script: str, argv: list[str], processes: int):
-        self.script, self.argv, self.processes = script, argv, processes
+    def __init__(self, run: RunConfig):
+        self.run = run
         self.facts: dict | None = None
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -34,11 +33,10 @@ class PlannedMemory(TrainerCallback):
 
     def planned(self) -> int | None:
         """Of the first stage; None where the flags are for a model or layout that cannot be planned."""
-        flags, _ = todays_flags(parse_flags(self.argv))
         name = card_name()
         try:
             card: Card | None = card_named(name) if name else None
-            job = Job.from_flags(self.script, flags, self.processes, card)
+            job = Job.from_run(self.run, card)
         except UserError:
             return None
         return plan_memory(job, card).stages[0].peak.allocated_bytes

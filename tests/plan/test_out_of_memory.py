@@ -2,11 +2,12 @@
 
 import re
 
+from launch.config.flag_values import parse_flags
+from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.plan import out_of_memory
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.out_of_memory import this_run
 from launch.preflight.machine.advice import lines_after_out_of_memory
-from launch.processes.command import COMMAND
 from launch.watch.memory_watch import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
@@ -61,8 +62,10 @@ def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monk
 
 def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
     monkeypatch.setattr(out_of_memory, "_card_here", lambda: CARDS["4090"])
-    for environment, own in (({COMMAND: "make lora-1gpu"}, "--lora_rank 4 "), ({}, "")):
-        run = this_run([*ON_A_CARD, "--lora_rank", "4"], environment | {"ARGS": "--r 4"})
+    script, *words = [*ON_A_CARD, "--lora_rank", "4"]
+    handed_over = RunConfig(script, parse_flags(words), own={"lora_rank": ["4"]}).to_json()
+    for environment, own in (({HANDED_OVER: handed_over}, "--lora_rank 4 "), ({}, "")):
+        run = this_run([script, *words], environment)
         arguments = [line for line in lines_after_out_of_memory(run) if "ARGS=" in line]
         assert len(arguments) == 3
         assert [line for line in arguments if f'ARGS="{own}' not in line or line.count("--lora_rank") > bool(own)] == []

@@ -63,8 +63,7 @@ def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
     if planned.card is None:
         return []
     least = int((1 - SPARED) * min(planned.plan.peak_bytes, planned.card.memory_bytes))
-    run = RunConfig(planned.script, planned.flags, processes=planned.processes, own=planned.own)
-    return advice_lines(changes_that_fit(run, replace(planned.card, memory_bytes=least), CHEAPEST))
+    return advice_lines(changes_that_fit(planned.run, replace(planned.card, memory_bytes=least), CHEAPEST))
 
 
 def in_one_line(changes: list[Change]) -> str:
