@@ -1,4 +1,4 @@
-"""Where the tensors of a safetensors file lie, from its header alone: no tensor is read, and no Paddle needed.
+"""The header of a safetensors file, read and made: where its tensors lie. No tensor is read, and no Paddle needed.
 
     tensors, metadata = read_header("model.safetensors")
     tensors["lm_head.weight"].open()        # a memory-mapped array
@@ -8,10 +8,12 @@ The format (https://huggingface.co/docs/safetensors): uint64 size of the header,
 """
 
 import json
+import math
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
-from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
 from launch.errors import UserError
 
 METADATA = "__metadata__"
@@ -30,6 +32,21 @@ DTYPES = {
     "BOOL": "bool",
 }
 DTYPE_CODES = {name: code for code, name in DTYPES.items()}
+
+
+ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
+
+
+def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
+    """What stands in a file before its tensors, each (name, dtype, shape), which follow one another in this order."""
+    header, offset = {METADATA: metadata}, 0
+    for name, dtype, shape in tensors:
+        end = offset + numpy_dtype(dtype).itemsize * math.prod(shape)
+        header[name] = {"dtype": DTYPE_CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text
 
 
 def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:

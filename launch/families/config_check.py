@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from launch.errors import UserError
+from launch.families.parameters import HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
 
 INT32_MAX = 2**31 - 1
 FIX = "Correct the value, or copy config.json from the published model again"
@@ -126,9 +127,9 @@ def check_config(config: dict, path: str) -> None:
     """Each key alone, then heads against sizes and token ids against the vocabulary, as far as they are stated."""
     check_values(config, path)
     hidden_size = config.get("hidden_size")
-    heads_key = "n_head" if config.get("n_head") else "num_attention_heads"
+    heads_key = next((name for name in HEADS if config.get(name)), HEADS[-1])
     heads = config.get(heads_key)
-    head_size = config.get("head_dim") or config.get("kv_channels")
+    head_size = stated(config, HEAD_SIZE)
     if hidden_size and heads and not head_size:
         if hidden_size % heads:
             raise _fault(path, heads_key, heads, f"a divisor of hidden_size, which is {hidden_size}")
@@ -136,7 +137,7 @@ def check_config(config: dict, path: str) -> None:
     if head_size and head_size % 2 and config.get("rope_theta") and not config.get("alibi"):
         allowed = f"a number of heads of even size: rotary positions turn pairs, and a head has {head_size} elements"
         raise _fault(path, heads_key, heads, allowed)
-    for key in ("num_key_value_heads", "multi_query_group_num"):
+    for key in KEY_VALUE_HEADS:
         if heads and config.get(key) and heads % config[key]:
             raise _fault(path, key, config[key], f"a divisor of {heads_key}, which is {heads}")
     vocab_size = config.get("vocab_size")

@@ -25,24 +25,36 @@ class Parameter:
         return math.prod(self.shape)
 
 
+# What the families' config.json call the same size; the first that is stated counts.
+LAYERS = ("n_layer", "num_layers", "num_hidden_layers")
+HEADS = ("n_head", "num_attention_heads")
+KEY_VALUE_HEADS = ("num_key_value_heads", "multi_query_group_num")
+HEAD_SIZE = ("head_dim", "kv_channels")
+
+
+def stated(config: dict, names: tuple[str, ...]) -> int | None:
+    """The size under the first of these names that the configuration states; None where it states none."""
+    return next((config[name] for name in names if config.get(name)), None)
+
+
 def layers(config: dict) -> int:
     """Transformer layers, under the name that the family has for them."""
-    return config.get("n_layer") or config.get("num_layers") or config["num_hidden_layers"]
+    return stated(config, LAYERS) or config[LAYERS[-1]]
 
 
 def attention_heads(config: dict) -> int:
     """Heads of the queries."""
-    return config.get("n_head") or config["num_attention_heads"]
+    return stated(config, HEADS) or config[HEADS[-1]]
 
 
 def key_value_heads(config: dict) -> int:
     """Heads of keys and values: fewer than of queries under grouped-query attention."""
-    return config.get("num_key_value_heads") or config.get("multi_query_group_num") or attention_heads(config)
+    return stated(config, KEY_VALUE_HEADS) or attention_heads(config)
 
 
 def head_size(config: dict) -> int:
     """Elements of an attention head, under the names that families have for it."""
-    return config.get("head_dim") or config.get("kv_channels") or config["hidden_size"] // attention_heads(config)
+    return stated(config, HEAD_SIZE) or config["hidden_size"] // attention_heads(config)
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> Iterator[Parameter]:

@@ -8,7 +8,7 @@ of pretraining on A100 in view (docs/plan.md).
 from dataclasses import dataclass
 from functools import cached_property
 
-from launch.families.parameters import LINEAR, NORM, Parameter, attention_heads, key_value_heads
+from launch.families.parameters import LAYERS, LINEAR, NORM, Parameter, attention_heads, key_value_heads
 from launch.families.registry import parameters
 from launch.plan.hardware import Card
 from launch.plan.job import Job, Lora
@@ -76,8 +76,6 @@ class Pace:
 
 # Linear layers whose inputs tensor parallel divides; of all others it divides the outputs.
 ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
-
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 
 # How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
 # RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions

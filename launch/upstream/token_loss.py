@@ -11,7 +11,7 @@ import paddle
 from paddle.distributed import fleet
 from paddlenlp.transformers.model_outputs import ModelOutput
 
-IGNORED = -100
+from data_tools.formats.dialogues.encoding import IGNORED
 
 
 def with_token_loss(stock_forward: Callable) -> Callable:

@@ -4,20 +4,18 @@ The format: launch/checkpoint/safetensors_reader.py. Names of files and index: p
 """
 
 import json
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
+from launch.checkpoint.safetensors_reader import header_bytes
 from launch.checkpoint.stored_tensor import numpy_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 # What files say of their matrices: [inputs, outputs], as Paddle has them, or transposed, as torch does.
 NUMPY, TORCH = "np", "pt"
-ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,8 @@ def _shards(tensors: list[NewTensor], shard_bytes: int) -> list[list[NewTensor]]
 
 
 def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None], layout: str) -> None:
-    header, offset = {METADATA: {"format": layout}}, 0
-    for one in tensors:
-        end = offset + one.nbytes
-        header[one.name] = {"dtype": DTYPE_CODES[one.dtype], "shape": list(one.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(header_bytes({"format": layout}, [(one.name, one.dtype, one.shape) for one in tensors]))
         for one in tensors:
             for piece in one.pieces():
                 file.write(np.ascontiguousarray(piece).data)

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from launch.checkpoint.safetensors_reader import DTYPE_CODES, METADATA
+from launch.checkpoint.safetensors_reader import header_bytes
 from launch.checkpoint.state.manifest import (
     ADAPTER_FOUND_BY,
     MANIFEST,
@@ -73,14 +72,8 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
 
     def pieces() -> Iterator[bytes | memoryview]:
         parts = {one.key: one.part.to_json() for one in tensors if not one.part.is_whole}
-        header, offset = {METADATA: {"format": "np", PARTS: json.dumps(parts)}}, 0
-        for one in tensors:
-            entry = {"dtype": DTYPE_CODES[one.dtype], "shape": list(one.part.shape_here)}
-            header[one.key] = entry | {"data_offsets": [offset, offset + one.nbytes]}
-            offset += one.nbytes
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        yield struct.pack("<Q", len(text)) + text
+        shapes = [(one.key, one.dtype, one.part.shape_here) for one in tensors]
+        yield header_bytes({"format": "np", PARTS: json.dumps(parts)}, shapes)
         for one in tensors:
             yield np.ascontiguousarray(one.values()).reshape(-1).view(np.uint8).data
 

@@ -3,7 +3,8 @@
 The keys are those of the families' config.json; a size that a family does not state is not checked.
 """
 
-from launch.preflight.rules.rule import ANNOUNCE, HEADS, INNER, LAYERS, Rule
+from launch.families.parameters import HEADS, LAYERS
+from launch.preflight.rules.rule import ANNOUNCE, INNER, Rule
 
 # Modules that a pipeline counts beside the decoder layers: embedding, last norm, head.
 OTHER_PIPELINE_MODULES = 3

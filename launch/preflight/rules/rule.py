@@ -8,14 +8,13 @@ from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
+from launch.families.parameters import HEADS, LAYERS, stated
 from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 
-# What the families' config.json call the same size.
-HEADS = ("num_attention_heads", "n_head")
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+# What the families' config.json call the same size, beside those of launch/families/parameters.py.
 INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
 # Words of --sharding_parallel_config that put tensors together into one buffer.
@@ -125,7 +124,7 @@ class Request:
 
     def size(self, *names: str) -> int | None:
         """The first of these keys of the model's configuration that it has."""
-        return next((self.model[name] for name in names if self.model.get(name)), None)
+        return stated(self.model, names)
 
 
 @dataclass(frozen=True)
