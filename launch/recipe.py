@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
-    """The recipe, with the flags that stand behind its file as if it stated them."""
+    """The recipe, with the flags behind its file as if it stated them."""
     parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("recipe", type=Path, help="the recipe file")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its shared module")
@@ -75,9 +75,8 @@ def parse_recipe(argv: list[str]) -> Recipe:
 def requested_run(recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[str]]:
     """The recipe with the user's variables applied, where CARD is a card of the catalogue; and lines to tell."""
     run, notes = apply_variables(recipe, variables, nodes)
-    if run.card:
-        run = replace(run, gpu_memory_gb=wished_card(run.card, number("GPU_MEMORY_GB", variables)).named_gb)
-    return run, notes
+    card = wished_card(run.card, number("GPU_MEMORY_GB", variables)) if run.card else None
+    return (replace(run, gpu_memory_gb=card.named_gb) if card else run), notes
 
 
 def launch_command(run: RunConfig) -> LaunchCommand:
@@ -92,8 +91,8 @@ def launch_command(run: RunConfig) -> LaunchCommand:
 
 
 def known_model(run: RunConfig) -> RunConfig:
-    """With the name of its configuration for the demo's model that is not made yet: a plan and a rehearsal need
-    that."""
+    """The run with a configuration's name in place of the demo's model where that is not made yet: enough for a plan
+    and a rehearsal."""
     if "model_name_or_path" not in lacking_of_the_demo(run):
         return run
     return run.with_words(run.words | {"model_name_or_path": [DEMO_CONFIG]})
@@ -108,7 +107,7 @@ def lacking_of_the_demo(run: RunConfig) -> dict[str, str]:
     }
 
 
-def run(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
+def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
     from launch.checkpoint.state.output_lock import lock_start
@@ -121,15 +120,15 @@ def run(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     print("\n".join(map(localized, notes)), end="\n" if notes else "")
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
-        told = [f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."]
+        lines = [f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."]
         if any(finding.subject == "cards" for finding in faults):
             given = given_variables(os.environ)
-            told.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
+            lines.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
             if "lora" in run.words and run.finetunes:
-                told.append("A LoRA that trains a small model on the CPU: make lora-tiny")
+                lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in lacking_of_the_demo(run).values():
-            told.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
-        raise UserError("\n".join(told))
+            lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
+        raise UserError("\n".join(lines))
     os.environ[HANDED_OVER] = run.to_json()
     command = launch_command(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
@@ -265,7 +264,7 @@ def card_of_plan(run: RunConfig) -> Card | None:
     return card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb)
 
 
-ACTIONS = {"run": run, "print": show, "rehearse": rehearse, "plan": plan}
+ACTIONS = {"run": start, "print": show, "rehearse": rehearse, "plan": plan}
 
 
 if __name__ == "__main__":

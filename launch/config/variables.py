@@ -58,8 +58,9 @@ def apply_variables(
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)
     stated = _stated_layout(recipe)
-    changes = stated is not None and stated.processes != processes
-    if changes:
+    if stated and stated.processes == processes:
+        stated = None  # as the recipe has it
+    if stated:
         each = "GPUS" if devices else "PROCESSES"
         flags, note = keep_global_batch(flags, stated, processes, f"NNODES x {each}" if nodes.count > 1 else each)
         notes.append(note)
@@ -72,7 +73,7 @@ def apply_variables(
         card=card,
         processes=processes,
         nodes=nodes,
-        stated=stated if changes else None,
+        stated=stated,
         own=todays_flags(own)[0],
     )
     return run, notes
@@ -116,7 +117,7 @@ def _choose_processes(recipe: Recipe, devices: tuple[str, ...], variables: Mappi
 
 
 def _further_flags(variables: Mapping[str, str]) -> Flags:
-    """Of ARGS."""
+    """The flags of ARGS."""
     try:
         return parse_flags(shlex.split(variables.get("ARGS", "")))
     except (UserError, ValueError) as error:  # shlex's: a quotation that nothing closes
@@ -124,7 +125,7 @@ def _further_flags(variables: Mapping[str, str]) -> Flags:
 
 
 def _listed(value: str | None) -> tuple[str, ...]:
-    """("0", "1") for "0, 1"."""
+    """The words of a list with commas: ("0", "1") for "0, 1"."""
     return tuple(word.strip() for word in (value or "").split(",") if word.strip())
 
 
