@@ -32,7 +32,7 @@ from launch.errors import UserError
 from launch.guard import guarded
 from launch.nodes.connection import Link
 from launch.nodes.place import read_nodes
-from launch.plan.hardware import Card, card_named, card_of_memory, wished_card
+from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
 from launch.preflight.help import flag_help
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
@@ -75,7 +75,7 @@ def parse_recipe(argv: list[str]) -> Recipe:
 def requested_run(recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[str]]:
     """The recipe with the user's variables applied, where CARD is a card of the catalogue; and lines to tell."""
     run, notes = apply_variables(recipe, variables, nodes)
-    card = wished_card(run.card, number("GPU_MEMORY_GB", variables)) if run.card else None
+    card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.card else None
     return (replace(run, gpu_memory_gb=card.named_gb) if card else run), notes
 
 

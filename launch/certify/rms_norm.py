@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from custom_ops.fused_rms_norm.nvcc import Nvcc, find_nvcc
 from launch.certify.bench import ROOT, Bench, CheckFailed
-from launch.certify.device import capability, half_dtypes, seconds_of, start_paddle
+from launch.certify.card_checks import capability, half_dtypes, seconds_of, start_paddle
 
 SOURCE = ROOT / "custom_ops" / "fused_rms_norm"
 HIDDEN, SPEED_ROWS = 4096, 8192  # of LLaMA-7B; a micro batch of 4 x 2048 tokens

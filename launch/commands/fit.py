@@ -29,7 +29,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
-from launch.plan.hardware import CARDS, GIB, Card, card_named, wished_card
+from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
 from launch.processes.command import LaunchCommand
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _card(args: argparse.Namespace) -> Card:
     """The kind that --card names, or --gpu_memory_gb means, or that is here."""
-    wished = wished_card(args.card, args.gpu_memory_gb)
+    wished = requested_card(args.card, args.gpu_memory_gb)
     if wished:
         return wished
     here = list_cards()

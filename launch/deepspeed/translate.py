@@ -33,11 +33,11 @@ Words = dict[str, str]  # {flag: its words}
 
 @dataclass(frozen=True)
 class Translated:
-    """What became of one key. flags: {} where it needs none, or has no counterpart: then told says why."""
+    """What became of one key. flags: {} where it needs none, or has no counterpart: then `remark` says why."""
 
     stated: Stated
     flags: Words
-    told: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,15 +237,15 @@ def show(translation: Translation, file: str) -> str:
         for one in translation.keys
         for flag, words in one.flags.items()
     ]
-    told = [
-        (f"line {one.stated.line}", f"{one.stated.key} {one.stated.text}: {one.told}")
+    remarks = [
+        (f"line {one.stated.line}", f"{one.stated.key} {one.stated.text}: {one.remark}")
         for one in translation.keys
-        if one.told
+        if one.remark
     ]
     line = " ".join(f"--{flag} {quoted(flag, words)}" for flag, words in translation.flags.items())
     parts = [f"{file}, {KINDS[translation.kind]}, in our flags:", *_columns(flags)]
-    if told:
-        parts += ["without a flag of its own:", *_columns(told)]
+    if remarks:
+        parts += ["without a flag of its own:", *_columns(remarks)]
     return "\n".join([*parts, "in one line:", f"  {line}"])
 
 

@@ -220,7 +220,7 @@ def card_named(name: str) -> Card:
     return (of_size or of_model)[0]  # A100-SXM4 without a size: the first kind of that model
 
 
-def wished_card(name: str | None, memory_gb: int | None) -> Card | None:
+def requested_card(name: str | None, memory_gb: int | None) -> Card | None:
     """The kind that CARD names, or else GPU_MEMORY_GB means; None where neither is said.
 
     Raises UserError for an unknown one, and where the two disagree.

@@ -68,7 +68,7 @@ def plan_answers(
 
 
 def _keys_and_values(config: dict, cards: int) -> int:
-    """Numbers for each token on a card."""
+    """Elements for each token on a card."""
     return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards
 
 

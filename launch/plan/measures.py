@@ -200,8 +200,8 @@ def order_table(case: Case) -> list[list[str]]:
         for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
             one = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
             order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
-            told = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
-            found.setdefault(_in_words(order), [told, ", ".join(f"{speed:,.0f}" for _, speed in order)])
+            case_of_order = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
+            found.setdefault(_in_words(order), [case_of_order, ", ".join(f"{speed:,.0f}" for _, speed in order)])
     return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
 
 

@@ -145,6 +145,6 @@ def _states(job: Job, stage: int) -> list[States]:
 
 
 def _whole(job: Job) -> int:
-    """Numbers that are trained and saved, of all ranks."""
+    """Elements that are trained and saved, of all ranks."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
     return sum(one.size for one in local_tensors(alone) + adapter_tensors(alone) if one.trained)

@@ -28,7 +28,7 @@ MASTER = 4  # the float32 copy of a half-precision weight
 @dataclass(frozen=True)
 class States:
     """parts: bytes on the device by part. host: those in host memory. mine: names of tensors whose gradients have their
-    place on the device. buffers: of stage 2. slices: numbers of a rank's part of each sliced tensor, of stage 3.
+    place on the device. buffers: of stage 2. slices: elements of a rank's part of each sliced tensor, of stage 3.
     updates: bytes that come from host memory to update a tensor, of each in turn."""
 
     parts: dict[str, int]
@@ -136,9 +136,9 @@ def _bytes_by_part(tensors: list[LocalTensor]) -> dict[str, int]:
     return parts
 
 
-def _optimizer(job: Job, numbers: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes of its states for so many numbers, on the device and in host memory."""
-    states = {"master weights": numbers * MASTER if job.master_weights else 0, "moments": numbers * MOMENTS}
+def _optimizer(job: Job, elements: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of its states for so many elements, on the device and in host memory."""
+    states = {"master weights": elements * MASTER if job.master_weights else 0, "moments": elements * MOMENTS}
     return ({}, states) if job.offload.optimizer else (states, {})
 
 

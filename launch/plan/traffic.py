@@ -125,13 +125,13 @@ class Traffic:
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
-        numbers = 2 * STATE_BYTES
+        each = 2 * STATE_BYTES
         if offload.gradients:
             copies = 2 * job.accumulation - 1 + GRADIENT_COPIES + (UNSCALING_COPIES if job.compute == FLOAT16 else 0)
-            numbers += copies * job.item
+            each += copies * job.item
         if offload.parameters:
-            numbers += 2 * job.item
-        return self.pace.copy(self.updated * numbers)
+            each += 2 * job.item
+        return self.pace.copy(self.updated * each)
 
     @property
     def weight_bytes(self) -> float:

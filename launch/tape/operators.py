@@ -26,7 +26,7 @@ class Operators:
 
     def alive(self, *tensors: Tensor | None) -> None:
         """These are alive at this moment."""
-        self.memory.alive(*(x.storage for x in tensors if x is not None))
+        self.memory.alive(*[x.storage for x in tensors if x is not None])
 
     def record(
         self,
@@ -41,7 +41,7 @@ class Operators:
         gathered = sum(x.gathered for x in inputs)
         if gathered:
             self.memory.take(gathered)
-        self.alive(out, *inputs, *saved)
+        self.memory.alive(out.storage, *[x.storage for x in inputs], *[x.storage for x in saved])
         if differentiable and self.memory.recording:
             copies = sum(x.nbytes for x in saved if x.strided)
             copies += sum(inputs[index].node.gathered for index in differentiable)

@@ -4,7 +4,7 @@ Lifetimes are explicit: bytes are alive from the moment at which they are taken 
 names them. The peaks are computed at the end, from these moments alone. When Python frees an object changes nothing.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -76,11 +76,11 @@ class Memory:
 
     def peaks(self) -> dict[str, dict[str, int]]:
         """By phase, the bytes of each part at its highest moment. A phase that returns keeps its higher peak."""
-        ends: dict[int, list[Storage]] = {}
+        ends: dict[int, list[Storage]] = defaultdict(list)
         for storage in self._taken:
-            ends.setdefault(storage.last, []).append(storage)
+            ends[storage.last].append(storage)
         peaks: dict[str, dict[str, int]] = {}
-        live: Counter[str] = Counter()
+        live: dict[str, int] = defaultdict(int)
         phase, total, highest, at_highest, is_highest = "", 0, 0, {}, False
         for moment, event in enumerate((*self._events, "")):
             if isinstance(event, str):

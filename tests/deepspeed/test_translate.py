@@ -110,8 +110,8 @@ def translated(tmp_path, content):
     return translate(read_source(file))
 
 
-def told(translation) -> dict[str, str]:
-    return {one.stated.key: one.told for one in translation.keys if one.told}
+def remarks(translation) -> dict[str, str]:
+    return {one.stated.key: one.remark for one in translation.keys if one.remark}
 
 
 FILLED_IN = "the Trainer fills it in; here {} says it"
@@ -185,7 +185,7 @@ PARAMS = "optimizer.params."
 def test_whole_files(tmp_path, content, flags, untranslated):
     found = translated(tmp_path, content)
     assert found.flags == parse_words(flags)
-    assert told(found) == untranslated if isinstance(untranslated, dict) else list(told(found)) == untranslated
+    assert remarks(found) == untranslated if isinstance(untranslated, dict) else list(remarks(found)) == untranslated
 
 
 @pytest.mark.parametrize("content", [CHATGLM2, TRAINER_FILLS_IN, STATED, LORA])
@@ -240,7 +240,7 @@ def test_all_unknown_keys_are_told_at_once(tmp_path):
 def test_arithmetic_needs_what_it_is_made_of(tmp_path):
     found = translated(tmp_path, {"max_target_length": 64, "lora_rank": 8})
     assert found.flags == {"lora_rank": "8"}
-    assert told(found)["max_target_length"].endswith("with max_source_length, which is not stated here")
+    assert remarks(found)["max_target_length"].endswith("with max_source_length, which is not stated here")
 
 
 def test_every_flag_of_the_table_exists():

@@ -9,7 +9,7 @@ from launch.config.flag_values import flag_words, parse_flags
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.plan.advice import advice_lines, changes, cheapest_changes, search
-from launch.plan.advice.edits import Asked, Edit, edits, with_edits
+from launch.plan.advice.edits import Edit, Requested, edits, with_edits
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
 
@@ -21,9 +21,9 @@ FINETUNE = f"--model_name_or_path facebook/llama-13b {LENGTHS} --dataset_name_or
 GIB = 2**30
 
 
-def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") -> Asked:
+def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") -> Requested:
     flags = parse_flags(words.split())
-    return Asked(script, flags, processes, Job.from_flags(script, flags, processes, CARD))
+    return Requested(script, flags, processes, Job.from_flags(script, flags, processes, CARD))
 
 
 def legal_for(script: str, processes: int):
@@ -33,7 +33,7 @@ def legal_for(script: str, processes: int):
     return legal
 
 
-def titles(run: Asked) -> list[str]:
+def titles(run: Requested) -> list[str]:
     return [edit.title for edit in edits(run)]
 
 
@@ -91,7 +91,7 @@ def test_of_offload_and_bases_adapters_are_offered_what_helps_them():
 
 def test_what_is_offloaded_is_offered_no_other_sharding():
     run = asked(f"{PRETRAIN} --sharding stage2 --bf16 1 --fp16_opt_level O2", 4)
-    offloaded = Asked(run.script, run.flags | {"sharding": ["stage2", "offload"]}, 4, run.job.changed(
+    offloaded = Requested(run.script, run.flags | {"sharding": ["stage2", "offload"]}, 4, run.job.changed(
         offload=Offload(optimizer=True, gradients=True)
     ))  # fmt: skip
     assert any(title.startswith("sharding") for title in titles(run))

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from launch.config.flag_values import Flags
 from launch.errors import UserError
-from launch.plan.advice.edits import Asked, Edit, edits, with_edits
+from launch.plan.advice.edits import Edit, Requested, edits, with_edits
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.memory_model import least_bytes, plan_memory
@@ -23,7 +23,7 @@ class Change:
 
     order:    place of the edits in the literature's list
     flags:    all flags of the changed run; arguments: those that differ, as ARGS takes them
-    slowdown: time a token, compared with the run that was asked for as if it fitted
+    slowdown: time a token, compared with the requested run as if it fitted
     peak_bytes: of the fullest card
     """
 
@@ -59,8 +59,8 @@ def cheapest_changes(
     where nothing else helps. Empty where nothing of the list, up to three at a time, is enough. Raises UserError where
     there is no such model or layout.
     """
-    asked = Asked(script, flags, processes, Job.from_flags(script, flags, processes, card))
-    planner = _Planner(asked, card, legal, count)
+    requested = Requested(script, flags, processes, Job.from_flags(script, flags, processes, card))
+    planner = _Planner(requested, card, legal, count)
     planner.plan((number,) for number in planner.numbers)
     same_model = [number for number in planner.numbers if planner.edits[number].kind != "model"]
     planner.plan(combinations(same_model, 2))
@@ -83,11 +83,11 @@ class _Planner:
     found: the fastest of their kinds that fit. enough: the numbers of all that fit. missed: what does not fit.
     """
 
-    def __init__(self, asked: Asked, card: Card, legal: Callable[[Flags], bool], count: int):
-        self.asked, self.card, self.legal, self.count = asked, card, legal, count
-        self.edits = edits(asked)
+    def __init__(self, requested: Requested, card: Card, legal: Callable[[Flags], bool], count: int):
+        self.requested, self.card, self.legal, self.count = requested, card, legal, count
+        self.edits = edits(requested)
         self.numbers = range(len(self.edits))
-        self.seconds_a_token = _seconds_a_token(asked.job, card)
+        self.seconds_a_token = _seconds_a_token(requested.job, card)
         self.enough: list[set[int]] = []
         self.found: list[Change] = []
         self.missed: list[Change] = []
@@ -120,11 +120,11 @@ class _Planner:
     def _change(self, numbers: tuple[int, ...]) -> Change | None:
         """Without its memory; None where the edits exclude each other or are not legal."""
         chosen = tuple(self.edits[number] for number in numbers)
-        flags = with_edits(self.asked, chosen)
+        flags = with_edits(self.requested, chosen)
         if flags is None or not self.legal(flags):
             return None
         try:
-            job = Job.from_flags(self.asked.script, flags, self.asked.processes, self.card)
+            job = Job.from_flags(self.requested.script, flags, self.requested.processes, self.card)
         except UserError:
             return None
         return Change(
@@ -132,7 +132,7 @@ class _Planner:
             order=numbers,
             flags=flags,
             job=job,
-            arguments=changed_arguments(self.asked.flags, flags),
+            arguments=changed_arguments(self.requested.flags, flags),
             slowdown=_seconds_a_token(job, self.card) / self.seconds_a_token,
         )
 

@@ -35,8 +35,8 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The run that was asked for."""
+class Requested:
+    """The run that the user requested."""
 
     script: str
     flags: Flags
@@ -52,90 +52,92 @@ class Asked:
         return "max_length" if self.job.finetunes else "max_seq_length"
 
 
-def edits(asked: Asked) -> list[Edit]:
+def edits(requested: Requested) -> list[Edit]:
     """All that apply, in order."""
-    return [edit for function in EDITS for edit in function(asked)]
+    return [edit for function in EDITS for edit in function(requested)]
 
 
-def _evaluation_batch(asked: Asked) -> Iterator[Edit]:
+def _evaluation_batch(requested: Requested) -> Iterator[Edit]:
     """Our evaluation sums losses batch by batch and keeps no logits; the largest tensor is one batch's logits."""
-    if asked.job.eval_batch > 1 and asked.job.layout.pipeline_parallel_degree == 1:
+    if requested.job.eval_batch > 1 and requested.job.layout.pipeline_parallel_degree == 1:
         yield Edit("evaluation batch 1", "evaluation", {EVALUATION_BATCH: "1"})
 
 
-def _half_precision(asked: Asked) -> Iterator[Edit]:
-    if asked.job.compute == FLOAT32 and asked.job.on_gpu:
+def _half_precision(requested: Requested) -> Iterator[Edit]:
+    if requested.job.compute == FLOAT32 and requested.job.on_gpu:
         yield Edit("16 bit", "precision", {"bf16": "auto", "fp16": "0", "fp16_opt_level": "O2"})
 
 
-def _flash_attention(asked: Asked) -> Iterator[Edit]:
-    if not asked.job.flash_attention:
+def _flash_attention(requested: Requested) -> Iterator[Edit]:
+    if not requested.job.flash_attention:
         yield Edit("flash attention", "attention", {"use_flash_attention": "auto"})
 
 
-def _micro_batch(asked: Asked) -> Iterator[Edit]:
-    size = asked.job.micro_batch
+def _micro_batch(requested: Requested) -> Iterator[Edit]:
+    size = requested.job.micro_batch
     while size > 1:
         size //= 2
         yield Edit(f"micro batch {size}", "batch", {MICRO_BATCH: str(size)})
 
 
-def _sequence_length(asked: Asked) -> Iterator[Edit]:
+def _sequence_length(requested: Requested) -> Iterator[Edit]:
     """Questions and answers of fine-tuning keep their shares."""
-    length = asked.job.sequence_length // 2
-    flags = {asked.length_flag: str(length)}
-    if asked.values.src_length:
-        flags["src_length"] = str(asked.values.src_length // 2)
+    length = requested.job.sequence_length // 2
+    flags = {requested.length_flag: str(length)}
+    if requested.values.src_length:
+        flags["src_length"] = str(requested.values.src_length // 2)
     yield Edit(f"samples of {length} tokens", "length", flags, "samples are cut at half the length")
 
 
-def _sharding(asked: Asked) -> Iterator[Edit]:
-    layout = asked.job.layout
+def _sharding(requested: Requested) -> Iterator[Edit]:
+    layout = requested.job.layout
     if layout.data_ranks == 1:
-        if asked.job.trains_all and not asked.job.offload.optimizer:
+        if requested.job.trains_all and not requested.job.offload.optimizer:
             yield Edit("optimizer in host memory between steps", "sharding", {"offload_optim": "1"})
         return
-    if asked.job.offload.gradients:
+    if requested.job.offload.gradients:
         return
     stages = ["stage1", "stage2", "stage3"]
     for stage in stages[stages.index(layout.sharding) if layout.sharding else 0 :]:
         if stage != layout.sharding:
             yield Edit(f"sharding {stage}", "sharding", {"sharding": stage})
-        if stage != "stage1" and asked.job.trains_all:
+        if stage != "stage1" and requested.job.trains_all:
             flags = {"sharding": stage, "offload_optim": "1"}
             yield Edit(f"sharding {stage}, optimizer in host memory between steps", "sharding", flags)
-        if stage == "stage3" or (stage == "stage2" and asked.job.trains_all):  # adapters have no optimizer to speak of
+        if stage == "stage3" or (
+            stage == "stage2" and requested.job.trains_all
+        ):  # adapters have no optimizer to speak of
             yield Edit(f"sharding {stage} with offload", "sharding", {"sharding": f"{stage} offload"})
 
 
-def _adapters(asked: Asked) -> Iterator[Edit]:
-    if asked.job.finetunes and asked.job.trains_all:
+def _adapters(requested: Requested) -> Iterator[Edit]:
+    if requested.job.finetunes and requested.job.trains_all:
         yield Edit("LoRA", "adapter", {"lora": "1"}, "adapters are trained, the model is frozen")
 
 
-def _quantized_base(asked: Asked) -> Iterator[Edit]:
-    if (asked.job.finetunes or asked.values.lora) and not asked.job.base:
-        flags = {"weight_quantize_algo": QUANTIZED} | ({} if asked.values.lora else {"lora": "1"})
+def _quantized_base(requested: Requested) -> Iterator[Edit]:
+    if (requested.job.finetunes or requested.values.lora) and not requested.job.base:
+        flags = {"weight_quantize_algo": QUANTIZED} | ({} if requested.values.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
 
 
-def _recompute(asked: Asked) -> Iterator[Edit]:
+def _recompute(requested: Requested) -> Iterator[Edit]:
     granularities = ["core_attn", "full_attn", "full"]
-    done = asked.job.recompute
+    done = requested.job.recompute
     for granularity in granularities[granularities.index(done) + 1 if done else 0 :]:
         flags = {"recompute": "1", "recompute_granularity": granularity}
         yield Edit(f"recompute {granularity}", "recompute", flags)
 
 
-def _parallel(asked: Asked) -> Iterator[Edit]:
+def _parallel(requested: Requested) -> Iterator[Edit]:
     """More of tensor and pipeline parallel, less of neither."""
-    layout = asked.job.layout
-    for tensor, pipeline in factors(asked.processes):
+    layout = requested.job.layout
+    for tensor, pipeline in factors(requested.processes):
         title, flags = [], {}
         if tensor > layout.tensor_parallel_degree:
             title.append(f"tensor parallel {tensor}")
             flags["tensor_parallel_degree"] = str(tensor)
-            if "sequence_parallel" not in asked.job.family.lacking:
+            if "sequence_parallel" not in requested.job.family.lacking:
                 flags["sequence_parallel"] = "1"
         if pipeline > layout.pipeline_parallel_degree:
             title.append(f"pipeline parallel {pipeline}")
@@ -144,9 +146,9 @@ def _parallel(asked: Asked) -> Iterator[Edit]:
             yield Edit(" x ".join(title), "parallel", flags)
 
 
-def _smaller_model(asked: Asked) -> Iterator[Edit]:
+def _smaller_model(requested: Requested) -> Iterator[Edit]:
     """The next smaller one of the family that has a configuration here."""
-    name = asked.values.model_name_or_path
+    name = requested.values.model_name_or_path
     owner, slash, short = name.rpartition("/")
     if short not in config_names():
         return
@@ -155,18 +157,18 @@ def _smaller_model(asked: Asked) -> Iterator[Edit]:
         if other.endswith(STAND_INS):
             continue
         config = load_config(other)
-        if family_of_config(config) == asked.job.family:
+        if family_of_config(config) == requested.job.family:
             sizes[other] = ModelShape.from_config(config).parameters
     smaller = [other for other in sizes if sizes[other] < sizes[short]]
     if smaller and owner:
         chosen = owner + slash + max(smaller, key=sizes.get)
         flags = {"model_name_or_path": chosen}
-        if asked.values.tokenizer_name_or_path == name:
+        if requested.values.tokenizer_name_or_path == name:
             flags["tokenizer_name_or_path"] = chosen
         yield Edit(f"a smaller model, {chosen}", "model", flags, "another model is trained")
 
 
-EDITS: tuple[Callable[[Asked], Iterator[Edit]], ...] = (
+EDITS: tuple[Callable[[Requested], Iterator[Edit]], ...] = (
     _evaluation_batch,
     _half_precision,
     _flash_attention,
@@ -181,23 +183,23 @@ EDITS: tuple[Callable[[Asked], Iterator[Edit]], ...] = (
 )
 
 
-def with_edits(asked: Asked, chosen: tuple[Edit, ...]) -> Flags | None:
+def with_edits(requested: Requested, chosen: tuple[Edit, ...]) -> Flags | None:
     """The flags with these edits, as many samples a step; None where the edits exclude each other or the samples cannot
     be dealt out."""
     if len({edit.kind for edit in chosen}) < len(chosen):
         return None
     changed = {name: [value] for edit in chosen for name, value in edit.flags.items()}
     try:
-        layout = Layout.from_flags(asked.flags | changed, asked.processes)
+        layout = Layout.from_flags(requested.flags | changed, requested.processes)
     except UserError:
         return None
-    micro_batch = int(changed.get(MICRO_BATCH, [asked.job.micro_batch])[0])
-    steps, rest = divmod(asked.job.global_batch, micro_batch * layout.data_ranks)
+    micro_batch = int(changed.get(MICRO_BATCH, [requested.job.micro_batch])[0])
+    steps, rest = divmod(requested.job.global_batch, micro_batch * layout.data_ranks)
     if rest or not steps:
         return None
-    if steps != asked.job.accumulation:
+    if steps != requested.job.accumulation:
         changed[ACCUMULATION] = [str(steps)]
-    return asked.flags | changed
+    return requested.flags | changed
 
 
 def factors(processes: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ from data_tools.formats.plural import plural
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.plan.hardware import GIB, Card, card_named, wished_card
+from launch.plan.hardware import GIB, Card, card_named, requested_card
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.plan_report import verdict
@@ -49,7 +49,7 @@ def card_of(run: RunConfig) -> Card | None:
     except UserError:
         pass  # a kind that is not in the catalogue
     try:
-        return wished_card(run.card, run.gpu_memory_gb)
+        return requested_card(run.card, run.gpu_memory_gb)
     except UserError:
         return None
 
