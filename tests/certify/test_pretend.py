@@ -12,7 +12,7 @@ from tests.repository_folder import ROOT
 
 
 def certify(folder, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "launch.certify", "--output", str(folder), *arguments]
+    command = [sys.executable, "launch/commands/certify.py", "--output", str(folder), *arguments]
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900)
 
 
