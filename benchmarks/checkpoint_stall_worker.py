@@ -19,29 +19,29 @@ def make_material(directory: str, sizes: dict) -> None:
 def stalls(directory: str, way: str) -> dict:
     """{"seconds" that each save took, "parameters", "bytes" of a checkpoint}. way: "asynchronous", "synchronous" or
     "upstream"."""
-    from paddlenlp.trainer import Trainer
+    import paddlenlp.trainer
 
     from launch.run_pretrain import main
-    from launch.training.trainer import CheckpointTrainer
+    from launch.training.trainer import Trainer
     from tests.training.test_saving import argv
 
     root, found = Path(directory), {"seconds": []}
     output = root / way
     if way == "upstream":
-        CheckpointTrainer.save_model = Trainer.save_model
-    save = Trainer._save_checkpoint if way == "upstream" else CheckpointTrainer._save_checkpoint
+        Trainer.save_model = paddlenlp.trainer.Trainer.save_model
+    save = (paddlenlp.trainer.Trainer if way == "upstream" else Trainer)._save_checkpoint
 
     def timed(trainer, model, metrics=None):
-        trainer.saver.settle()
+        trainer.checkpointer.saver.settle()
         start = time.perf_counter()
         save(trainer, model, metrics)
         found["seconds"].append(time.perf_counter() - start)
-        found["parameters"] = trainer.throughput.shape.parameters
-        trainer.saver.settle()
+        found["parameters"] = trainer.reporter.throughput.shape.parameters
+        trainer.checkpointer.saver.settle()
         newest = output / f"checkpoint-{trainer.state.global_step}"
         found["bytes"] = sum(path.stat().st_size for path in newest.iterdir())
 
-    CheckpointTrainer._save_checkpoint = timed
+    Trainer._save_checkpoint = timed
     changes = {
         "model_name_or_path": root / "config.json",
         "continue_training": 0,

@@ -19,8 +19,8 @@ from launch.checkpoint.read import load_model, open_layerwise
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.prediction.predictor import load_tokenizer
+from launch.training.batches import collator
 from launch.training.data import open_dialogues
-from launch.training.finetuning import collator
 from launch.training.losses import IGNORED, TokenLoss
 from launch.training.model import family_config
 
@@ -75,7 +75,7 @@ def _batches(directory: Path, data: str, config, samples: int, lengths: tuple[in
     )
     tokenizer = load_tokenizer(None, directory, str(directory))
     dataset = open_dialogues(flags, SimpleNamespace(do_train=False, do_eval=True), tokenizer, config).dev
-    collate = collator(SimpleNamespace(config=config), tokenizer, flags, SimpleNamespace(sequence_parallel=False))
+    collate = collator(config, tokenizer, flags, sequence_parallel=False)
     return [collate([dataset[number]]) for number in range(min(samples, len(dataset)))]
 
 

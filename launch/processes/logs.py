@@ -105,7 +105,7 @@ BY_SIGNAL = {  # exit codes of ranks that could not say a word themselves
 
 STACKS = re.compile(r"^Timeout \(.*\)!$", re.MULTILINE)  # what faulthandler writes above them
 THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)
-SAVER = "launch/training/checkpointer.py"  # of the thread that writes a checkpoint
+SAVER = "launch/training/saver.py"  # of the thread that writes a checkpoint
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (\S+)$', re.MULTILINE)
 
 

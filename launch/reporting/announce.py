@@ -64,14 +64,14 @@ def announce(lines: list[str], decisions, trainer) -> None:
     lines = [*lines, describe_layout(trainer), *decisions.lines]
     if trainer.args.do_train:
         lines.append(describe_steps(trainer))
-    if trainer.throughput.note:
-        lines.append(trainer.throughput.note)
+    if trainer.reporter.throughput.note:
+        lines.append(trainer.reporter.throughput.note)
     print("\n".join(lines), flush=True)
 
 
 def describe_layout(trainer) -> str:
     args = trainer.args
-    shape = trainer.throughput.shape
+    shape = trainer.reporter.throughput.shape
     layout = topology(args)
     sharding = "+".join(option.value for option in args.sharding)
     parts = [
@@ -91,15 +91,15 @@ def describe_layout(trainer) -> str:
 
 def describe_steps(trainer) -> str:
     """What a step is, steps an epoch, epochs of this run; a warning where the data repeats unasked."""
-    args, stream = trainer.args, trainer.stream
+    args, stream = trainer.args, trainer.data.stream
     epochs = stream.end / stream.samples
     line = (
-        f"steps: {args.max_steps:,} of {trainer.step_text}, {stream.samples / args.global_batch:,.1f} steps an epoch,"
-        f" {epochs:.2f} epochs"
+        f"steps: {args.max_steps:,} of {trainer.data.step_text(args.global_batch)},"
+        f" {stream.samples / args.global_batch:,.1f} steps an epoch, {epochs:.2f} epochs"
     )
     if hasattr(trainer.train_dataset, "samples_used"):
         line += f"\n{describe_blend(trainer.train_dataset)}"
-    if epochs > max(trainer.epochs_asked, 1):
+    if epochs > max(trainer.data.epochs_requested, 1):
         line += f"\nwarning: --max_steps {args.max_steps} reads each sample {epochs:.1f} times"
     return line
 

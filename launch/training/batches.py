@@ -9,7 +9,7 @@ import numpy as np
 from data_tools.formats.dialogues.encoding import IGNORED
 from launch.checkpoint.state.data_ledger import shuffled
 from launch.families import prefix_lm
-from launch.families.registry import Family
+from launch.families.registry import Family, family_of_config
 
 
 class SampleStream:
@@ -107,6 +107,20 @@ class PaddedShard:
             yield [index if index < self.samples else None for index in range(start, start + self.batch_size)]
 
 
+class PaddedDataset:
+    """A dataset that answers for padding positions (None) with `padding`, whose labels count for nothing."""
+
+    def __init__(self, dataset, padding):
+        self.dataset = dataset
+        self.padding = padding
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int | None):
+        return self.padding if index is None else self.dataset[index]
+
+
 # ---- batches of fine-tuning
 
 
@@ -184,3 +198,17 @@ class PrefixCollator(Collator):
             ]
         )
         return batch
+
+
+def collator(config, tokenizer, data_args, sequence_parallel: bool) -> Collator:
+    """What makes batches of the kind that the model's family reads. config: the model's, of paddlenlp."""
+    family = family_of_config(config.to_dict())
+    if family.attention == "prefix":
+        return PrefixCollator(family, pad_id(tokenizer), data_args.pad_to_multiple_of)
+    length = data_args.max_length if sequence_parallel else None
+    return Collator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of)
+
+
+def pad_id(tokenizer) -> int:
+    """An id to fill batches with; nothing depends on which."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id

@@ -1,269 +1,216 @@
-"""Save checkpoints of a training: each rank its part, all or nothing, at once or in the background.
+"""Checkpoints of a run: when one is saved, what it says of the run, which one the run goes on from, what stops it."""
 
-saver = Saver(trainer, asynchronous=True)
-saver.save()                # in the background: returns when all is copied to host memory
-saver.settle()              # waits; raises UserError on all ranks where the save has failed
-"""
-
-import json
-import tempfile
-import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import paddle
-from paddle.base import core
+import psutil
+from paddlenlp.trainer import TrainerCallback
 
-from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
-from launch.checkpoint.state import random_state
-from launch.checkpoint.state.manifest import (
-    RUN,
-    Manifest,
-    rank_file,
-    tensor_file,
-)
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.tensors import (
-    MODEL,
-    OPTIMIZER,
-    Held,
-    held_tensors,
-    trains_all,
-)
-from launch.checkpoint.state.write import (
-    NewFile,
-    NewTensor,
-    PartialCheckpoint,
-    json_file,
-    remove_old,
-    safetensors_file,
-)
-from launch.errors import UserError
-from launch.reporting.records import git_revision, how_to_mend, package_versions, plain
-from launch.training.resuming import layout_of
-
-LOOK_SECONDS = 1.0  # between looks at what the ranks have written
-WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
+from launch.checkpoint.ranks import rank, world_size
+from launch.checkpoint.state.manifest import checkpoint_name, read_manifest
+from launch.checkpoint.state.tensors import held_tensors, restore_tensors
+from launch.processes.command import COMMAND, DECIDE_THE_START
+from launch.processes.orphans import recorded_signals
+from launch.training.resuming import Continuation, fault_for_all, put_later_aside, scaler_state
+from launch.training.saver import Saver
 
 
-class Saver:
-    """asynchronous: write in a thread, from copies in host memory."""
-
-    def __init__(self, trainer, asynchronous: bool = False):
-        self.trainer = trainer
-        self.asynchronous = asynchronous
-        self.last: Path | None = None  # the newest that is whole, as far as this rank knows
-        self._plan: Plan | None = None
-        self._copies: dict[tuple[str, str], np.ndarray] = {}  # kept: fresh memory costs more than the copying
-        self._writing: threading.Thread | None = None
-        self._pending: PartialCheckpoint | None = None
-        self._failure: str | None = None
-        self._tokenizer_files: list[NewFile] | None = None
-        self._software = {"versions": package_versions(), "git_revision": git_revision()} if rank() == 0 else {}
-
-    def save(self) -> None:
-        """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
-        self.settle()
-        partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
-        try:
-            _on_rank_zero(partial.prepare)
-        except (OSError, UserError) as error:
-            raise self._error(f"{partial.final} could not be written: {error}") from None
-        files, manifest = self._files(), self._manifest()
-        self._pending = partial
-        self._writing = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
-        self._writing.start()
-        if not self.asynchronous:
-            self.settle()
-
-    def settle(self) -> None:
-        """Wait for what is being written. Raises UserError on all ranks where it failed."""
-        if self._writing is None:
-            return
-        with self.trainer.watched_saving() as moved:
-            failure = self._wait(moved)
-        self._writing = None
-        if failure:
-            raise self._error(failure)
-        self.last = self._pending.final
-
-    def _error(self, failure: str) -> UserError:
-        kept = f"{self.last} is as it was" if self.last else "there is none before it"
-        mend = "Leave more host memory to the ranks" if "MemoryError" in failure else how_to_mend(failure)
-        return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
-
-    def _wait(self, moved: Callable[[], None]) -> str | None:
-        """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
-
-        moved: called when any of them has come further.
-        """
-        before = None
-        while True:
-            self._writing.join(LOOK_SECONDS)
-            ranks = gather((self._writing.is_alive(), self._pending.written, self._failure))
-            if ranks != before:
-                moved()
-            failure = next((failure for *_, failure in ranks if failure), None)
-            self._pending.given_up = failure
-            if not any(writes for writes, *_ in ranks):
-                return failure
-            before = ranks
-
-    @property
-    def failed(self) -> bool:
-        """Whether this rank knows of a save in the background that failed."""
-        return self._failure is not None
-
-    @property
-    def _args(self):
-        return self.trainer.args
-
-    def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
-        """All that is done without the other ranks; in the background no collective may run."""
-        try:
-            _use_own_card()
-            partial.write(files)
-            if rank() == 0:
-                partial.finish(manifest)
-                self._remove_old(partial.final)
-        except Exception as error:  # a thread's end would be seen by nobody
-            self._failure = str(error) or repr(error)
-
-    # ---- what is written
-
-    def _files(self) -> list[NewFile]:
-        """Of this rank."""
-        trainer, args = self.trainer, self._args
-        optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
-        held = held_tensors(trainer.model, optimizer, args)
-        self._plan = self._plan or agree_on_writers(held)
-        mine = [self._new_tensor(one) for one in held if (one.kind, one.key) in self._plan.mine]
-        kinds = [one.kind for one in held if (one.kind, one.key) in self._plan.mine]
-        files = []
-        for kind in (MODEL, OPTIMIZER):
-            tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
-            if tensors:
-                files.append(safetensors_file(tensor_file(kind, rank(), world_size()), tensors))
-        files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
-        return files + (self._common_files() if rank() == 0 else [])
-
-    def _new_tensor(self, held: Held) -> NewTensor:
-        if not self.asynchronous:
-            return NewTensor(held.key, held.dtype, held.part, held.values)
-        values = held.values()
-        copy = self._copies.setdefault((held.kind, held.key), np.empty_like(values))
-        np.copyto(copy, values)
-        return NewTensor(held.key, held.dtype, held.part, lambda: copy)
-
-    def _common_files(self) -> list[NewFile]:
-        """What is the same for all ranks."""
-        trainer = self.trainer
-        files = [json_file(RUN, trainer.run_state())]
-        if trains_all(trainer.model):
-            files.append(json_file("config.json", json.loads(trainer.whole_config().to_json_string(use_diff=False))))
-        if trains_all(trainer.model) and self._plan.writers is not None:
-            places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in self._plan.writers.items()}
-            files.append(json_file(WEIGHTS_INDEX, {"metadata": {}, "weight_map": places}))
-        if trainer.tokenizer is not None:
-            self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)
-            files += self._tokenizer_files
-        return files
-
-    def _manifest(self) -> Manifest:
-        trainer = self.trainer
-        state = trainer.run_state()
-        return Manifest(
-            files={},
-            global_step=state["global_step"],
-            consumed_samples=state["consumed_samples"],
-            consumed_tokens=state["consumed_tokens"],
-            topology=layout_of(self._args),
-            trained_only=not trains_all(trainer.model),
-            data=trainer.data_identity(),
-            model=trainer.model_identity,
-            arguments=plain(vars(self._args)),
-            **self._software,
-        )
-
-    # ---- what is kept
-
-    def _remove_old(self, newest: Path) -> None:
-        """Keep --save_total_limit of them; the new one is whole before an old one goes."""
-        limit = self._args.save_total_limit
-        if limit and limit > 0:  # -1 and 0: all of them
-            remove_old(newest, limit, self.trainer.best_checkpoint)
-
-
-def _use_own_card() -> None:
-    """In a new thread. CUDA has a current device for each thread, card 0 at first, whatever paddle.set_device said:
-    what touches that makes a context there, some 0.4 GiB a rank."""
-    kind, _, number = paddle.get_device().partition(":")
-    if kind == "gpu":
-        core.set_cuda_current_device_id(int(number))
-
-
-def _on_rank_zero(work: Callable[[], None]) -> None:
-    """Raises UserError on all ranks where it fails."""
-    first_on_rank_zero(lambda: work() if rank() == 0 else None)
-
-
-def _files_of(save: Callable[[str], None]) -> list[NewFile]:
-    """The files that `save(directory)` writes."""
-    with tempfile.TemporaryDirectory() as directory:
-        save(directory)
-        contents = {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir()) if path.is_file()}
-    return [NewFile(name, lambda data=data: iter([data])) for name, data in contents.items()]
-
-
-# ---- which rank writes what: each tensor once, by one of the ranks that hold an equal copy of it
-
-
-@dataclass(frozen=True)
-class Copy:
-    """What a rank says about a tensor that it holds."""
-
-    kind: str
-    key: str
-    part: Part
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """mine: (kind, key) of what this rank writes. writers: key of each parameter -> the rank that writes it, None
-    where a file holds a part of one only."""
-
-    mine: frozenset[tuple[str, str]]
-    writers: dict[str, int] | None
-
-
-def agree_on_writers(held: Iterable[Held]) -> Plan:
-    """Called by all ranks together."""
-    mine = [Copy(one.kind, one.key, one.part, one.nbytes) for one in held]
-    copies = gather(mine)
-    writers = divide(copies)
-    whole = all(one.part.is_whole for of_rank in copies for one in of_rank if one.kind == MODEL)
-    parameters = {one.key: writer for one, writer in writers.items() if one.kind == MODEL}
-    return Plan(
-        mine=frozenset((one.kind, one.key) for one, writer in writers.items() if writer == rank()),
-        writers=parameters if whole else None,
-    )
-
-
-def divide(copies: list[list[Copy]]) -> dict[Copy, int]:
-    """{what: the rank that writes it}: of those that hold it, the one that has fewest bytes to write so far.
-
-    copies: what each rank holds. The result depends on nothing else, so all ranks come to the same.
+class Checkpointer:
+    """best: name of the checkpoint with the best metric so far, None without --metric_for_best_model.
+    continuation: the checkpoint that the run goes on from, None where it starts without.
     """
-    holders: dict[Copy, list[int]] = {}
-    for number, of_rank in enumerate(copies):
-        for one in of_rank:
-            holders.setdefault(one, []).append(number)
-    load = [0] * len(copies)
-    writers = {}
-    for one, ranks in holders.items():
-        writers[one] = min(ranks, key=lambda number: load[number])
-        load[writers[one]] += one.nbytes
-    return writers
+
+    def __init__(self, trainer, model_identity: dict):
+        args = trainer.args
+        self.trainer, self.model_identity = trainer, model_identity
+        self.saver = Saver(self, args.use_async_save or "async_save" in args.unified_checkpoint_config)
+        self.requests = Requests(args.max_run_minutes, failed=lambda: self.saver.failed)
+        trainer.add_callback(self.requests)
+        self.continuation: Continuation | None = None
+        self.best: str | None = None
+        self._damaged: Sequence[Path] = ()
+        self._loaded_step: int | None = None  # of the best checkpoint, when it is loaded at the end
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What ended the training before its last step, None where nothing did."""
+        return self.requests.stopped_by
+
+    @property
+    def all_steps_done(self) -> bool:
+        return bool(self.continuation) and self.continuation.global_step >= self.trainer.args.max_steps
+
+    @property
+    def weights_step(self) -> int:
+        """The step after which the weights are."""
+        return self.trainer.state.global_step if self._loaded_step is None else self._loaded_step
+
+    # ---- from the beginning of a training to its end
+
+    def begin(self, checkpoint: Path | None, damaged: Sequence[Path]) -> None:
+        """checkpoint: to go on from, None at step 0. damaged: newer ones, which are put aside."""
+        self._damaged = damaged
+        if checkpoint is None:
+            return
+        self.saver.last = checkpoint
+        weights_alone = self.trainer.args.ignore_load_lr_and_optim
+        self.continuation = Continuation(self.trainer, checkpoint, weights_alone)
+        if not weights_alone:
+            self.best = self.continuation.run["best_checkpoint"]
+        self.trainer.add_callback(self.continuation)
+
+    @contextmanager
+    def signals_received(self) -> Iterator[None]:
+        """Signals that arrive in here stop the run at the end of a step."""
+        with recorded_signals() as self.requests.received:
+            yield
+
+    def restore(self) -> None:
+        """Take what the checkpoint has, if there is one. Nothing of an earlier run is moved before that has gone
+        well."""
+        if self.continuation is not None:
+            self.continuation.restore()
+        self.saver.last = put_later_aside(self.saver.last, self._damaged, self.trainer.args)
+
+    def save(self, metrics: dict | None) -> None:
+        """Save a checkpoint of the step just done. metrics: of its evaluation, None without one."""
+        self._note_best(metrics)
+        self.saver.save()
+
+    def load_best(self) -> None:
+        """With --load_best_model_at_end the weights of the best checkpoint, or those of the last step where it is gone
+        or damaged: a run ends with a model, and says which."""
+        trainer, args = self.trainer, self.trainer.args
+        if not args.load_best_model_at_end or not self.best or self.stopped_by:
+            return
+        checkpoint = Path(args.output_dir) / self.best
+        fault = fault_for_all(checkpoint)
+        if fault is None:
+            restore_tensors(checkpoint, held_tensors(trainer.model, None, args))
+            self._loaded_step = read_manifest(checkpoint).global_step
+        if rank() != 0:
+            return
+        if fault:
+            step = trainer.state.global_step
+            print(f"warning: no --load_best_model_at_end: {fault}. The model is that of step {step:,}.", flush=True)
+        else:
+            print(
+                f"the model is that of step {self._loaded_step:,}, the best by {args.metric_for_best_model}", flush=True
+            )
+
+    def tell_how_to_continue(self) -> None:
+        """Where a run that was stopped can go on."""
+        if rank() == 0:
+            step, steps = self.trainer.state.global_step, self.trainer.args.max_steps
+            print(f"stopped by {self.stopped_by} after step {step:,} of {steps:,}; {self.saver.last} is whole.")
+            print(f"To continue: {command_to_continue()}", flush=True)
+
+    # ---- what a checkpoint says
+
+    def run_state(self) -> dict:
+        """As JSON."""
+        trainer, data = self.trainer, self.trainer.data
+        step = trainer.state.global_step
+        return {
+            "global_step": step,
+            "consumed_samples": data.consumed_samples(step),
+            "consumed_tokens": data.tokens_until(step),
+            "ledger": data.ledger_at(step).to_json(),
+            "scheduler": trainer.lr_scheduler.state_dict(),
+            "scaler": scaler_state(trainer.scaler) if trainer.do_grad_scaling else None,
+            "best_metric": trainer.state.best_metric,
+            "best_checkpoint": self.best,
+        }
+
+    def data_identity(self) -> dict:
+        """What the order of samples depends on, and how many of them a step takes."""
+        return self.trainer.data.identity | {"global_batch": self.trainer.args.global_batch}
+
+    @contextmanager
+    def watched_saving(self) -> Iterator[Callable[[], None]]:
+        """Around waiting for what is written; gives what is to be called when some more is."""
+        with self.trainer.watches.hang_timer.beside_steps():
+            yield self.trainer.watches.hang_timer.moved
+
+    def _note_best(self, metrics: dict | None) -> None:
+        """As upstream does, by --metric_for_best_model."""
+        args, state = self.trainer.args, self.trainer.state
+        name = args.metric_for_best_model
+        if metrics is None or name is None:
+            return
+        value = metrics[name if name.startswith("eval_") else f"eval_{name}"]
+        better = np.greater if args.greater_is_better else np.less
+        if self.best is None or better(value, state.best_metric):
+            state.best_metric = value
+            self.best = checkpoint_name(state.global_step)
+
+
+# ---- what saves or ends a run at the end of a step: a signal, the time limit, the file save-now; the same on all ranks
+
+SAVE_NOW = "save-now"
+# What may be asked for, in the order of the numbers that the ranks exchange.
+REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
+
+
+class Requests(TrainerCallback):
+    """received: numbers of the signals that this process got, filled in elsewhere. failed: whether a save in the
+    background went wrong in this rank. stopped_by: why the run has ended before its last step, None as long as not."""
+
+    def __init__(self, max_run_minutes: float, failed=lambda: False):
+        self.received: list[int] = []
+        self.failed = failed
+        self.max_run_minutes = max_run_minutes
+        self.stopped_by: str | None = None
+
+    def on_step_end(self, args, state, control, **kwargs):
+        asked = agree(self._asked_here(args))
+        if "save" in asked and args.process_index == 0:
+            (Path(args.output_dir) / SAVE_NOW).unlink(missing_ok=True)
+        if asked:
+            control.should_save = True
+        reasons = [reason for reason in asked if reason != "save"]
+        if reasons and state.global_step < args.max_steps:
+            self.stopped_by = f"--max_run_minutes {self.max_run_minutes:g}" if "time" in reasons else reasons[0]
+            control.should_training_stop = True
+
+    def _asked_here(self, args) -> set[str]:
+        asked = {signal.Signals(number).name for number in self.received}
+        if self.failed():
+            asked.add("failed save")
+        if args.process_index == 0:
+            minutes = (time.time() - psutil.Process().create_time()) / 60
+            if self.max_run_minutes and minutes >= self.max_run_minutes:
+                asked.add("time")
+            if (Path(args.output_dir) / SAVE_NOW).exists():
+                asked.add("save")
+        return asked
+
+
+def agree(asked: set[str]) -> list[str]:
+    """What any rank asks for, on all ranks, in the order of REQUESTS. Called by all of them together."""
+    flags = np.array([request in asked for request in REQUESTS], dtype="int32")
+    if world_size() > 1:
+        tensor = paddle.to_tensor(flags)
+        paddle.distributed.all_reduce(tensor, op=paddle.distributed.ReduceOp.MAX)
+        flags = tensor.numpy()
+    return [request for request, flag in zip(REQUESTS, flags, strict=True) if flag]
+
+
+def command_to_continue() -> str:
+    """The command that started this run, without what would have it start anew or elsewhere."""
+    words = shlex.split(os.environ.get(COMMAND, "")) or [sys.executable, *sys.argv]
+    kept, skips = [], False
+    for word in words:
+        if word.startswith("--"):
+            skips = word.partition("=")[0] in DECIDE_THE_START
+        if not skips:
+            kept.append(word)
+    return shlex.join(kept)

@@ -1,9 +1,12 @@
-"""From the data flags to the samples of training and evaluation."""
+"""What a run reads: from the data flags to samples, and from samples to the batches of a rank."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+
+import paddle
 
 from data_tools.formats.dialogues.chat_template import trained_with
 from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
@@ -11,10 +14,106 @@ from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.samples import sample_lines
 from data_tools.formats.tokens.blend import find_corpora, open_splits
 from launch.checkpoint.ranks import first_on_rank_zero, rank
+from launch.checkpoint.state.data_ledger import Ledger
 from launch.checkpoint.state.manifest import read_manifest
 from launch.errors import UserError
 from launch.families.chat import family_chat_template, find_template, template_line
 from launch.families.registry import Family, family_of_config
+from launch.processes.orphans import be_data_worker
+from launch.reporting.throughput import TimedLoader, TrainingClock
+from launch.training.batches import PaddedDataset, PaddedShard, SampleStream
+
+
+class TrainingData:
+    """The samples of a run, in an order that depends on the data, the seed and what was consumed before.
+
+    train, valid: datasets, None where the run does not need one. collate: makes a batch of samples. padding: a sample
+    whose labels count for nothing. ledger: what was consumed before, None without training. end: see SampleStream.
+    mean_length: tokens of a sample. lines: what to tell about the data.
+    """
+
+    def __init__(
+        self,
+        train,
+        valid,
+        collate: Callable[[list], dict],
+        padding,
+        ledger: Ledger | None,
+        args,
+        steps: int,
+        mean_length: float,
+        end: int | None = None,
+        epochs_requested: float = 1.0,
+        lines: list[str] | None = None,
+    ):
+        self.train, self.valid = train, valid
+        self.collate, self.padding = collate, padding
+        self.ledger, self.steps = ledger, steps
+        self.mean_length = mean_length
+        self.epochs_requested = epochs_requested
+        self.lines = lines or []
+        self.stream = sample_stream(args, train, ledger, steps, end) if ledger else None
+
+    @property
+    def identity(self) -> dict:
+        """What the order of samples depends on."""
+        return self.ledger.data[self.ledger.last.data]
+
+    def step_text(self, global_batch: int) -> str:
+        """What a step is, to tell."""
+        raise NotImplementedError
+
+    def tokens_until(self, step: int) -> int:
+        """Tokens that all data ranks together have read before a step, 0 the first."""
+        raise NotImplementedError
+
+    def consumed_samples(self, step: int) -> int:
+        """In all, before a step, 0 the first."""
+        return self.ledger.samples + self.stream.position(step) - self.stream.start
+
+    def ledger_at(self, step: int) -> Ledger:
+        """With all that is consumed before a step."""
+        return self.ledger.at(step, self.stream.position(step), self.tokens_until(step))
+
+    def train_loader(self, workers: int, clock: TrainingClock) -> TimedLoader:
+        """Batches of this rank, in the order of training."""
+        loader = paddle.io.DataLoader(
+            PaddedDataset(self.train, self.padding),
+            batch_sampler=self.stream,
+            collate_fn=self.collate,
+            num_workers=workers,
+            worker_init_fn=be_data_worker,
+        )
+        return TimedLoader(loader, clock)
+
+    def evaluation_loader(self, dataset, args) -> paddle.io.DataLoader:
+        """Batches of this data rank's share; equally many on all ranks."""
+        shard = PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
+        return paddle.io.DataLoader(PaddedDataset(dataset, self.padding), batch_sampler=shard, collate_fn=self.collate)
+
+    def first_batch(self, samples: int) -> dict:
+        """The first samples of training, as arrays."""
+        padded = PaddedDataset(self.train, self.padding)
+        return self.collate([padded[i if i < len(self.train) else None] for i in range(samples)])
+
+
+def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = None) -> SampleStream:
+    """The order of training from where the ledger ends, for this rank's place in the layout; a blend has an order of
+    its own. end: see SampleStream."""
+    return SampleStream(
+        samples=len(dataset),
+        epoch_order=getattr(dataset, "epoch_order", None),
+        seed=args.seed,
+        micro_batch=args.per_device_train_batch_size,
+        accumulation=args.gradient_accumulation_steps,
+        data_rank=args.dataset_rank,
+        data_ranks=args.dataset_world_size,
+        steps=steps,
+        end=end,
+        first_step=ledger.last.last_step,
+        start=ledger.last.stop,
+    )
+
 
 # ---- corpora of token ids
 

@@ -1,11 +1,43 @@
-"""Losses that are the same in every layout: of fine-tuning, and of a pipeline's evaluation."""
+"""The loss of a Trainer: what a batch's is, and how an evaluated batch counts; the same in every layout."""
 
 import contextlib
+import math
 
 import paddle
 from paddle.distributed import fleet
 
 from data_tools.formats.dialogues.encoding import IGNORED
+
+
+class Loss:
+    """The part of a Trainer that pretraining and fine-tuning define for themselves."""
+
+    def attach(self, model, args) -> None:
+        """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""
+
+    def start_step(self, global_step: int) -> None:
+        """Before each micro batch of the step after global_step."""
+
+    def start_evaluation(self) -> None:
+        """Before a batch is computed outside of training."""
+
+    def __call__(self, model, inputs: dict, return_outputs: bool):
+        """The loss of a batch; (loss, (loss, logits)) with return_outputs."""
+        raise NotImplementedError
+
+    def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
+        """(loss in nats, tokens, ...) of a batch, summed over its counted tokens. All ranks of a model take part."""
+        raise NotImplementedError
+
+    def metrics(self, sums: list[float]) -> dict:
+        """What an evaluation reports, from the sums of all its batches."""
+        loss_sum, tokens = sums[:2]
+        loss = loss_sum / tokens
+        return {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),  # beyond e^709 a float is infinite
+            "tokens": int(tokens),
+        }
 
 
 @contextlib.contextmanager

@@ -1,17 +1,52 @@
-"""A pretraining run: samples of equal length, read in an order that depends on seed and epoch alone."""
+"""Pretraining: samples of equal length from corpora of token ids, and the model's own loss."""
+
+from pathlib import Path
 
 import numpy as np
 
-from launch.adapters.adapter_files import ADAPTERS
-from launch.checkpoint.ranks import total
-from launch.families.arithmetic import ModelShape
-from launch.reporting.callbacks import REPORTS
-from launch.reporting.throughput import Throughput
-from launch.training.device import device_peak
-from launch.training.losses import IGNORED, summed_over_tokens
-from launch.training.model import matmul_dtype
-from launch.training.trainer import ResultTrainer, sample_stream
-from launch.training.watches import watches
+from launch.training.data import TrainingData, open_data
+from launch.training.losses import IGNORED, Loss, summed_over_tokens
+from launch.training.resuming import open_ledger
+from launch.training.run import Stage
+
+
+class Pretraining(Stage):
+    """--max_seq_length tokens a sample; no tokenizer is needed."""
+
+    @property
+    def sequence_length(self) -> int:
+        return self.data_args.max_seq_length
+
+    def open_data(self, tokenizer, config, checkpoint: Path | None) -> "PretrainingData":
+        args = self.training_args
+        splits = open_data(self.data_args, args, config.vocab_size)
+        ledger = open_ledger(checkpoint, splits.train, args) if args.do_train else None
+        return PretrainingData(
+            splits.train,
+            splits.valid,
+            Collator(self.sequence_length),
+            Padding(),
+            ledger,
+            args,
+            steps=args.max_steps,
+            mean_length=self.sequence_length,
+        )
+
+    def make_loss(self, model, data: TrainingData) -> "PretrainingLoss":
+        return PretrainingLoss()
+
+    def random_weights_loss(self, shape) -> float | None:
+        return None if self.model_args.continue_training else shape.first_loss
+
+
+class PretrainingData(TrainingData):
+    """Every sample has mean_length tokens."""
+
+    def step_text(self, global_batch: int) -> str:
+        return f"{global_batch * self.mean_length:,} tokens ({global_batch} samples of {self.mean_length})"
+
+    def tokens_until(self, step: int) -> int:
+        return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.mean_length
 
 
 class Collator:
@@ -37,53 +72,23 @@ class Padding:
         labels[:] = IGNORED
 
 
-class PretrainTrainer(ResultTrainer):
-    """sequence_length: of every sample."""
+class PretrainingLoss(Loss):
+    """The model's own: the mean over the tokens of a micro batch, of which all have equally many."""
 
-    def __init__(self, sequence_length: int, **kwargs):
-        super().__init__(data_collator=Collator(sequence_length), **kwargs)
-        self.sequence_length = sequence_length
-        self.padding = Padding()
+    def __call__(self, model, inputs: dict, return_outputs: bool):
+        outputs = model(**inputs)
+        loss = outputs
+        if isinstance(outputs, dict):
+            loss = outputs["loss"]
+        elif isinstance(outputs, tuple):
+            loss = outputs[0]
+        return (loss, outputs) if return_outputs else loss
 
-    @property
-    def step_text(self) -> str:
-        """What a step is, to tell."""
-        global_batch = self.args.global_batch
-        return f"{global_batch * self.sequence_length:,} tokens ({global_batch} samples of {self.sequence_length})"
-
-    def tokens_until(self, step: int) -> int:
-        return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.sequence_length
-
-    def batch_sums(self, model, inputs: dict) -> list[float]:
+    def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
         counted = int((inputs["labels"] != IGNORED).sum())
-        if self.args.pipeline_parallel_degree > 1:
+        if trainer.args.pipeline_parallel_degree > 1:
             with summed_over_tokens(model):
-                loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
-            return [float(loss) * self.args.gradient_accumulation_steps, counted]
-        loss, _, _ = self.prediction_step(model, inputs, prediction_loss_only=True)
+                loss, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
+            return [float(loss) * trainer.args.gradient_accumulation_steps, counted]
+        loss, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
         return [float(loss) * counted if counted else 0.0, counted]
-
-
-def build_trainer(model, tokenizer, data, ledger, model_args, data_args, training_args) -> PretrainTrainer:
-    """The Trainer of a pretraining run with its reports and watches."""
-    peak = device_peak(matmul_dtype(training_args))
-    throughput = Throughput(
-        shape=ModelShape.from_config(model.config.to_dict()),
-        sequence_length=data_args.max_seq_length,
-        peak_flops=total(peak.flops),
-        note=peak.note,
-        frozen=isinstance(model, ADAPTERS),
-    )
-    random_weights_loss = None if model_args.continue_training else throughput.shape.first_loss
-    return PretrainTrainer(
-        sequence_length=data_args.max_seq_length,
-        throughput=throughput,
-        ledger=ledger,
-        stream=sample_stream(training_args, data.train, ledger, training_args.max_steps) if data.train else None,
-        reports=[*(report() for report in REPORTS), *watches(training_args, random_weights_loss)],
-        model=model,
-        args=training_args,
-        tokenizer=tokenizer,
-        train_dataset=data.train,
-        eval_dataset=data.valid,
-    )

@@ -1,8 +1,7 @@
-"""What a run leaves for use: the whole model or the adapter, read back from disk; the best of its evaluations."""
+"""What a run leaves for use: the whole model, or the adapter alone, which is read back from disk and tried."""
 
 import copy
 import json
-import math
 import shutil
 import zlib
 from collections.abc import Callable
@@ -10,18 +9,101 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import paddle
 from paddlenlp.peft import LoRAModel
 from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_WEIGHTS_INDEX_NAME
 
+from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
-from launch.checkpoint.ranks import barrier, broadcast, gather, raise_first, rank
+from launch.checkpoint.ranks import barrier, first_on_rank_zero, gather, raise_first, rank
 from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.state.manifest import PARTIAL_MODEL
 from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.tensors import Held, Parts, give_to_others, held_tensors, parts_of_ranks, whole_values
-from launch.checkpoint.state.write import NewTensor, safetensors_file, write_hashed
+from launch.checkpoint.state.write import NewTensor, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import listed, read_indexed
 from launch.errors import UserError
+
+TRIED = 2  # samples that a saved adapter is tried on
+
+
+class Result:
+    """What a run leaves for use. read_back: None where the whole model is trained. has_trained: whether a step was made
+    with a learning rate above 0."""
+
+    def __init__(self, trainer):
+        self.trainer, self.args = trainer, trainer.args
+        self.read_back = ReadBack(trainer.model, trainer.args) if isinstance(trainer.model, ADAPTERS) else None
+        self.has_trained = False
+
+    def save(self, directory: Path | None = None) -> None:
+        """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model.
+
+        directory: default the run's own, at its end, where the files appear together when all are whole.
+        Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
+        """
+        if directory is not None:
+            return self._write(directory, updated=False)
+        output = Path(self.args.output_dir)
+        partial = output / PARTIAL_MODEL
+        first_on_rank_zero(lambda: _empty(partial) if rank() == 0 else None)
+        read_back = self._write(partial, updated=self.has_trained)
+        first_on_rank_zero(lambda: put_in_place(partial, output) if rank() == 0 else None)
+        if rank() == 0 and read_back:
+            print(read_back, flush=True)
+
+    def _write(self, directory: Path, updated: bool) -> str | None:
+        """A line about an adapter that was read back. updated: whether training must have changed it."""
+        if not self.read_back:
+            self.trainer.save_model(str(directory))
+            return None
+        save_adapter(self.trainer.model, directory, self.args)
+        line = self._read_back_line(*self.read_back.check(directory, self.outcome, updated))
+        first_on_rank_zero(lambda: self._save_tokenizer(directory) if rank() == 0 else None)
+        return line
+
+    def _save_tokenizer(self, directory: Path) -> None:
+        if self.trainer.tokenizer is not None:
+            self.trainer.tokenizer.save_pretrained(str(directory))
+
+    def _read_back_line(self, changed: int, tensors: int, difference: float) -> str:
+        what = "loss" if self.args.pipeline_parallel_degree > 1 else "logits"
+        return (
+            f"adapter read back from {self.args.output_dir}: {tensors} tensors as trained, {changed} of them not as at "
+            f"the beginning; largest difference of the {what} of {self._tried} training samples {difference:.2g}"
+        )
+
+    @property
+    def _tried(self) -> int:
+        """A pipeline takes whole batches only."""
+        args = self.args
+        if args.pipeline_parallel_degree > 1:
+            return args.per_device_eval_batch_size
+        return min(TRIED, args.per_device_train_batch_size)
+
+    def outcome(self) -> np.ndarray:
+        """The logits of the first samples of training, of this rank's part of the vocabulary; a pipeline has their
+        loss instead."""
+        trainer = self.trainer
+        inputs = {key: paddle.to_tensor(array) for key, array in trainer.data.first_batch(self._tried).items()}
+        pipeline = self.args.pipeline_parallel_degree > 1
+        model = trainer.model_wrapped if pipeline else trainer.model
+        trainer.loss.start_evaluation()
+        model.eval()
+        if pipeline:
+            outcome, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
+        else:
+            with paddle.no_grad(), trainer.autocast_smart_context_manager():
+                _, (_, outcome) = trainer.loss(trainer.model, inputs, return_outputs=True)
+        model.train()
+        return outcome.astype("float32").numpy()
+
+
+def _empty(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+
 
 # ---- the whole model on disk as from_pretrained reads it, from any layout
 #
@@ -189,55 +271,3 @@ class ReadBack:
 
 def _checksum(values: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(values))
-
-
-BEST, RECORD = "best", "best.json"
-
-
-class BestKeeper:
-    """The best of a training by evaluation loss, kept beside the newest: OUTPUT/best, for use, not to continue from.
-
-    It is what the run saves at its end, an adapter or a model directory with its tokenizer, of the evaluation with the
-    lowest loss, and best.json, which says which one. predict, merge and --model_name_or_path take it.
-    output_dir: of the run. write: called by all ranks together with the directory to write to."""
-
-    def __init__(self, output_dir: str | Path, write: Callable[[Path], None]):
-        self.final = Path(output_dir) / BEST
-        self.write = write
-        self.loss: float | None = None
-
-    def consider(self, global_step: int, loss: float, continued: bool) -> None:
-        """Keep the weights as they are now if no evaluation of the run was better. Called by all ranks together.
-
-        continued: whether the run is one that goes on: what another has left in the same place does not count.
-        """
-        if self.loss is None:
-            self.loss = broadcast(self._earlier_loss() if rank() == 0 else None) if continued else math.inf
-        if not loss < self.loss:
-            return
-        self.loss = loss
-        aside, old = (self.final.with_name(f".{BEST}.{word}") for word in ("partial", "old"))
-        if rank() == 0:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-        barrier()
-        self.write(aside)
-        barrier()
-        if rank() == 0:
-            (aside / RECORD).write_text(json.dumps({"global_step": global_step, "eval_loss": loss}) + "\n")
-            shutil.rmtree(old, ignore_errors=True)
-            if self.final.exists():
-                self.final.rename(old)
-            aside.rename(self.final)
-            shutil.rmtree(old, ignore_errors=True)
-        barrier()
-
-    def _earlier_loss(self) -> float:
-        """Of the best of the run that is continued."""
-        old = self.final.with_name(f".{BEST}.old")
-        if old.exists() and not self.final.exists():  # a kill between the two renames
-            old.rename(self.final)
-        try:
-            return json.loads((self.final / RECORD).read_text())["eval_loss"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return math.inf

@@ -268,7 +268,6 @@ class Continuation(TrainerCallback):
         self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
         self._random_state = None
         if not weights_alone:
-            trainer.best_checkpoint = self.run["best_checkpoint"]
             if read_manifest(checkpoint).topology == layout_of(trainer.args):
                 own = checkpoint / rank_file(rank())
                 self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]

@@ -10,17 +10,17 @@ from launch.checkpoint.ranks import broadcast, gather
 from launch.checkpoint.weight_files import listed
 from launch.errors import UserError
 from launch.reporting.records import past_losses
+from launch.training.optimizer import SkippedSteps
 from launch.watch.hang import HangTimer
 from launch.watch.loss import REMEMBERED, Fault, Limits, LossWatch, parse_window
-from launch.watch.memory_watch import OPTIMIZER, Phase
+from launch.watch.memory_watch import FORWARD, OPTIMIZER, Phase
 
 
 class LossReport(TrainerCallback):
-    """Ends the run on all ranks when its loss goes wrong; rank 0 decides. broadcast: gives rank 0's value to all."""
+    """Ends the run on all ranks when its loss goes wrong; rank 0 decides."""
 
-    def __init__(self, limits: Limits, broadcast):
+    def __init__(self, limits: Limits):
         self.limits = limits
-        self.broadcast = broadcast
 
     def on_train_begin(self, args, state, control, **kwargs):
         past = past_losses(args.output_dir, state.global_step, REMEMBERED) if args.process_index == 0 else ()
@@ -29,7 +29,7 @@ class LossReport(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" not in logs:
             return
-        fault = self.broadcast(self.watch.fault(logs))
+        fault = broadcast(self.watch.fault(logs))
         if fault is not None:
             raise UserError(message(fault, logs["global_step"], Path(args.output_dir)))
 
@@ -75,30 +75,38 @@ class PhaseReport(TrainerCallback):
         self.phase.name = OPTIMIZER
 
 
-def watches(training_args, random_weights_loss: float | None = None) -> list:
-    """Callbacks. random_weights_loss: what random weights give at first, None for trained ones.
+class Watches:
+    """hang_timer: ends the run where it hangs. phase: what the run is doing. skipped_steps: of a loss scale, None in
+    other precisions. before_reports, after_reports: callbacks in the order of their calls.
 
-    Raises UserError for values that cannot be.
+    random_weights_loss: what random weights give at first, None for trained ones.
     """
-    limits = Limits(
-        first_loss=parse_window(training_args.loss_first, random_weights_loss),
-        collapse=training_args.loss_collapse,
-        spike=training_args.loss_spike,
-        overflows=training_args.fp16,
-        on_cpu=training_args.device == "cpu",
-    )
-    return [LossReport(limits, broadcast)] if training_args.loss_watch else []
+
+    def __init__(self, args, random_weights_loss: float | None = None):
+        self.hang_timer = HangTimer(args.hang_factor, args.hang_seconds)
+        self.phase = Phase(FORWARD)
+        self.skipped_steps = SkippedSteps() if args.fp16 else None
+        limits = Limits(
+            first_loss=parse_window(args.loss_first, random_weights_loss),
+            collapse=args.loss_collapse,
+            spike=args.loss_spike,
+            overflows=args.fp16,
+            on_cpu=args.device == "cpu",
+        )
+        self.before_reports = [self.skipped_steps] if self.skipped_steps else []
+        self.after_reports = [LossReport(limits)] if args.loss_watch else []
+        self.after_reports += [HangReport(self.hang_timer), PhaseReport(self.phase)]
 
 
 FLOAT_DTYPES = (paddle.float32, paddle.float16, paddle.bfloat16)
 
 
-def require_numbers(model) -> None:
+def require_finite(model) -> None:
     """Raises UserError on all ranks where a parameter of any rank has NaN or infinite values. Called by all together.
 
     Under stage 3 a rank looks at its slices, of what is offloaded at the values in host memory.
     """
-    here = [name for name, parameter in model.named_parameters() if not _are_numbers(parameter)]
+    here = [name for name, parameter in model.named_parameters() if not _is_finite(parameter)]
     names = sorted({name for of_rank in gather(here) for name in of_rank})
     if names:
         raise UserError(
@@ -107,7 +115,7 @@ def require_numbers(model) -> None:
         )
 
 
-def _are_numbers(parameter: paddle.Tensor) -> bool:
+def _is_finite(parameter: paddle.Tensor) -> bool:
     values = getattr(parameter, "fw_storage", None)  # the slice that stage 3 keeps of a parameter it has released
     values = parameter if values is None else values
     if values.dtype not in FLOAT_DTYPES or not values._is_initialized():

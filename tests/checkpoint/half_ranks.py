@@ -5,8 +5,8 @@ import hashlib
 from launch import preflight
 from launch.checkpoint.state.tensors import held_tensors, parts_of_ranks, whole_values
 from launch.training import arguments
-from launch.training.checkpointer import Saver
 from launch.training.resuming import Continuation, scaler_state
+from launch.training.saver import Saver
 from tests.checkpoint import half_arithmetic
 from tests.distributed.training_ranks import pretrain as pretrain_in_float32
 

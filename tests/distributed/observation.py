@@ -11,7 +11,7 @@ from collections import Counter
 from paddlenlp.transformers.llama import modeling
 
 from launch.checkpoint.state.tensors import innermost
-from launch.training.trainer import RunTrainer
+from launch.training.trainer import Trainer
 
 
 class Observation:
@@ -34,13 +34,13 @@ class Observation:
             (modeling, "scaled_dot_product_attention"),
         ):
             self._count(owner, name)
-        upstream = RunTrainer.save_model
+        upstream = Trainer.save_model
 
         def save_model(trainer, *args, **kwargs):
             self._model = self._model or describe(trainer)
             upstream(trainer, *args, **kwargs)
 
-        RunTrainer.save_model = save_model
+        Trainer.save_model = save_model
 
     @property
     def facts(self) -> dict:

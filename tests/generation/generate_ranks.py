@@ -120,7 +120,7 @@ def no_numbers(directory: str, broken: str) -> dict:
 
     from launch.checkpoint.read import load_model
     from launch.errors import UserError
-    from launch.training.watches import require_numbers
+    from launch.training.watches import require_finite
 
     model = load("llama", directory)
     with paddle.no_grad():
@@ -130,7 +130,7 @@ def no_numbers(directory: str, broken: str) -> dict:
     save_file(tensors, f"{broken}/model.safetensors", {"format": "np"})
     asks = {
         "generate": lambda: generate(model, FAMILIES["llama"], prompts("llama"), Decoding(2), NEVER),
-        "evaluate": lambda: require_numbers(model),
+        "evaluate": lambda: require_finite(model),
         "read": lambda: load_model(transformers.LlamaForCausalLM, family_ranks.tiny("llama"), "float32", broken),
     }
     said = {}

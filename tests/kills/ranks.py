@@ -14,13 +14,13 @@ def train(kind: str, args: list, moment: list | None) -> None:
     batch of that step, 1 the first, and the first where there are three numbers."""
     import paddle
 
-    from launch.training.trainer import RunTrainer
+    from launch.training.trainer import Trainer
     from tests.distributed.training_ranks import pretrain
     from tests.training.finetune_ranks import train as finetune
 
     if moment is not None:
         step, rank, seconds, micro_batch = (*moment, 1)[:4]
-        upstream, begun = RunTrainer.training_step, Counter()
+        upstream, begun = Trainer.training_step, Counter()
 
         def training_step(trainer, *given):
             begun[trainer.state.global_step + 1] += 1
@@ -28,7 +28,7 @@ def train(kind: str, args: list, moment: list | None) -> None:
                 threading.Thread(target=_die, args=(seconds,), daemon=True).start()
             return upstream(trainer, *given)
 
-        RunTrainer.training_step = training_step
+        Trainer.training_step = training_step
     {"pretrain": pretrain, "finetune": finetune}[kind](*args)
 
 

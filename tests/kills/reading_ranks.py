@@ -16,9 +16,9 @@ def train(script: str, argv: list[str], notes: str) -> None:
 
     import paddle
 
-    from launch.training.trainer import RunTrainer
+    from launch.training.trainer import Trainer
 
-    upstream = RunTrainer.compute_loss
+    upstream = Trainer.compute_loss
 
     def compute_loss(trainer, model, inputs, *args, **kwargs):
         if model.training:
@@ -27,7 +27,7 @@ def train(script: str, argv: list[str], notes: str) -> None:
                     file.write(json.dumps([trainer.state.global_step + 1, digest(ids, labels)]) + "\n")
         return upstream(trainer, model, inputs, *args, **kwargs)
 
-    RunTrainer.compute_loss = compute_loss
+    Trainer.compute_loss = compute_loss
     importlib.import_module(f"launch.{script}").main(argv)
 
 

@@ -17,11 +17,11 @@ def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
     from paddle.distributed import sharding
     from paddlenlp.trainer import TrainerCallback
 
-    from launch.training import model
-    from launch.training.trainer import RunTrainer
+    from launch.training import run
+    from launch.training.trainer import Trainer
 
     seen = {"loading": 0, "between": 0, "peak": 0, "update": 0, "host": 0}
-    build = model.build_model
+    build = run.build_model
 
     def build_model(*args):
         forget_peak()
@@ -29,7 +29,7 @@ def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
         seen["loading"] = peak()
         return built
 
-    model.build_model = build_model
+    run.build_model = build_model
     sharding.group_sharded_parallel = partial(sharding.group_sharded_parallel, buffer_max_size=bucket)
 
     class Watch(TrainerCallback):
@@ -45,7 +45,7 @@ def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
             seen["update"] = peak() if state.global_step else 0
             forget_peak()
 
-    stock = RunTrainer.train
+    stock = Trainer.train
 
     def watched(trainer, *args, **kwargs):
         trainer.add_callback(Watch())
@@ -53,7 +53,7 @@ def train(module: str, argv: list[str], bucket: int = BUCKET) -> dict:
         if trainer.offload:
             seen["host"] = trainer.offload.host.nbytes
 
-    RunTrainer.train = watched
+    Trainer.train = watched
     importlib.import_module(f"launch.{module}").main(argv)
     return seen
 

@@ -126,7 +126,7 @@ def test_prefix_with_pipeline_and_overlap_with_lora(with_flags_to_come):
 
 def test_upstreams_own_saving_is_not_used():
     """Unified checkpoints are switched off under stage 3, whose save gathers all parameters on every rank."""
-    tree = ast.parse((ROOT / "launch" / "training" / "saving" / "trainer.py").read_text())
+    tree = ast.parse((ROOT / "launch" / "training" / "trainer.py").read_text())
     methods = {node.name: ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for name in ("_save_checkpoint", "save_model", "_load_optimizer_and_scheduler"):
         assert "super()" not in methods[name]

@@ -48,7 +48,7 @@ def data_workers() -> list[list[int]]:
     import numpy as np
 
     from launch.reporting.throughput import TrainingClock
-    from launch.training.trainer import RunTrainer
+    from launch.training.data import TrainingData
 
     def describe(rows):
         import ctypes
@@ -57,12 +57,5 @@ def data_workers() -> list[list[int]]:
         ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0)  # PR_GET_PDEATHSIG
         return np.array([os.getpgrp() == os.getpid(), number.value])
 
-    trainer = SimpleNamespace(
-        train_dataset=[0, 1],
-        padding={},
-        stream=[[0], [1]],
-        data_collator=describe,
-        args=SimpleNamespace(dataloader_num_workers=2),
-        clock=TrainingClock(),
-    )
-    return [np.asarray(batch).tolist() for batch in RunTrainer.get_train_dataloader(trainer)]
+    data = SimpleNamespace(train=[0, 1], padding={}, stream=[[0], [1]], collate=describe)
+    return [np.asarray(batch).tolist() for batch in TrainingData.train_loader(data, 2, TrainingClock())]

@@ -8,7 +8,7 @@ def keep(directory: str, evaluations: list[list], continued: bool) -> list[str]:
     import os
 
     from launch.checkpoint.ranks import rank
-    from launch.training.result import BestKeeper
+    from launch.training.evaluation import BestKeeper
 
     if int(os.environ["PADDLE_TRAINERS_NUM"]) > 1:
         import paddle

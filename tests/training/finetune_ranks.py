@@ -40,10 +40,10 @@ def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> d
 
     from launch.adapters.adapter_files import ADAPTERS, load_adapter
     from launch.finetune_generation import main
-    from launch.training.finetuning import FinetuneTrainer
+    from launch.training.trainer import Trainer
 
     seen = {}
-    stock_train = FinetuneTrainer.train
+    stock_train = Trainer.train
 
     def train(trainer, *args, **kwargs):
         before = weights(trainer.model)
@@ -55,7 +55,7 @@ def finetune_and_look(argv: list[str], prompts: list[str], new_tokens: int) -> d
         seen["changed"] = sorted(name for name in same if not same[name])
         seen["trainer"] = trainer
 
-    FinetuneTrainer.train = train
+    Trainer.train = train
     main(argv)
     trainer = seen.pop("trainer")
     model = trainer.model

@@ -3,7 +3,7 @@
 import numpy as np
 
 from launch.checkpoint.state.tensors import innermost
-from launch.training import pretraining
+from launch.training import run
 from tests.checkpoint import half_ranks
 from tests.distributed.training_ranks import pretrain
 
@@ -14,7 +14,7 @@ def train(directory: str, output: str, argv: list[str], factor: float) -> dict:
     clipped: of each step, by how much the clip has multiplied what this rank has; dtypes: of the gradients that it got.
     """
     seen = {"clipped": [], "dtypes": []}
-    upstream = pretraining.build_trainer
+    upstream = run.build_trainer
 
     def build_trainer(*args):
         trainer = upstream(*args)
@@ -36,9 +36,9 @@ def train(directory: str, output: str, argv: list[str], factor: float) -> dict:
         trainer.create_optimizer = create_and_watch
         return trainer
 
-    pretraining.build_trainer = build_trainer
-    run = half_ranks.in_half_precision if "--fp16" in argv or "--bf16" in argv else pretrain
-    run(directory, output, argv)
+    run.build_trainer = build_trainer
+    train_here = half_ranks.in_half_precision if "--fp16" in argv or "--bf16" in argv else pretrain
+    train_here(directory, output, argv)
     return seen
 
 

@@ -12,7 +12,7 @@ from paddlenlp.trainer import Trainer, TrainerCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.checkpoint.state.tensors import held_tensors
-from launch.training import pretraining
+from launch.training import run
 from launch.training.optimizer import ScaleRule
 from tests.distributed.training_ranks import pretrain
 
@@ -30,7 +30,7 @@ def train(directory: str, output: str, argv: list[str], overflow_at: list[int], 
     """Train with a gradient of one rank infinite in some steps. moved: the steps in which what this rank keeps of
     weights and moments changed. scaler: (scale, steps, overflows) at the end. told: lines about skipped steps."""
     watch = Watch(overflow_at if int(os.environ["PADDLE_TRAINER_ID"]) == faulty_rank else [])
-    upstream = pretraining.build_trainer
+    upstream = run.build_trainer
 
     def build_trainer(*args):
         watch.trainer = upstream(*args)
@@ -38,7 +38,7 @@ def train(directory: str, output: str, argv: list[str], overflow_at: list[int], 
         next(iter(watch.trainer.model.parameters())).register_hook(watch.break_gradient)
         return watch.trainer
 
-    pretraining.build_trainer = build_trainer
+    run.build_trainer = build_trainer
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         pretrain(directory, output, argv)

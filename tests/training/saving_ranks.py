@@ -157,13 +157,13 @@ def peak_of_save(directory: str, layout: list[str]) -> dict:
     from paddle.base import core
 
     from launch.run_pretrain import main
-    from launch.training.trainer import CheckpointTrainer
+    from launch.training.trainer import Trainer
     from tests.training.test_saving import argv
 
     peaks = {}
 
     def measured(name):
-        upstream = getattr(CheckpointTrainer, name)
+        upstream = getattr(Trainer, name)
 
         def method(trainer, *args, **kwargs):
             core.host_memory_stat_reset_peak_value("Allocated", 0)
@@ -174,7 +174,7 @@ def peak_of_save(directory: str, layout: list[str]) -> dict:
             tracemalloc.stop()
             peaks[name] += core.host_memory_stat_peak_value("Allocated", 0) - before
 
-        setattr(CheckpointTrainer, name, method)
+        setattr(Trainer, name, method)
 
     measured("_save_checkpoint")
     measured("save_model")

@@ -6,7 +6,7 @@ from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage3 import
 
 from launch.errors import UserError
 from launch.rehearsal import collectives
-from launch.training.watches import require_numbers
+from launch.training.watches import require_finite
 
 SIZE = 64  # rows and columns; each rank has half of the elements
 
@@ -23,7 +23,7 @@ def said_under_stage3() -> str:
     GroupShardedStage3(layer, optimizer, group=paddle.distributed.new_group([0, 1]), segment_size=1, device="cpu")
     assert not layer.weight._is_initialized()
     try:
-        require_numbers(layer)
+        require_finite(layer)
     except UserError as error:
         return str(error)
     return ""

@@ -12,12 +12,12 @@ def finetune(argv: list[str], corrected: bool) -> list[dict]:
     from launch import upstream
     from launch.finetune_generation import main
     from launch.rehearsal.device_checks import STAGE3_SEGMENT_SIZE
-    from launch.training.trainer import RunTrainer
+    from launch.training.trainer import Trainer
 
     if not corrected:
         left = tuple(name for name in upstream.CORRECTIONS if name != "stage3_frozen_parameters")
         upstream.correct.__defaults__ = (left,)
-    stock, seen = RunTrainer.training_step, []
+    stock, seen = Trainer.training_step, []
 
     def training_step(trainer, model, inputs):
         loss = stock(trainer, model, inputs)
@@ -34,7 +34,7 @@ def finetune(argv: list[str], corrected: bool) -> list[dict]:
         )
         return loss
 
-    RunTrainer.training_step = training_step
+    Trainer.training_step = training_step
     main(argv)
     return seen
 

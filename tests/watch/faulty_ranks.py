@@ -7,17 +7,17 @@ def pretrain(argv: list[str], fault: str, step: int, rank: int) -> dict:
     """run_pretrain with a fault from a step on, on one rank or on all (-1): its exit code and what it said."""
     import paddle
 
-    from launch.training.trainer import RunTrainer
+    from launch.training.trainer import Trainer
     from tests.training.run_ranks import pretrain as run
 
-    upstream = RunTrainer.compute_loss
+    upstream = Trainer.compute_loss
 
     def compute_loss(trainer, *args, **kwargs):
         loss = upstream(trainer, *args, **kwargs)
         affected = rank in (-1, paddle.distributed.get_rank())
         return FAULTS[fault](loss) if affected and trainer.state.global_step + 1 >= step else loss
 
-    RunTrainer.compute_loss = compute_loss
+    Trainer.compute_loss = compute_loss
     return run(argv)
 
 
@@ -40,9 +40,9 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
 
     from launch.checkpoint.state import write
     from launch.run_pretrain import main
-    from launch.training.trainer import RunTrainer
+    from launch.training.trainer import Trainer
 
-    upstream, upstream_write = RunTrainer.compute_loss, write.write_hashed
+    upstream, upstream_write = Trainer.compute_loss, write.write_hashed
 
     def write_hashed(path, pieces):
         if paddle.distributed.get_rank() == rank and path.parent.name.endswith(f"-{step}"):
@@ -65,7 +65,7 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return upstream(trainer, *args, **kwargs)
 
-    RunTrainer.compute_loss = compute_loss
+    Trainer.compute_loss = compute_loss
     main(argv)
 
 
@@ -73,8 +73,8 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     """run_pretrain, in which Paddle's allocator is asked for 16 TB in one phase of step 2: exit code and words."""
     import paddle
 
-    from launch.training import checkpointer, model, trainer
-    from tests.training.run_ranks import pretrain as run
+    from launch.training import pretraining, run, saver, trainer
+    from tests.training.run_ranks import pretrain
 
     def exhausted(*args, **kwargs):
         paddle.zeros([1 << 20, 1 << 22])
@@ -88,23 +88,27 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
         def backward(ctx, gradient):
             exhausted()
 
-    upstream = trainer.RunTrainer.loss_of
+    upstream, upstream_start, begun = pretraining.PretrainingLoss.__call__, pretraining.PretrainingLoss.start_step, []
 
-    def loss_of(self, *args, **kwargs):
-        if phase == "forward" and self.state.global_step == 1:
+    def start_step(loss, global_step):
+        begun.append(global_step)
+        upstream_start(loss, global_step)
+
+    def of_batch(self, *args, **kwargs):
+        if phase == "forward" and begun[-1] == 1:
             exhausted()
         loss = upstream(self, *args, **kwargs)
-        return Greedy.apply(loss) if phase == "backward" and self.state.global_step == 1 else loss
+        return Greedy.apply(loss) if phase == "backward" and begun[-1] == 1 else loss
 
-    trainer.RunTrainer.loss_of = loss_of
+    pretraining.PretrainingLoss.start_step, pretraining.PretrainingLoss.__call__ = start_step, of_batch
     if phase == "optimizer":
         paddle.optimizer.AdamW.step = exhausted
     if phase == "evaluation":
-        trainer.RunTrainer.prediction_step = exhausted
+        trainer.Trainer.prediction_step = exhausted
     if phase == "saving":
-        checkpointer.Saver.save = exhausted
+        saver.Saver.save = exhausted
     if phase == "pipeline":
         paddle.distributed.fleet.meta_parallel.PipelineParallel.forward_backward_pipeline = exhausted
     if phase == "building":
-        model.build_model = exhausted
-    return run(argv)
+        run.build_model = exhausted
+    return pretrain(argv)

@@ -77,7 +77,7 @@ def device_of_the_writing_thread() -> list:
     """(what was done, in which thread) while a checkpoint is written by a rank on card 3."""
     import threading
 
-    from launch.training import checkpointer as module
+    from launch.training import saver as module
 
     done = []
 

@@ -1,0 +1,178 @@
+"""Evaluation of a model while it is trained: its loss, its answers, and the best of it kept."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import paddle
+
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.dialogues.questions import last_answer
+from launch.checkpoint.ranks import barrier, broadcast, gather, rank
+from launch.families.registry import family_of_config
+from launch.generation.generate import Decoding, generate, known_ids_of
+from launch.generation.stream import decode
+from launch.training.batches import PaddedShard
+from launch.training.data import end_id
+from launch.training.watches import require_finite
+
+PREDICTIONS = "predictions"
+BEST, RECORD = "best", "best.json"
+
+
+class Evaluator:
+    """answers: None where the loss is enough. save: writes the model into a directory, None where none is kept.
+    last: the metrics of the last evaluation, None before the first."""
+
+    def __init__(self, trainer, answers: "Answers | None", save: Callable[[Path], None] | None):
+        self.trainer, self.answers = trainer, answers
+        self.best = BestKeeper(trainer.args.output_dir, save) if save else None
+        self.last: dict | None = None
+
+    def metrics(self, dataset, prefix: str) -> dict:
+        """Evaluate the weights as they are now. Called by all ranks together."""
+        trainer = self.trainer
+        require_finite(trainer.model)
+        metrics = trainer.loss.metrics(self._sums(dataset))
+        if self.answers:
+            trainer.model.eval()
+            metrics |= self.answers.evaluate(trainer.model, dataset, trainer.args, trainer.state.global_step)
+            trainer.model.train()
+        self.last = {f"{prefix}_{name}": value for name, value in metrics.items()}
+        self.last["global_step"] = trainer.checkpointer.weights_step
+        return self.last
+
+    def keep_best(self, metrics: dict) -> None:
+        """Keep the model of an evaluation that is the best so far."""
+        trainer = self.trainer
+        if self.best and trainer.args.do_train:
+            continued = trainer.checkpointer.continuation is not None
+            self.best.consider(trainer.state.global_step, metrics["eval_loss"], continued)
+
+    def _sums(self, dataset) -> list[float]:
+        """The loss's sums of all batches of all data ranks together."""
+        trainer, args = self.trainer, self.trainer.args
+        model = trainer.model_wrapped if args.pipeline_parallel_degree > 1 else trainer.model
+        model.eval()
+        sums = []
+        for inputs in trainer.data.evaluation_loader(dataset, args):
+            sums.append(trainer.loss.batch_sums(trainer, model, inputs))
+            trainer.watches.hang_timer.moved()
+        totals = paddle.to_tensor(np.sum(sums, axis=0), "float64")
+        model.train()
+        if args.world_size > 1:
+            paddle.distributed.all_reduce(totals)
+        # Ranks that share a data rank (tensor and pipeline parallel) have counted the same tokens.
+        copies = args.world_size // args.dataset_world_size if args.world_size > 1 else 1
+        return [float(total) / copies for total in totals]
+
+
+class Answers:
+    """Evaluation by answering, --eval_with_do_generation: the model is asked the questions of the evaluation data; what
+    it says is scored and kept. Greedy, on the ranks that share the data; a pipeline cannot generate (preflight refuses
+    it).
+
+    max_new_tokens: of an answer, at most: what training leaves room for.
+    """
+
+    def __init__(self, tokenizer, model_config: dict, max_new_tokens: int):
+        self.tokenizer = tokenizer
+        self.family = family_of_config(model_config)
+        self.end = end_id(tokenizer, self.family)
+        self.known_ids = known_ids_of(tokenizer)
+        self.decoding = Decoding(max_new_tokens)
+
+    def evaluate(self, model, dataset, args, global_step: int) -> dict[str, float]:
+        """BLEU and ROUGE of the last answers of all samples; predictions/step-N.jsonl. Called by all ranks together."""
+        own = {}
+        for numbers in PaddedShard(
+            len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size
+        ):
+            samples = [dataset[number or 0] for number in numbers]  # None pads the shards: asked, and not looked at
+            answers = generate(
+                model,
+                self.family,
+                [_question(sample) for sample in samples],
+                self.decoding,
+                self.end,
+                self.known_ids,
+                synced_gpus="stage3" in args.sharding and args.sharding_parallel_degree > 1,
+            )
+            own |= {number: ids for number, ids in zip(numbers, answers, strict=True) if number is not None}
+        everybodys = {number: ids for of_rank in gather(own) for number, ids in of_rank.items()}
+        return broadcast(self._scored(everybodys, dataset, args, global_step) if rank() == 0 else None)
+
+    def _scored(self, answers: dict[int, list[int]], dataset, args, global_step: int) -> dict[str, float]:
+        from launch.generation.scores import scores  # half a second of imports, for those who ask for it
+
+        rows = [self._row(dataset[number], answers[number]) for number in range(len(dataset))]
+        with written_aside(Path(args.output_dir) / PREDICTIONS / f"step-{global_step}.jsonl") as file:
+            file.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8") for row in rows)
+        return scores([row["prediction"] for row in rows], [row["reference"] for row in rows])
+
+    def _row(self, sample: dict, answer: list[int]) -> dict[str, str]:
+        start, end = last_answer(sample["labels"].tolist())
+        reference = sample["labels"][start:end].tolist()
+        return {
+            "question": decode(self.tokenizer, _question(sample)),
+            "reference": decode(self.tokenizer, [one for one in reference if one != self.end]),
+            "prediction": decode(self.tokenizer, answer),
+        }
+
+
+def _question(sample: dict) -> list[int]:
+    """All ids before the last answer; labels are those of the next position."""
+    start, _ = last_answer(sample["labels"].tolist())
+    return sample["input_ids"][: start + 1].tolist()
+
+
+class BestKeeper:
+    """The best of a training by evaluation loss, kept beside the newest: OUTPUT/best, for use, not to continue from.
+
+    It is what the run saves at its end, an adapter or a model directory with its tokenizer, of the evaluation with the
+    lowest loss, and best.json, which says which one. predict, merge and --model_name_or_path take it.
+    output_dir: of the run. write: called by all ranks together with the directory to write to."""
+
+    def __init__(self, output_dir: str | Path, write: Callable[[Path], None]):
+        self.final = Path(output_dir) / BEST
+        self.write = write
+        self.loss: float | None = None
+
+    def consider(self, global_step: int, loss: float, continued: bool) -> None:
+        """Keep the weights as they are now if no evaluation of the run was better. Called by all ranks together.
+
+        continued: whether the run is one that goes on: what another has left in the same place does not count.
+        """
+        if self.loss is None:
+            self.loss = broadcast(self._earlier_loss() if rank() == 0 else None) if continued else math.inf
+        if not loss < self.loss:
+            return
+        self.loss = loss
+        aside, old = (self.final.with_name(f".{BEST}.{word}") for word in ("partial", "old"))
+        if rank() == 0:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+        barrier()
+        self.write(aside)
+        barrier()
+        if rank() == 0:
+            (aside / RECORD).write_text(json.dumps({"global_step": global_step, "eval_loss": loss}) + "\n")
+            shutil.rmtree(old, ignore_errors=True)
+            if self.final.exists():
+                self.final.rename(old)
+            aside.rename(self.final)
+            shutil.rmtree(old, ignore_errors=True)
+        barrier()
+
+    def _earlier_loss(self) -> float:
+        """Of the best of the run that is continued."""
+        old = self.final.with_name(f".{BEST}.old")
+        if old.exists() and not self.final.exists():  # a kill between the two renames
+            old.rename(self.final)
+        try:
+            return json.loads((self.final / RECORD).read_text())["eval_loss"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return math.inf

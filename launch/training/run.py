@@ -1,0 +1,146 @@
+"""A run of a shared module: the Trainer is built from the flags, trained and evaluated.
+
+Pretraining and fine-tuning differ in a Stage: which data they open, and which loss they have.
+"""
+
+import copy
+from pathlib import Path
+
+from launch.adapters.adapter_files import ADAPTERS
+from launch.adapters.add import add_adapter, base_format
+from launch.checkpoint.ranks import check_world, total
+from launch.config.run_config import RunConfig
+from launch.families.arithmetic import ModelShape
+from launch.reporting.announce import announce
+from launch.reporting.throughput import Throughput
+from launch.training.data import TrainingData, require_tokenizer
+from launch.training.decisions import decide
+from launch.training.device import device_peak, measure_network, set_device
+from launch.training.evaluation import Answers
+from launch.training.losses import Loss
+from launch.training.model import (
+    build_config,
+    build_model,
+    load_tokenizer,
+    matmul_dtype,
+    speed_up,
+    vocabulary_lines,
+    widen,
+)
+from launch.training.reporter import PlannedMemory, finish
+from launch.training.resuming import identify_model, open_output, require_same_model
+from launch.training.trainer import Trainer
+from launch.watch.memory_watch import BUILDING, Phase, out_of_memory_explained
+
+
+class Stage:
+    """What pretraining and fine-tuning do in their own ways.
+
+    needs_tokenizer: whether the data are text. keep_best: keep the model of the lowest evaluation loss beside the
+    newest. mask: what attention looks like (launch.devices.flash_attention.mask_of).
+    """
+
+    needs_tokenizer = False
+    keep_best = False
+    mask = "causal"
+
+    def __init__(self, model_args, adapter_args, data_args, training_args):
+        self.model_args, self.adapter_args = model_args, adapter_args
+        self.data_args, self.training_args = data_args, training_args
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sample, at most."""
+        raise NotImplementedError
+
+    def open_data(self, tokenizer, config, checkpoint: Path | None) -> TrainingData:
+        """checkpoint: that the run continues."""
+        raise NotImplementedError
+
+    def make_loss(self, model, data: TrainingData) -> Loss:
+        raise NotImplementedError
+
+    def random_weights_loss(self, shape: ModelShape) -> float | None:
+        """What the first loss should be, None where the weights are trained."""
+        return None
+
+    def make_answers(self, tokenizer, model) -> Answers | None:
+        """Has the model answer at each evaluation, None where the loss is enough."""
+        return None
+
+
+class Run:
+    """config: what the run was asked to do. started: time.time() at the start of the process."""
+
+    def __init__(self, stage: Stage, config: RunConfig, started: float):
+        self.stage, self.config, self.started = stage, config, started
+
+    def build(self, lines: list[str]) -> Trainer:
+        """The Trainer, and what it will do in lines on rank 0. lines: that come before these."""
+        stage, model_args, adapter_args = self.stage, self.stage.model_args, self.stage.adapter_args
+        args = stage.training_args
+        check_world()
+        set_device(args.device, args.deterministic)
+        lines = lines + measure_network()
+        if stage.needs_tokenizer:  # before anything is written
+            tokenizer = require_tokenizer(load_tokenizer(model_args))
+        self.choice = open_output(args)
+        checkpoint = self.choice.checkpoint
+        decisions = decide(model_args, adapter_args, args, stage.mask)
+        config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint)
+        if not stage.needs_tokenizer:
+            tokenizer = load_tokenizer(model_args)
+        data = stage.open_data(tokenizer, config, checkpoint)
+        with out_of_memory_explained(Phase(BUILDING), args):
+            model = build_model(config, model_args, args, base_format(adapter_args))
+        lines += vocabulary_lines(config, model_args)
+        lines += [*speed_up(model, args), *widen(model, model_args, args)]
+        model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
+        identity = identify_model(model, model_args, adapter_args, args.seed)
+        require_same_model(checkpoint, identity, args)
+        trainer = build_trainer(stage, model, tokenizer, data, identity)
+        trainer.add_callback(PlannedMemory(self.config))
+        announce([*lines, *adapter_lines, *data.lines], decisions, trainer)
+        return trainer
+
+    def train(self, trainer: Trainer) -> bool:
+        """Whether training has come to its end, and the model or adapter is written."""
+        trainer.train(self.choice.checkpoint, self.choice.damaged)
+        if trainer.checkpointer.stopped_by:
+            trainer.checkpointer.tell_how_to_continue()
+            return False
+        trainer.result.save()
+        return True
+
+    def finish(self, trainer: Trainer) -> None:
+        """Evaluate the weights as they are now, where the flags say so, and write run_summary.json."""
+        stage = self.stage
+        evaluation = trainer.final_evaluation() if stage.training_args.do_eval else None
+        arguments = [stage.model_args, stage.adapter_args, stage.data_args, stage.training_args]
+        finish(arguments, trainer, evaluation, self.started)
+
+
+def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:
+    """The Trainer of a run with all of its parts."""
+    args = copy.copy(stage.training_args)
+    args.max_steps = data.steps  # what the data make of --num_train_epochs
+    peak = device_peak(matmul_dtype(args))
+    throughput = Throughput(
+        shape=ModelShape.from_config(model.config.to_dict()),
+        sequence_length=data.mean_length,
+        peak_flops=total(peak.flops),
+        note=peak.note,
+        frozen=isinstance(model, ADAPTERS),
+    )
+    return Trainer(
+        model,
+        tokenizer,
+        args,
+        data,
+        stage.make_loss(model, data),
+        throughput,
+        model_identity,
+        random_weights_loss=stage.random_weights_loss(throughput.shape),
+        answers=stage.make_answers(tokenizer, model),
+        keep_best=stage.keep_best,
+    )

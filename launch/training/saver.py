@@ -1,0 +1,272 @@
+"""Save checkpoints of a training: each rank its part, all or nothing, at once or in the background.
+
+saver = Saver(checkpointer, asynchronous=True)
+saver.save()                # in the background: returns when all is copied to host memory
+saver.settle()              # waits; raises UserError on all ranks where the save has failed
+"""
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
+from launch.checkpoint.state import random_state
+from launch.checkpoint.state.manifest import (
+    RUN,
+    Manifest,
+    rank_file,
+    tensor_file,
+)
+from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.tensors import (
+    MODEL,
+    OPTIMIZER,
+    Held,
+    held_tensors,
+    trains_all,
+)
+from launch.checkpoint.state.write import (
+    NewFile,
+    NewTensor,
+    PartialCheckpoint,
+    json_file,
+    remove_old,
+    safetensors_file,
+)
+from launch.errors import UserError
+from launch.reporting.records import git_revision, how_to_mend, package_versions, plain
+from launch.training.result import whole_config
+from launch.training.resuming import layout_of
+
+LOOK_SECONDS = 1.0  # between looks at what the ranks have written
+WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
+
+
+class Saver:
+    """asynchronous: write in a thread, from copies in host memory."""
+
+    def __init__(self, checkpointer, asynchronous: bool = False):
+        self.checkpointer, self.trainer = checkpointer, checkpointer.trainer
+        self.asynchronous = asynchronous
+        self.last: Path | None = None  # the newest that is whole, as far as this rank knows
+        self._plan: Plan | None = None
+        self._copies: dict[tuple[str, str], np.ndarray] = {}  # kept: fresh memory costs more than the copying
+        self._writing: threading.Thread | None = None
+        self._pending: PartialCheckpoint | None = None
+        self._failure: str | None = None
+        self._tokenizer_files: list[NewFile] | None = None
+        self._software = {"versions": package_versions(), "git_revision": git_revision()} if rank() == 0 else {}
+
+    def save(self) -> None:
+        """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
+        self.settle()
+        partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
+        try:
+            _on_rank_zero(partial.prepare)
+        except (OSError, UserError) as error:
+            raise self._error(f"{partial.final} could not be written: {error}") from None
+        files, manifest = self._files(), self._manifest()
+        self._pending = partial
+        self._writing = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
+        self._writing.start()
+        if not self.asynchronous:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for what is being written. Raises UserError on all ranks where it failed."""
+        if self._writing is None:
+            return
+        with self.checkpointer.watched_saving() as moved:
+            failure = self._wait(moved)
+        self._writing = None
+        if failure:
+            raise self._error(failure)
+        self.last = self._pending.final
+
+    def _error(self, failure: str) -> UserError:
+        kept = f"{self.last} is as it was" if self.last else "there is none before it"
+        mend = "Leave more host memory to the ranks" if "MemoryError" in failure else how_to_mend(failure)
+        return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
+
+    def _wait(self, moved: Callable[[], None]) -> str | None:
+        """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
+
+        moved: called when any of them has come further.
+        """
+        before = None
+        while True:
+            self._writing.join(LOOK_SECONDS)
+            ranks = gather((self._writing.is_alive(), self._pending.written, self._failure))
+            if ranks != before:
+                moved()
+            failure = next((failure for *_, failure in ranks if failure), None)
+            self._pending.given_up = failure
+            if not any(writes for writes, *_ in ranks):
+                return failure
+            before = ranks
+
+    @property
+    def failed(self) -> bool:
+        """Whether this rank knows of a save in the background that failed."""
+        return self._failure is not None
+
+    @property
+    def _args(self):
+        return self.trainer.args
+
+    def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
+        """All that is done without the other ranks; in the background no collective may run."""
+        try:
+            _use_own_card()
+            partial.write(files)
+            if rank() == 0:
+                partial.finish(manifest)
+                self._remove_old(partial.final)
+        except Exception as error:  # a thread's end would be seen by nobody
+            self._failure = str(error) or repr(error)
+
+    # ---- what is written
+
+    def _files(self) -> list[NewFile]:
+        """Of this rank."""
+        trainer, args = self.trainer, self._args
+        optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
+        held = held_tensors(trainer.model, optimizer, args)
+        self._plan = self._plan or agree_on_writers(held)
+        mine = [self._new_tensor(one) for one in held if (one.kind, one.key) in self._plan.mine]
+        kinds = [one.kind for one in held if (one.kind, one.key) in self._plan.mine]
+        files = []
+        for kind in (MODEL, OPTIMIZER):
+            tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
+            if tensors:
+                files.append(safetensors_file(tensor_file(kind, rank(), world_size()), tensors))
+        files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
+        return files + (self._common_files() if rank() == 0 else [])
+
+    def _new_tensor(self, held: Held) -> NewTensor:
+        if not self.asynchronous:
+            return NewTensor(held.key, held.dtype, held.part, held.values)
+        values = held.values()
+        copy = self._copies.setdefault((held.kind, held.key), np.empty_like(values))
+        np.copyto(copy, values)
+        return NewTensor(held.key, held.dtype, held.part, lambda: copy)
+
+    def _common_files(self) -> list[NewFile]:
+        """What is the same for all ranks."""
+        trainer = self.trainer
+        files = [json_file(RUN, self.checkpointer.run_state())]
+        if trains_all(trainer.model):
+            files.append(
+                json_file("config.json", json.loads(whole_config(trainer.model).to_json_string(use_diff=False)))
+            )
+        if trains_all(trainer.model) and self._plan.writers is not None:
+            places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in self._plan.writers.items()}
+            files.append(json_file(WEIGHTS_INDEX, {"metadata": {}, "weight_map": places}))
+        if trainer.tokenizer is not None:
+            self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)
+            files += self._tokenizer_files
+        return files
+
+    def _manifest(self) -> Manifest:
+        trainer = self.trainer
+        state = self.checkpointer.run_state()
+        return Manifest(
+            files={},
+            global_step=state["global_step"],
+            consumed_samples=state["consumed_samples"],
+            consumed_tokens=state["consumed_tokens"],
+            topology=layout_of(self._args),
+            trained_only=not trains_all(trainer.model),
+            data=self.checkpointer.data_identity(),
+            model=self.checkpointer.model_identity,
+            arguments=plain(vars(self._args)),
+            **self._software,
+        )
+
+    # ---- what is kept
+
+    def _remove_old(self, newest: Path) -> None:
+        """Keep --save_total_limit of them; the new one is whole before an old one goes."""
+        limit = self._args.save_total_limit
+        if limit and limit > 0:  # -1 and 0: all of them
+            remove_old(newest, limit, self.checkpointer.best)
+
+
+def _use_own_card() -> None:
+    """In a new thread. CUDA has a current device for each thread, card 0 at first, whatever paddle.set_device said:
+    what touches that makes a context there, some 0.4 GiB a rank."""
+    kind, _, number = paddle.get_device().partition(":")
+    if kind == "gpu":
+        core.set_cuda_current_device_id(int(number))
+
+
+def _on_rank_zero(work: Callable[[], None]) -> None:
+    """Raises UserError on all ranks where it fails."""
+    first_on_rank_zero(lambda: work() if rank() == 0 else None)
+
+
+def _files_of(save: Callable[[str], None]) -> list[NewFile]:
+    """The files that `save(directory)` writes."""
+    with tempfile.TemporaryDirectory() as directory:
+        save(directory)
+        contents = {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir()) if path.is_file()}
+    return [NewFile(name, lambda data=data: iter([data])) for name, data in contents.items()]
+
+
+# ---- which rank writes what: each tensor once, by one of the ranks that hold an equal copy of it
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a rank says about a tensor that it holds."""
+
+    kind: str
+    key: str
+    part: Part
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """mine: (kind, key) of what this rank writes. writers: key of each parameter -> the rank that writes it, None
+    where a file holds a part of one only."""
+
+    mine: frozenset[tuple[str, str]]
+    writers: dict[str, int] | None
+
+
+def agree_on_writers(held: Iterable[Held]) -> Plan:
+    """Called by all ranks together."""
+    mine = [Copy(one.kind, one.key, one.part, one.nbytes) for one in held]
+    copies = gather(mine)
+    writers = divide(copies)
+    whole = all(one.part.is_whole for of_rank in copies for one in of_rank if one.kind == MODEL)
+    parameters = {one.key: writer for one, writer in writers.items() if one.kind == MODEL}
+    return Plan(
+        mine=frozenset((one.kind, one.key) for one, writer in writers.items() if writer == rank()),
+        writers=parameters if whole else None,
+    )
+
+
+def divide(copies: list[list[Copy]]) -> dict[Copy, int]:
+    """{what: the rank that writes it}: of those that hold it, the one that has fewest bytes to write so far.
+
+    copies: what each rank holds. The result depends on nothing else, so all ranks come to the same.
+    """
+    holders: dict[Copy, list[int]] = {}
+    for number, of_rank in enumerate(copies):
+        for one in of_rank:
+            holders.setdefault(one, []).append(number)
+    load = [0] * len(copies)
+    writers = {}
+    for one, ranks in holders.items():
+        writers[one] = min(ranks, key=lambda number: load[number])
+        load[writers[one]] += one.nbytes
+    return writers
