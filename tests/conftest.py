@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         cost[item.path] += 20 if {"ranks", "fused_ranks", "rehearsals"} & set(item.fixturenames) else 1
     items.sort(key=lambda item: -cost[item.path])  # stable: files of one cost, and the tests of a file, stay in order
+
+
+def pytest_collection_finish():
+    """A process with Paddle in it cannot be forked well, and hides what commands import by themselves."""
+    if "paddle" in sys.modules:
+        raise pytest.UsageError("a test file imports Paddle: import it in a rank (tests/ranks.py)")
 
 
 @pytest.fixture(scope="session")
