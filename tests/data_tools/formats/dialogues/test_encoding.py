@@ -11,6 +11,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
 from data_tools.formats.dialogues.samples import DialogueDataset
 from launch.families.chat import TEMPLATES
+from tests.families.chat_templates import COUNTED
 
 SPECIAL = ("<s>", "</s>")
 LLAMA = ChatTemplate(as_jinja("", "<s>[INST] {{user}} [/INST]", " {{bot}} </s>"))
@@ -59,22 +60,9 @@ def test_template_of_llama():
     )
 
 
-@pytest.mark.parametrize(
-    "name, counted",
-    [
-        ("baichuan", "4</s>six</s>"),
-        ("chatglm", "4six</s>"),
-        ("chatglm_v2", "4\n\nsix\n\n</s>"),
-        ("llama", " 4 </s> six </s>"),
-        ("llama3", "4<|eot_id|>six<|eot_id|></s>"),
-        ("plain", " 4\n\n six\n\n</s>"),
-        ("qwen2", "4<|im_end|>\nsix<|im_end|>\n</s>"),
-    ],
-)
+@pytest.mark.parametrize("name, counted", COUNTED.items())
 def test_every_answer_counts_with_its_end_in_the_template_of_each_family(name, counted):
-    assert sorted(path.stem for path in TEMPLATES.glob("*.json")) == sorted(
-        ["baichuan", "chatglm", "chatglm_v2", "llama", "llama3", "plain", "qwen2"]
-    )
+    assert {path.stem for path in TEMPLATES.glob("*.json")} == COUNTED.keys()
     assert texts(TWO, encoding(load_template(TEMPLATES / f"{name}.json")))[1] == counted
 
 

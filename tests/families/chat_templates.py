@@ -1,0 +1,11 @@
+"""What counts for the loss of two turns, answered by "4" and "six", in each chat template that we ship."""
+
+COUNTED = {
+    "baichuan": "4</s>six</s>",
+    "chatglm": "4six</s>",
+    "chatglm_v2": "4\n\nsix\n\n</s>",
+    "llama": " 4 </s> six </s>",
+    "llama3": "4<|eot_id|>six<|eot_id|></s>",
+    "plain": " 4\n\n six\n\n</s>",
+    "qwen2": "4<|im_end|>\nsix<|im_end|>\n</s>",
+}
