@@ -12,11 +12,12 @@ from launch.families.chatglm_v2 import CHATGLM_V2
 from launch.families.family import Family
 from launch.families.glm import GLM
 from launch.families.llama import LLAMA
+from launch.families.mistral import MISTRAL
 from launch.families.opt import OPT
 from launch.families.parameters import Parameter
 from launch.families.qwen2 import QWEN2
 
-FAMILIES = {family.name: family for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2)}
+FAMILIES = {family.name: family for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, MISTRAL)}
 
 
 def family_of(model_type: str) -> Family:

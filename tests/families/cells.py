@@ -119,4 +119,7 @@ CELLS = [
     *[Cell(layout=Layout(stage=stage, sharding=2, accumulation=2), offload=True) for stage in (2, 3)],
     Cell("chatglm2", FINETUNE, S2, offload=True),
     Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
+    *[Cell("mistral", layout=layout) for layout in (Layout(), DP2, S2, S3, TP2)],
+    Cell("mistral", recompute=FULL),
+    *[Cell("mistral", method) for method in (FINETUNE, LORA, PREFIX)],
 ]

@@ -6,6 +6,7 @@ COUNTED = {
     "chatglm_v2": "4\n\nsix\n\n</s>",
     "llama": " 4 </s> six </s>",
     "llama3": "4<|eot_id|>six<|eot_id|></s>",
+    "mistral": " 4</s> six</s>",
     "plain": " 4\n\n six\n\n</s>",
     "qwen2": "4<|im_end|>\nsix<|im_end|>\n</s>",
 }

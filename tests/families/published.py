@@ -84,6 +84,12 @@ def qwen2(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=True)
 
 
+def mistral(**changes) -> tuple[dict, dict]:
+    config, _ = llama()
+    config |= {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None} | changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
 def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
     key_value = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
@@ -318,6 +324,7 @@ ALL = {
     "glm": glm,
     "bloom": bloom,
     "opt": opt,
+    "mistral": mistral,
 }
 # Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
 IN_TRANSFORMERS = (
@@ -330,6 +337,7 @@ IN_TRANSFORMERS = (
     "qwen2-tied",
     "bloom",
     "opt",
+    "mistral",
     "baichuan-7b",
     "llama-bin",
     "opt-bin",
@@ -341,6 +349,7 @@ EXPORTED = {
     "qwen2": qwen2,
     "bloom": bloom,
     "opt": opt,
+    "mistral": mistral,
     "baichuan-7b": lambda: baichuan(alibi=False),
 }
-EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "bloom", "opt")
+EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "bloom", "opt", "mistral")

@@ -233,4 +233,5 @@ FORWARD = {
     "chatglm2": chatglm2,
     "bloom": bloom,
     "opt": opt,
+    "mistral": llama,
 }
