@@ -38,10 +38,12 @@ def demo(tmp_path_factory):
     return directory, result.stdout
 
 
+@pytest.mark.long
 def test_corpus_is_real_text_of_at_least_five_megabytes(demo):
     assert (demo[0] / "text" / "train.jsonl").stat().st_size >= 5e6
 
 
+@pytest.mark.long
 def test_first_loss_is_the_closed_form_and_too_short_a_training_is_told(demo):
     directory, stdout = demo
     assert re.search(r"^ +1 ✓ first loss", stdout, re.MULTILINE)
@@ -52,6 +54,7 @@ def test_first_loss_is_the_closed_form_and_too_short_a_training_is_told(demo):
     assert held_out < summary["first_loss"] - 2  # 8.4 nats at first, about 6 after 80 steps
 
 
+@pytest.mark.long
 def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     _, stdout = demo
     assert re.search(r"^step +\d+/80 .* ETA \d+", stdout, re.MULTILINE)
@@ -64,6 +67,7 @@ def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     assert "WARNING" not in stdout, "a library says what tells a user nothing: see launch/reporting/quiet.py"
 
 
+@pytest.mark.long
 def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
     directory, _ = demo
     with socket.socket() as probe:
