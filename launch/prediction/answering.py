@@ -14,9 +14,9 @@ from data_tools.progress import counted
 from launch.checkpoint.ranks import broadcast, rank
 from launch.errors import UserError
 from launch.families.chat import template_line
+from launch.families.encoding import encoding_of
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
-from launch.training.data import encoding_of
 
 
 def answer_rows(predictor: Predictor, questions: list[Question], args, decoding: Decoding) -> None:

@@ -22,12 +22,12 @@ from launch.checkpoint.read import load_model
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
+from launch.families.encoding import end_id
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.families.tensor_parallel import require_divisible
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import TextStream, decode
-from launch.training.data import end_id
 from launch.training.model import family_config, open_tokenizer, weights_directory
 
 POSITIONS = ("max_position_embeddings", "max_sequence_length")

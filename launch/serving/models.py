@@ -25,11 +25,11 @@ from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values
 from launch.errors import UserError
 from launch.families.chat import NONE, template_line
+from launch.families.encoding import encoding_of
 from launch.generation.generate import Decoding, generate
 from launch.generation.stream import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.request import Reason, Refusal, Row, draw, random_of
-from launch.training.data import encoding_of
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:

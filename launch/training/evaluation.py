@@ -12,11 +12,11 @@ import paddle
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.questions import last_answer
 from launch.checkpoint.ranks import barrier, broadcast, gather, rank
+from launch.families.encoding import end_id
 from launch.families.registry import family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.stream import decode
 from launch.training.batches import PaddedShard
-from launch.training.data import end_id
 from launch.training.watches import require_finite
 
 PREDICTIONS = "predictions"

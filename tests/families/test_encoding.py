@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
+from launch.families.encoding import encoding_of, end_id
 from launch.families.registry import FAMILIES
-from launch.training.data import encoding_of, end_id
 
 BEGIN, EOS = 1, 2
 MARKS = {"[gMASK]": 3, "<sop>": 4, "<|endoftext|>": 5, "<|startofpiece|>": 6, "<|endofpiece|>": 7}
