@@ -1,6 +1,7 @@
 """Who may import whom."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ WITHOUT_PADDLE = (
     "launch/reporting/markdown.py",
     "launch/reporting/records.py",
     "launch/reporting/announce.py",
-    "launch/serving/run.py",
+    "launch/serving/event_loop.py",
     "launch/tape",
     "launch/watch/hang.py",
     "launch/watch/loss.py",
@@ -153,3 +154,8 @@ def test_packages_know_nothing_above_them():
     ]:
         for path in python_files(package):
             assert not imported(path, *above), path.relative_to(ROOT)
+
+
+def test_a_file_name_says_which_file_of_launch_is_meant():
+    names = Counter(path.name for path in python_files("launch") if path.name != "__init__.py")
+    assert not [name for name, files in names.items() if files > 1]

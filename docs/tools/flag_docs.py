@@ -14,7 +14,8 @@ from data_tools.cli import Parser
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.flag_values import load_schema, range_text
 from launch.guard import guarded
-from launch.preflight.rules import RULES, Rule, family
+from launch.preflight.rules import RULES, Rule
+from launch.preflight.rules.model_limits import FAMILY_RULES
 from launch.preflight.rules.rule import ANNOUNCE
 from launch.reporting.markdown import markdown
 
@@ -24,7 +25,7 @@ VALUE = re.compile(r"\{run\.(?:flags\.|layout\.)?(\w+)(?:\[(\w+)\])?[^}]*\}")
 
 def render() -> str:
     """The page. Rows of model families are left out: the table of families has them."""
-    rules = [rule for rule in RULES if rule not in family.RULES]
+    rules = [rule for rule in RULES if rule not in FAMILY_RULES]
     rows = [(f"`--{rule.flag}`", _plain(rule.found), _action(rule), rule.source) for rule in rules]
     renamed = [(f"`--{old}`", f"`--{new}`") for old, new in RENAMED.items()]
     left_out = [(f"`--{old}`", reason) for old, reason in DROPPED.items()]

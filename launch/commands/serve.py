@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     name = args.model_name or Path(args.model_name_or_path).resolve().name
     adapters = _adapters(args.adapter, name)
 
-    from launch.serving.run import Addresses, bind, run
+    from launch.serving.event_loop import Addresses, bind, run
 
     addresses = Addresses(args.host, args.port, args.grpc_port)
     if not (addresses.is_local or key or args.insecure):

@@ -24,9 +24,8 @@ def run_on_flags(config: RunConfig) -> list[Finding]:
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     """The checks of the data to train on: form, lengths, chat template, ids, samples."""
     from launch.preflight.data.dialogues import check_sft_data
-    from launch.preflight.data.fit import check_data_fit
     from launch.preflight.data.made_with import check_made_with
-    from launch.preflight.data.token_files import check_data
+    from launch.preflight.data.token_files import check_data, check_data_fit
 
     if config.finetunes:
         return check_sft_data(config, shows)
@@ -47,15 +46,13 @@ def run(config: RunConfig, starts: bool = True, shows: bool = True) -> list[Find
         return installed  # the other checks need these packages, too
 
     from launch.preflight.continuation import check_continuation
-    from launch.preflight.machine.cards import check_cards
     from launch.preflight.machine.disk import check_disk
     from launch.preflight.machine.gates import check_gates
+    from launch.preflight.machine.gpus import check_cards
     from launch.preflight.machine.memory import check_memory
     from launch.preflight.machine.output import check_output
     from launch.preflight.machine.port import check_meeting_point
-    from launch.preflight.model.directory import check_model
-    from launch.preflight.model.tokenizer import check_tokenizer
-    from launch.preflight.model.weights import check_weights
+    from launch.preflight.model_files import check_model, check_tokenizer, check_weights
 
     on_flags = run_on_flags(config)
     return [

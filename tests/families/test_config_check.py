@@ -10,7 +10,7 @@ from launch.families.config_check import check_config, check_values
 from launch.families.named_configs import CONFIGS, load_config
 from launch.families.registry import parameters
 from launch.plan.job import Job
-from launch.preflight.model.directory import check_model
+from launch.preflight.model_files import check_model
 from launch.weights.configuration import our_config
 
 SMALL = load_config("llama-rehearsal")

@@ -14,7 +14,7 @@ from launch.config.run_config import RunConfig
 from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
 from launch.preflight.machine.output import check_output
-from launch.preflight.model.directory import check_model
+from launch.preflight.model_files import check_model
 from launch.preflight.report import Finding, print_findings
 
 SCRIPT = "launch/run_pretrain.py"

@@ -7,8 +7,8 @@ import pytest
 
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.preflight.machine import cards, disk, gates, memory
-from launch.preflight.rules import RULES, Rule, family, finetuning
+from launch.preflight.machine import disk, gates, gpus, memory
+from launch.preflight.rules import RULES, Rule, adapters, model_limits
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
 from tests.merging.material import save_base
@@ -34,11 +34,11 @@ def machine(monkeypatch, tmp_path):
 
     def make(here, files=()):
         nvml = FakeNvml(here, has_driver=bool(here))
-        for module, names in [(cards, ("list_cards", "driver")), (gates, ("list_cards",))]:
+        for module, names in [(gpus, ("list_cards", "driver")), (gates, ("list_cards",))]:
             for one in names:
                 monkeypatch.setattr(module, one, lambda real=getattr(module, one): real(nvml))
-        monkeypatch.setattr(cards, "nvlink_pairs", lambda chosen, real=cards.nvlink_pairs: real(chosen, nvml))
-        monkeypatch.setattr(cards, "paddle_build", lambda: "12.6")
+        monkeypatch.setattr(gpus, "nvlink_pairs", lambda chosen, real=gpus.nvlink_pairs: real(chosen, nvml))
+        monkeypatch.setattr(gpus, "paddle_build", lambda: "12.6")
         write_files(dict(files))
 
     return make
@@ -115,6 +115,6 @@ def test_every_row_of_the_matrix_is_met(machine, monkeypatch):
     for variant in VARIANTS:
         write_files(variant.files)
         recipe_findings(variant.recipe, variant.argv, **variant.wishes)
-    elsewhere = [*family.RULES, *finetuning.RULES, *(rule for rule in RULES if "lora" in rule.found)]
+    elsewhere = [*model_limits.FAMILY_RULES, *adapters.RULES, *(rule for rule in RULES if "lora" in rule.found)]
     missing = [(rule.flag, rule.found) for rule in RULES if rule not in met and rule not in elsewhere]
     assert not missing, "\n".join(map(str, missing))

@@ -7,8 +7,8 @@ CLIENT_SECONDS: for a header, and for a body. Says "ready PORT GRPC_PORT".
 
 import sys
 
+from launch.serving.event_loop import Addresses, bind, run
 from launch.serving.rest import limits
-from launch.serving.run import Addresses, bind, run
 from launch.serving.service import Limits, Service
 from tests.serving.fake_model import FakeModel
 

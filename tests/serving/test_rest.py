@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from launch.errors import UserError
+from launch.serving.event_loop import Addresses, bind, run
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
-from launch.serving.run import Addresses, bind, run
 from launch.serving.service import Limits, Service
 from tests.processes.waiting import wait_for
 from tests.serving.servers import start_fake

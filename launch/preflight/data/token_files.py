@@ -1,10 +1,27 @@
-"""Are the token files there and whole?"""
+"""Are the token files whole, are their ids within the vocabulary, and are there samples for the steps of the run?"""
+
+import numpy as np
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.formats.tokens.samples import Split, split_boundaries
+from data_tools.formats.tokens.summary import read_summary
+from launch.checkpoint.state.verify import run_config
 from launch.config.flag_values import Flags
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
 from launch.preflight.report import Finding
+
+TRAIN, VALID = 0, 1
+NAMES = ("train", "valid")
+SAMPLES_FIX = (
+    "a larger share in --split, more text, or a shorter --max_seq_length; "
+    "--do_eval 0 where only the valid split lacks samples"
+)
+SAMPLED_BLOCKS = 16
+BLOCK_TOKENS = 1 << 18
+IDS_FIX = "tokenize with the model's own tokenizer, or give the model that the data were made for"
 
 
 def check_data(flags: Flags) -> list[Finding]:
@@ -27,3 +44,88 @@ def check_data(flags: Flags) -> list[Finding]:
 
 def _fault(error: DataError) -> Finding:
     return Finding(False, "data", str(error), "DATA=FOLDER or --input_dir names other data")
+
+
+def check_data_fit(run: RunConfig) -> list[Finding]:
+    """Ids within the vocabulary, samples for the steps; nothing where another check reports a fault already."""
+    values = run.flags
+    if not values.input_dir:
+        return []
+    try:
+        corpora = [(weight, IndexedDataset(prefix)) for weight, prefix in find_corpora(values.input_dir)]
+        vocab_size = run_config(values)["vocab_size"]
+        samples_a_step = run.global_batch
+    except (DataError, UserError):
+        return []
+    try:
+        samples = _check_samples(corpora, values, samples_a_step)
+    except DataError as error:  # of --split
+        samples = [Finding(False, "samples", str(error), "--split 949,50,1")]
+    return [*_check_token_ids([corpus for _, corpus in corpora], vocab_size), *samples]
+
+
+def _check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Finding]:
+    """By what the writer of a corpus has recorded, else by a sample: then training reads all ids when it starts."""
+    faults, largest, sampled = [], 0, 0
+    for corpus in corpora:
+        summary = read_summary(corpus)
+        sampled += summary is None
+        found = largest_of_sample(corpus) if summary is None else summary.largest_id
+        largest = max(largest, found)
+        if found >= vocab_size:
+            fault = f"{corpus.tokens_path}: token id {found}, the model has the ids 0 to {vocab_size - 1}"
+            faults.append(Finding(False, "ids", fault, IDS_FIX))
+    how = f" ({sampled} of {len(corpora)} corpora sampled: training reads every id when it starts)" if sampled else ""
+    return faults or [Finding(True, "ids", f"up to {largest:,} of the model's {vocab_size:,}{how}")]
+
+
+def largest_of_sample(corpus: IndexedDataset) -> int:
+    """The largest id of blocks at even distances, first and last included: of all ids up to 4 M tokens."""
+    starts = np.linspace(0, max(0, corpus.tokens.size - BLOCK_TOKENS), SAMPLED_BLOCKS).astype(np.int64)
+    return max(int(corpus.tokens[start : start + BLOCK_TOKENS].max()) for start in starts)
+
+
+def _check_samples(corpora: list[tuple[float | None, IndexedDataset]], values, samples_a_step: int) -> list[Finding]:
+    """A split that is needed has samples; a warning where training reads them more than once.
+
+    corpora: with weights, or None for each sample once. values: the flags (FlagValues).
+    """
+    needed = [number for number, flag in ((TRAIN, values.do_train), (VALID, values.do_eval)) if flag]
+    counts = {number: [_count(corpus, number, values) for _, corpus in corpora] for number in needed}
+    faults = [
+        Finding(False, "samples", _why_none(corpora, number, values), SAMPLES_FIX)
+        for number in needed
+        if not _epoch([weight for weight, _ in corpora], counts[number])
+    ]
+    if faults or TRAIN not in needed:
+        return faults
+    epoch = _epoch([weight for weight, _ in corpora], counts[TRAIN])
+    wanted = values.max_steps * samples_a_step
+    found = f"{wanted:,} needed for {values.max_steps:,} steps of {samples_a_step:,}, {epoch:,} there"
+    if wanted > epoch:
+        found += f": each is read {wanted / epoch:.1f} times"
+    return [Finding(True, "samples", found, warns=wanted > epoch)]
+
+
+def _count(corpus: IndexedDataset, number: int, values) -> int:
+    first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
+    return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length)
+
+
+def _epoch(weights: list[float | None], counts: list[int]) -> int:
+    """Samples until the first corpus of a blend is used up; without weights, all there are."""
+    if weights[0] is None:
+        return sum(counts)
+    return int(min(count * sum(weights) / weight for count, weight in zip(counts, weights, strict=True)))
+
+
+def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, values) -> str:
+    parts = []
+    for _, corpus in corpora:
+        first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
+        tokens = int(corpus.sizes[first:last].sum())
+        parts.append(f"{corpus.prefix} gives it {last - first} of {len(corpus)} documents, {tokens:,} tokens")
+    return (
+        f"none in the {NAMES[number]} split (--split {values.split}): {'; '.join(parts)}; a sample needs "
+        f"{values.max_seq_length + 1:,}"
+    )

@@ -5,18 +5,18 @@ seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flag
 never apply to it.
 """
 
-from launch.preflight.rules import batch, checkpoint, family, finetuning, layout, model, offload, overlap, unsupported
+from launch.preflight.rules import adapters, batch, checkpoint, degrees, model_limits, offload, overlap, unsupported
 from launch.preflight.rules.rule import Request, Rule
 
 RULES: tuple[Rule, ...] = (
-    *layout.RULES,
-    *model.RULES,
-    *family.RULES,
+    *degrees.RULES,
+    *model_limits.RULES,
+    *model_limits.FAMILY_RULES,
     *batch.RULES,
     *overlap.RULES,
     *offload.RULES,
     *checkpoint.RULES,
-    *finetuning.RULES,
+    *adapters.RULES,
     *unsupported.RULES,
 )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from launch.devices.cards import Driver
-from launch.preflight.machine.driver import check_driver
+from launch.preflight.machine.gpus import check_driver
 from tests.devices.fake_nvml import card
 
 A100, V100 = card("A100", 0), card("V100", 1)

@@ -3,8 +3,8 @@
 import pytest
 
 from launch.devices.cards import Process
-from launch.preflight.machine import cards
-from launch.preflight.machine.cards import check_cards
+from launch.preflight.machine import gpus
+from launch.preflight.machine.gpus import check_cards
 from launch.preflight.report import Finding
 from tests.devices.fake_nvml import GIB, FakeNvml, card
 
@@ -20,9 +20,9 @@ def machine(monkeypatch):
     def make(here, **keywords):
         nvml = FakeNvml(here, **keywords)
         for name in ("list_cards", "driver"):
-            monkeypatch.setattr(cards, name, lambda real=getattr(cards, name): real(nvml))
-        monkeypatch.setattr(cards, "nvlink_pairs", lambda chosen, real=cards.nvlink_pairs: real(chosen, nvml))
-        monkeypatch.setattr(cards, "paddle_build", lambda: "12.6")
+            monkeypatch.setattr(gpus, name, lambda real=getattr(gpus, name): real(nvml))
+        monkeypatch.setattr(gpus, "nvlink_pairs", lambda chosen, real=gpus.nvlink_pairs: real(chosen, nvml))
+        monkeypatch.setattr(gpus, "paddle_build", lambda: "12.6")
 
     return make
 

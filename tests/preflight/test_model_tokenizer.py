@@ -7,7 +7,7 @@ import pytest
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
 from launch.families.tokenizer_files import TokenizerIds, read_tokenizer
-from launch.preflight.model.tokenizer import check_tokenizer
+from launch.preflight.model_files import check_tokenizer
 
 
 @pytest.fixture(scope="module")

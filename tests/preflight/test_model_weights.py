@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.families.registry import parameters
-from launch.preflight.model.weights import check_weights
+from launch.preflight.model_files import check_weights
 
 
 def told(directory, **flags) -> list[tuple[bool, str]]:

@@ -1,8 +1,9 @@
-"""Sizes of the model against the degrees that divide it, and against the sequence length.
+"""Sizes of the model against degrees and sequence length, and features that its family lacks.
 
 The keys are those of the families' config.json; a size that a family does not state is not checked.
 """
 
+from launch.families.family import FEATURES
 from launch.families.parameters import HEADS, LAYERS
 from launch.preflight.rules.rule import ANNOUNCE, INNER, Rule
 
@@ -115,4 +116,37 @@ RULES = (
         source="paddlenlp/transformers/chatglm_v2/modeling_pp.py: recompute_interval is 0",
         fix="--recompute_granularity full_attn, which it does",
     ),
+)
+
+# What a family lacks, from launch/families: feature -> (flag that requests it, whether it does, what to do instead).
+# Flash attention has a gate of its own.
+REQUESTED_BY = {
+    "pretrain": (
+        "model_name_or_path",
+        lambda run: run.flags.script == "run_pretrain",
+        "--model_name_or_path names a model of another family",
+    ),
+    "tensor_parallel": ("tensor_parallel_degree", lambda run: run.tensor > 1, "--tensor_parallel_degree 1"),
+    "pipeline_parallel": ("pipeline_parallel_degree", lambda run: run.pipeline > 1, "--pipeline_parallel_degree 1"),
+    "sequence_parallel": (
+        "sequence_parallel",
+        lambda run: bool(run.flags.sequence_parallel),
+        "--sequence_parallel 0",
+    ),
+    "recompute": ("recompute", lambda run: bool(run.flags.recompute), "--recompute 0"),
+    "packing": ("zero_padding", lambda run: bool(run.flags.zero_padding), "--zero_padding 0"),
+    "lora": ("lora", lambda run: bool(run.flags.lora), "--lora 0"),
+    "prefix": ("prefix_tuning", lambda run: bool(run.flags.prefix_tuning), "--lora 1 instead of --prefix_tuning 1"),
+}
+
+FAMILY_RULES = tuple(
+    Rule(
+        flag=flag,
+        when=lambda run, feature=feature, requested=requested: bool(run.lacking.get(feature)) and requested(run),
+        found=f"{{run.family.title}} has no {FEATURES[feature]}",
+        reason=f"{{run.lacking[{feature}]}}",
+        source="launch/families/registry.py",
+        fix=fix,
+    )
+    for feature, (flag, requested, fix) in REQUESTED_BY.items()
 )

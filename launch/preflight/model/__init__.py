@@ -1,1 +1,0 @@
-"""The model to start from: configuration, weights, tokenizer."""

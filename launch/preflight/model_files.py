@@ -1,0 +1,115 @@
+"""The model that is requested: its configuration, its weights by their headers (none is read), and its tokenizer."""
+
+from pathlib import Path
+
+from launch.checkpoint.state.verify import run_config
+from launch.checkpoint.stored_tensor import StoredTensor
+from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
+from launch.config.flag_values import Flags
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.families.named_configs import find_config, load_config
+from launch.families.parameters import HEAD, Parameter
+from launch.families.registry import family_of_config, parameters
+from launch.families.tokenizer_files import ROLES, read_tokenizer
+from launch.preflight.report import Finding
+
+WEIGHTS_FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
+# Linear layers that paddlenlp joins have other names than the parameters that are known from the configuration alone.
+FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
+TOKENIZER_FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the model was made with"
+
+
+def check_model(flags: Flags) -> list[Finding]:
+    """The configuration that --model_name_or_path means is found and of a supported family."""
+    if not flags.get("model_name_or_path"):
+        return [Finding(False, "model", "no --model_name_or_path", "--model_name_or_path NAME, or MODEL=DIRECTORY")]
+    name = flags["model_name_or_path"][0]
+    try:
+        family = family_of_config(load_config(name))
+    except UserError as error:
+        return [Finding(False, "model", str(error), "MODEL=DIRECTORY or --model_name_or_path names another")]
+    return [Finding(True, "model", f"{name} ({family.title})")]
+
+
+def check_weights(run: RunConfig) -> list[Finding]:
+    """Nothing for a name, which is downloaded when the run starts, and for random weights."""
+    values = run.flags
+    directory = Path(values.model_name_or_path or "").expanduser()
+    if not values.model_name_or_path or not directory.is_dir() or values.continue_training is False:
+        return []
+    try:
+        weights = find_weights(directory)
+        config = load_config(str(directory))
+        misfits = _misfits(weights, config)
+    except (UserError, OSError) as error:
+        return [Finding(False, "weights", str(error), WEIGHTS_FIX)]
+    if misfits:
+        found = f"{directory}: the weights do not fit its config.json; {misfits}"
+        return [Finding(False, "weights", found, f"take both from one model; {WEIGHTS_FIX}")]
+    files = len({tensor.path for tensor in weights.values()})
+    size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
+    number = "1 file" if files == 1 else f"{files} files"
+    return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
+
+
+def _misfits(weights: dict[str, StoredTensor], config: dict) -> Misfits:
+    if any(config.get(name) for name in FUSED):
+        return Misfits()  # those are compared when the model is there
+    wanted = {parameter.name: parameter for parameter in parameters(config)}
+    extra = {name for name in weights.keys() - wanted.keys() if not _may_be_left(name, list(wanted.values()))}
+    different = {
+        difference(name, str(list(weights[name].shape)), str(list(wanted[name].shape)))
+        for name in weights.keys() & wanted.keys()
+        if weights[name].shape != wanted[name].shape
+    }
+    return Misfits(wanted.keys() - weights.keys(), extra, different)
+
+
+def _may_be_left(name: str, wanted: list[Parameter]) -> bool:
+    """Tables that each model computes; and a head saved apart, though it is the word embedding."""
+    tied = not any(parameter.kind == HEAD for parameter in wanted)
+    return is_computed(name) or (tied and name.startswith("lm_head."))
+
+
+def check_tokenizer(run: RunConfig) -> list[Finding]:
+    """Its ids fit the vocabulary, and bos, eos, pad and unk are those of the configuration, where both state them.
+
+    Nothing for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
+    """
+    values = run.flags
+    model = values.model_name_or_path
+    directory = Path(values.tokenizer_name_or_path or model or "").expanduser()
+    if not model or not directory.is_dir():
+        return []
+    try:
+        config = run_config(values)
+    except UserError:  # the check of the model reports it
+        return []
+    try:
+        tokenizer = read_tokenizer(directory)
+    except UserError as error:
+        return [Finding(False, "tokenizer", str(error), TOKENIZER_FIX)]
+    if tokenizer is None:
+        return []
+    faults = []
+    if tokenizer.size > config["vocab_size"]:
+        found = f"{directory} has {tokenizer.size:,} ids, the model's vocabulary {config['vocab_size']:,}"
+        faults.append(
+            Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}; or a model with vocab_size {tokenizer.size}")
+        )
+    for role in ROLES:
+        mine, theirs = tokenizer.special.get(role), _stated(config.get(f"{role}_token_id"))
+        if mine is not None and theirs and mine not in theirs:
+            found = f"{role}_token_id is {theirs[0]} in {find_config(model)}, the tokenizer's {role} is {mine}"
+            faults.append(Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}, or correct config.json"))
+    found = f"{tokenizer.size:,} ids of {config['vocab_size']:,}"
+    if (published := load_config(model)["vocab_size"]) != config["vocab_size"]:
+        found += f": the fresh model takes the tokenizer's vocabulary, not {find_config(model).name}'s {published:,}"
+    return faults or [Finding(True, "tokenizer", found)]
+
+
+def _stated(value: int | list[int] | None) -> list[int]:
+    """The ids that a configuration allows for a role; a negative one stands for none."""
+    ids = value if isinstance(value, list) else [value]
+    return [value for value in ids if isinstance(value, int) and value >= 0]
