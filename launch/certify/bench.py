@@ -1,9 +1,10 @@
-"""What a check works with: its folder, the cards, rows to report, and the product's own commands to train and to serve.
+"""What a check works with: its folder, the cards, rows to report, the product's own training. And the results' file.
 
 A check runs in a process of its own (launch/certify/runner.py). On cards that process has not imported Paddle when the
 check begins; in a pretended run it is a fork of one that has, in which no operator has run.
 """
 
+import json
 import math
 import os
 import re
@@ -11,12 +12,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.certify.results import FAIL, OPEN, PASS, Row, write_json
+from data_tools.formats.atomic import written_aside
 from launch.config.flag_values import Flags, flag_words
 from launch.errors import UserError
 from launch.processes.command import LaunchCommand
@@ -28,6 +30,100 @@ MATERIALS = "llama-rehearsal"  # the tiny model of the checks: 4 layers of 64, 3
 # Matrix products of float32 in float32: with TF32, which cuBLAS uses by itself, they have 11 bits.
 # https://docs.nvidia.com/cuda/cublas/#environment-variables
 FULL_FLOAT32 = {"NVIDIA_TF32_OVERRIDE": "0"}
+
+
+# ---- results
+
+PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: not shown, because this machine or a pretended run cannot show it
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison of a check. numbers: what was measured, for programs that read the file."""
+
+    what: str
+    expected: str
+    found: str
+    mark: str
+    numbers: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check. failure: why it did not come to its end, "" where it did."""
+
+    name: str
+    mark: str
+    seconds: float
+    rows: tuple[Row, ...]
+    failure: str = ""
+
+    @property
+    def found(self) -> str:
+        """In a few words."""
+        failed = [row for row in self.rows if row.mark == FAIL]
+        parts = [self.failure] if self.failure else []
+        if failed:
+            parts.append(f"{failed[0].what}: {failed[0].found}")
+        if len(failed) > 1:
+            parts.append(f"and {len(failed) - 1} more")
+        if parts:
+            return "; ".join(parts)
+        if len(self.rows) == 1:
+            return self.rows[0].found
+        counts = [(sum(row.mark == mark for row in self.rows), text) for mark, text in COUNTED.items()]
+        return ", ".join(f"{count} {text}" for count, text in counts if count) or "nothing"
+
+
+COUNTED = {PASS: "as expected", OPEN: "not shown"}
+
+
+def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
+    """The mark of a whole check. A pretended run never gives PASS."""
+    marks = {row.mark for row in rows}
+    if failure or FAIL in marks:
+        return FAIL
+    return PASS if PASS in marks and not pretended else OPEN
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """The rows that a check has written so far; none where it has not begun."""
+    if not path.exists():
+        return ()
+    return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_json(path: Path, value) -> None:
+    """Whole or not at all; NaN and infinity become null."""
+    with written_aside(path) as file:
+        file.write((json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
+    """(what the results are of, the results by the name of their check); ({}, {}) without a file."""
+    if not path.exists():
+        return {}, {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    results = {}
+    for result in content["results"]:
+        rows = tuple(Row(**row) for row in result.pop("rows"))
+        results[result["name"]] = Result(rows=rows, **result)
+    return content["of"], results
+
+
+def write_results(path: Path, of: dict, results: Iterable[Result]) -> None:
+    write_json(path, {"of": of, "results": [asdict(result) for result in results]})
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---- the bench
 
 
 class CheckFailed(Exception):

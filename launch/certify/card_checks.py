@@ -1,11 +1,14 @@
-"""Checks of one card's arithmetic: environment, RMSNorm, attention, norms, quantized products."""
+"""Checks of one card's arithmetic: environment, RMSNorm, attention, norms, quantized products. No Paddle at import."""
 
+import subprocess
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
-from launch.certify.bench import Bench, visible_devices
+from custom_ops.fused_rms_norm.nvcc import Nvcc, find_nvcc
+from launch.certify.bench import ROOT, Bench, CheckFailed, visible_devices
 
-PRETENDED_CAPABILITY, PRETENDED_BUILD = (8, 0), "12.6"  # the tables are asked as for an A100
+PRETENDED_CAPABILITY, PRETENDED_BUILD = (8, 0), "12.6"  # the tables' answers are those for an A100
 SHOWN_EVERYWHERE = ("Python", "packages")
 
 # ---- environment
@@ -36,7 +39,9 @@ def _matrix_product(bench: Bench, dtype: str) -> None:
     import paddle
 
     left, right = np.random.default_rng(0).standard_normal((2, 256, 256))
-    found = paddle.matmul(*(_tensor(one, _computed(bench, dtype)) for one in (left, right))).astype("float32").numpy()
+    found = (
+        paddle.matmul(*(_tensor(array, _computed(bench, dtype)) for array in (left, right))).astype("float32").numpy()
+    )
     error = _relative_error(found, left @ right)
     # The inputs are rounded once: half a unit of the last place each, and float32 on cards may be TF32, of 11 bits.
     allowed = {"float32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
@@ -58,16 +63,112 @@ def _copy(bench: Bench) -> None:
     _rate(bench, "rate of a copy on the card", "GB/s", 2 * 4 * elements / seconds / 1e9, "memory_bandwidth", "")
 
 
-def _rate(bench: Bench, what: str, unit: str, measured: float, of: str, dtype: str) -> None:
+def _rate(bench: Bench, what: str, unit: str, measured: float, peak_of: str, dtype: str) -> None:
     """A measured rate beside the datasheet's. Nothing is right or wrong about it, unless it is far below."""
     card = known_card()
     if card is None:
         bench.row(what, "none known", f"{measured:,.0f} {unit}", None)
         return
-    peak = card.flops(dtype) / 1e12 if of == "flops" else card.memory_bandwidth / 1e9
+    peak = card.flops(dtype) / 1e12 if peak_of == "flops" else card.memory_bandwidth / 1e9
     numbers = {"unit": unit, "planned": peak, "measured": measured}
     found = f"{measured:,.0f} {unit}, {measured / peak:.0%} of the datasheet"
     bench.row(what, f"a third of {peak:,.0f} {unit} or more", found, measured >= peak / 3, **numbers)
+
+
+# ---- fused RMSNorm
+
+SOURCE = ROOT / "custom_ops" / "fused_rms_norm"
+HIDDEN, SPEED_ROWS = 4096, 8192  # of LLaMA-7B; a micro batch of 4 x 2048 tokens
+
+
+def rms_norm(bench: Bench) -> None:
+    """Each operator that --use_fused_rms_norm auto tries, in each dtype."""
+    _own_check(bench, find_nvcc())
+    start_paddle(bench)
+    from launch.training.rms_norm_check import disagreement
+
+    copy = None if bench.pretend else _copied_bytes_a_second()
+    for name, compute in _operators(bench).items():
+        for dtype in ("float32",) if bench.pretend else ("float32", *half_dtypes(bench)):
+            wrong = disagreement(name, compute, HIDDEN, (dtype, dtype))
+            bench.row(f"{name} in {dtype}", "as in float64", wrong or "as in float64", not wrong)
+            if copy:
+                _speed(bench, name, compute, dtype, copy)
+
+
+def _own_check(bench: Bench, nvcc: Nvcc | None) -> None:
+    """custom_ops/fused_rms_norm/harness/check.cu, compiled here for this card and run: all shapes and dtypes."""
+    what, expected = "the CUDA kernels' own check", "exit code 0"
+    if nvcc is None:
+        bench.row(what, expected, "no nvcc here: the module fused_ln cannot be built for cards", None)
+        return
+    if bench.pretend:
+        bench.row(what, expected, f"nvcc {nvcc.version} is here, a card is not", None)
+        return
+    program = bench.directory / "check"
+    sources = [str(SOURCE / "harness" / "check.cu"), str(SOURCE / "csrc" / "rms_norm_cuda.cu")]
+    command = [str(nvcc.path), "-O3", "-std=c++17", "-arch=native", *sources, "-o", str(program)]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    if compiled.returncode:
+        bench.row(what, "compiles", compiled.stderr.strip()[-300:], False)
+        return
+    done = subprocess.run([program], capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    bench.row(what, expected, f"exit code {done.returncode}: {lines[-1] if lines else ''}", done.returncode == 0)
+
+
+def _operators(bench: Bench) -> dict[str, Callable]:
+    """The operators that can be used here, in the order in which a run tries them; a row for one that cannot."""
+    from launch.devices.fused_ln import PADDLES_OWN, find_build, obstacle
+    from launch.training.rms_norm_check import of_fused_ln
+
+    operators: dict[str, Callable] = {}
+    if reason := obstacle(find_build(), "llama", None if bench.pretend else capability(bench)):
+        bench.row("fused_ln", "built for this card", reason, None)
+    else:
+        operators["fused_ln"] = of_fused_ln
+    if not bench.pretend:
+        from launch.training.rms_norm_check import fused_rms_norm
+
+        operators[PADDLES_OWN] = fused_rms_norm
+    return operators | {"the framework's own": _paddlenlp_rms_norm}
+
+
+def _paddlenlp_rms_norm(x, weight, epsilon: float) -> tuple:
+    """LlamaRMSNorm's separate operators."""
+    from paddlenlp.transformers.llama.modeling import LlamaRMSNorm
+
+    config = SimpleNamespace(use_fused_rms_norm=False)
+    layer = SimpleNamespace(weight=weight, variance_epsilon=epsilon, config=config)
+    return (LlamaRMSNorm.forward(layer, x),)
+
+
+def _copied_bytes_a_second() -> float:
+    import paddle
+
+    source = paddle.ones([2**28], dtype="float32")
+    return 2 * 4 * 2**28 / seconds_of(lambda: paddle.assign(source))
+
+
+def _speed(bench: Bench, name: str, compute: Callable, dtype: str, copy: float) -> None:
+    """Bytes that must be moved a second, forward (x, y) and backward (x, the gradients of y and x)."""
+    import paddle
+
+    x, gradient = (paddle.randn([SPEED_ROWS, HIDDEN]).astype(dtype) for _ in range(2))
+    weight = paddle.ones([HIDDEN], dtype=dtype)
+    x.stop_gradient = weight.stop_gradient = False
+    y = compute(x, weight, 1e-6)[0]
+    if y.shape != x.shape:
+        raise CheckFailed(f"{name} gives {y.shape} for {x.shape}")
+    size = SPEED_ROWS * HIDDEN * x.element_size()
+    forward = 2 * size / seconds_of(lambda: compute(x, weight, 1e-6)[0])
+    backward = 3 * size / seconds_of(lambda: paddle.grad(y, [x, weight], grad_outputs=gradient, retain_graph=True)[0])
+    found = ", ".join(
+        f"{direction} {rate / 1e9:,.0f} GB/s ({rate / copy:.0%} of a copy)"
+        for direction, rate in (("forward", forward), ("backward", backward))
+    )
+    numbers = {"forward_gb_a_second": forward / 1e9, "backward_gb_a_second": backward / 1e9, "copy": copy / 1e9}
+    bench.row(f"{name} in {dtype}: speed", "", found, None, **numbers)
 
 
 # ---- attention
@@ -122,7 +223,7 @@ def _in_float32(attend: Callable) -> Callable:
     """For a pretended run: a CPU has no attention in half precision."""
 
     def attend_in_float32(query, key, value, mask):
-        wide = [None if one is None else one.astype("float32") for one in (query, key, value, mask)]
+        wide = [None if tensor is None else tensor.astype("float32") for tensor in (query, key, value, mask)]
         return attend(*wide).astype(query.dtype)
 
     return attend_in_float32
@@ -232,7 +333,7 @@ def known_card():
 
 
 def seconds_of(call: Callable, calls: int = 10) -> float:
-    """Of one call, over several after one that warms up; the device is waited for once, at the end."""
+    """Seconds of one call: the mean of several, after one that warms up. The device is waited for once, at the end."""
     float(call().flatten()[0].astype("float32"))
     started = time.perf_counter()
     for _ in range(calls):

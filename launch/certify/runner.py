@@ -16,14 +16,24 @@ from pathlib import Path
 import psutil
 
 from data_tools.formats.atomic import written_aside
-from launch.certify.bench import Bench, CheckFailed, without_paths
+from launch.certify.bench import (
+    FAIL,
+    Bench,
+    CheckFailed,
+    Result,
+    Row,
+    mark_of,
+    read_results,
+    read_rows,
+    without_paths,
+    write_results,
+)
 from launch.certify.checks import Check
-from launch.certify.page import page
-from launch.certify.results import FAIL, Result, mark_of, read_results, read_rows, write_results
 from launch.errors import UserError
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import ASK_TO_END
+from launch.reporting.markdown import markdown
 
 # For what a check has left, before the next one gets the cards: Paddle's launcher gives its ranks 30 s after SIGTERM.
 SECONDS_TO_END = 45.0
@@ -89,7 +99,7 @@ def run_check(session: Session, check: Check) -> tuple[Result, bool]:
     bench = Bench(directory, session.materials, session.cards, session.pretend)
     before = dict(os.environ)
 
-    def be_check(rank: int) -> None:
+    def run_alone(rank: int) -> None:
         # What run_ranks sets says that this is one rank of a training, which it is not.
         os.environ.clear()
         os.environ.update(before)
@@ -102,7 +112,7 @@ def run_check(session: Session, check: Check) -> tuple[Result, bool]:
     others = psutil.Process().children(recursive=True)
     started = time.monotonic()
     limit = check.limit_for(session.pretend)
-    outcome = run_ranks(1, be_check, directory / "log", time_limit=limit)
+    outcome = run_ranks(1, run_alone, directory / "log", time_limit=limit)
     seconds = time.monotonic() - started
     _end_the_rest(others)
     failure = _failure(outcome, directory / "log", limit)
@@ -139,10 +149,10 @@ def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
         return f"not finished within {limit:.0f} s"
     text = without_paths(last_lines(log_path(log_dir, 0)), log_dir.parents[1])
     lines = [line for line in text.splitlines() if line.strip()]
-    said = lines[-1].removeprefix("CheckFailed: ")[:300] if lines else "it said nothing"
+    last = lines[-1].removeprefix("CheckFailed: ")[:300] if lines else "it said nothing"
     if outcome.exit_code > 128:
-        return f"ended by {signal.Signals(outcome.exit_code - 128).name}: {said}"
-    return said
+        return f"ended by {signal.Signals(outcome.exit_code - 128).name}: {last}"
+    return last
 
 
 def _ended_from_outside(outcome: Outcome) -> bool:
@@ -187,3 +197,103 @@ def _free_name(path: Path) -> Path:
     while path.with_name(f"{path.stem}.{number}{path.suffix}").exists():
         number += 1
     return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+# ---- the Markdown page to send back
+
+PRETENDED = (
+    "**A pretended run: processes on a CPU stood for cards. It shows that the checks run, and nothing about any card.**"
+)
+
+
+def page(machine: dict, checks: Sequence[Check], results: dict[str, Result]) -> str:
+    """machine: what `describe_machine` returns; results: by the name of their check, those that are there."""
+    parts = [
+        _head(machine),
+        _overview(checks, results),
+        *_faults(checks, results),
+        _measured(results),
+        _published(results),
+    ]
+    parts += [_details(number, check, results[check.name]) for number, check in _done(checks, results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(machine: dict) -> str:
+    lines = [f"# Certificate: {machine['cards_text']}", ""]
+    if machine["pretended"]:
+        lines += [PRETENDED, ""]
+    lines += [
+        f"- driver: {machine['driver'] or 'none'}",
+        f"- processor: {machine['processor']}",
+        f"- versions: {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}",
+        f"- repository: {machine['git_revision'] or 'no checkout'}",
+        "",
+        "✓ as expected, ✗ not as expected, – not shown: this machine or this run cannot show it.",
+    ]
+    return "\n".join(lines)
+
+
+def _overview(checks: Sequence[Check], results: dict[str, Result]) -> str:
+    rows = []
+    for number, check in enumerate(checks, start=1):
+        result = results.get(check.name)
+        found = (result.mark, result.found, f"{result.seconds:.0f}") if result else ("", "not run yet", "")
+        rows.append([str(number), found[0], check.title, check.expected, found[1], found[2]])
+    return "## Checks\n\n" + _table(["", "", "check", "expected", "found", "seconds"], rows)
+
+
+def _faults(checks: Sequence[Check], results: dict[str, Result]) -> list[str]:
+    failed = [(number, check) for number, check in _done(checks, results) if results[check.name].mark == FAIL]
+    if not failed:
+        return []
+    return ["## What each ✗ means\n\n" + "\n".join(f"- {n} {check.title}: {check.at_fault}." for n, check in failed)]
+
+
+def _measured(results: dict[str, Result]) -> str:
+    """The table of rows that have a plan."""
+    rows = [_measured_row(row.what, row.numbers) for row in _rows_with("measured", results) if row.numbers["measured"]]
+    if not rows:
+        return ""
+    return "## Planned and measured\n\n" + _table(["what", "unit", "planned", "measured", "plan is off by"], rows)
+
+
+def _measured_row(what: str, numbers: dict) -> list[str]:
+    planned, measured = numbers["planned"], numbers["measured"]
+    return [what, numbers["unit"], f"{planned:,.2f}", f"{measured:,.2f}", f"{planned / measured - 1:+.1%}"]
+
+
+def _rows_with(number: str, results: dict[str, Result]) -> list[Row]:
+    return [row for result in results.values() for row in result.rows if number in row.numbers]
+
+
+def _published(results: dict[str, Result]) -> str:
+    lines = [row.numbers["published"] for row in _rows_with("published", results)]
+    if not lines:
+        return ""
+    return "## Lines for benchmarks/published.py\n\n```\n" + "\n".join(lines) + "\n```"
+
+
+def _details(number: int, check: Check, result: Result) -> str:
+    lines = [f"## {number} {check.title} {result.mark}"]
+    if result.failure:
+        lines.append(f"It did not come to its end: {_cell(result.failure)}")
+    if result.mark == FAIL:
+        lines.append(f"Its log: `{check.name}/log/workerlog.0` beside this page.")
+    if result.rows:
+        rows = [[row.mark, row.what, row.expected, row.found] for row in result.rows]
+        lines.append(_table(["", "what", "expected", "found"], rows))
+    return "\n\n".join(lines)
+
+
+def _done(checks: Sequence[Check], results: dict[str, Result]) -> list[tuple[int, Check]]:
+    return [(number, check) for number, check in enumerate(checks, start=1) if check.name in results]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown(head, [[_cell(cell) for cell in row] for row in rows])
+
+
+def _cell(text: str) -> str:
+    """In one line, with no character that breaks a table."""
+    return " ".join(text.split()).replace("|", "\\|")

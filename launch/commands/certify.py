@@ -23,9 +23,8 @@ if __name__ == "__main__":
 from data_tools.cli import EXIT_INTERRUPTED, GOES_ON, Parser
 from data_tools.formats.plural import plural
 from data_tools.language import localized
-from launch.certify.bench import MATERIALS, make_materials, visible_devices
+from launch.certify.bench import FAIL, MATERIALS, OPEN, PASS, make_materials, visible_devices
 from launch.certify.checks import Check, all_checks
-from launch.certify.results import FAIL, OPEN, PASS
 from launch.certify.runner import Session, duration, run_checks
 from launch.devices.cards import driver, list_cards
 from launch.environment.machine import check_cpu

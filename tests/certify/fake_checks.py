@@ -12,7 +12,7 @@ import psutil
 
 from launch.certify.bench import ROOT, CheckFailed, Step, tiny_pretraining
 from launch.certify.full_size import recipe
-from launch.certify.training import _compare
+from launch.certify.tiny_model import compare_steps
 
 
 def passes(bench):
@@ -77,7 +77,7 @@ def loses_its_numbers(bench):
     """A run whose second step is no number, after one that is right."""
     right = [Step(6.9, 0.8), Step(6.8, 0.7)]
     for what, wrong in (("loss", Step(math.nan, 0.7)), ("norm", Step(6.8, math.nan)), ("none", Step(6.8, 0.7))):
-        _compare(bench, what, "one card", right, [right[0], wrong], 1e-4)
+        compare_steps(bench, what, "one card", right, [right[0], wrong], 1e-4)
 
 
 def counts(bench):

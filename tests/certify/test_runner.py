@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.certify.bench import make_materials
+from launch.certify.bench import make_materials, read_results
 from launch.certify.checks import Check, all_checks
-from launch.certify.results import read_results
 from launch.certify.runner import Session, run_checks
 from launch.commands import certify as command
 from launch.commands.certify import choose

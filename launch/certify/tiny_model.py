@@ -1,0 +1,266 @@
+"""Checks that train and serve the tiny model by the product's own commands, and compare losses and answers.
+
+No Paddle here.
+"""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from launch.certify.bench import FULL_FLOAT32, ROOT, Bench, CheckFailed, Step, steps, tiny_pretraining
+from launch.config.flag_values import Flags
+from launch.devices.cards import list_cards
+from launch.devices.precision import bf16_obstacle
+from launch.processes.logs import last_lines
+from launch.processes.orphans import signal_at_parents_end
+
+STEPS = 5
+# float32: other kernels sum in another order. Mistakes in a layout gave 4e-3 to 2e-1 (tests/distributed).
+TOLERANCE = 1e-4
+# 8 bits of bfloat16 in weights and activations; both dtypes are compared with float32.
+HALF_TOLERANCE = 2e-2
+
+
+def card_against_cpu(bench: Bench) -> None:
+    """float32 on the CPU is right; the card in float32 and in each half precision is compared with it."""
+    flags = tiny_pretraining(bench.materials, STEPS)
+    cpu = steps(bench.train_well("cpu", "run_pretrain", flags, on_cpu=True))
+    card = steps(bench.train_well("float32", "run_pretrain", flags, **FULL_FLOAT32))
+    compare_steps(bench, "float32", "the CPU", cpu, card, TOLERANCE)
+    for dtype, changes in _half_precisions(bench).items():
+        card = steps(bench.train_well(dtype, "run_pretrain", flags | changes))
+        compare_steps(bench, dtype, "float32 on the CPU", cpu, card, HALF_TOLERANCE)
+
+
+def _half_precisions(bench: Bench) -> dict[str, dict]:
+    """Flags of each half precision that the card has. A CPU has none."""
+    if bench.pretend:
+        return {}
+    level = {"fp16_opt_level": ["O2"]}
+    found = {"float16": {"fp16": ["1"], "scale_loss": ["1024"]} | level}
+    if not bf16_obstacle(list_cards()[0].compute_capability):
+        found["bfloat16"] = {"bf16": ["1"]} | level
+    return found
+
+
+def compare_steps(
+    bench: Bench, what: str, other: str, expected: list[Step], found: list[Step], tolerance: float
+) -> None:
+    """One row: the loss of each step, at most `tolerance` apart, and the gradient norm, relative, ten times as much;
+    0: equal to the bit."""
+    if len(expected) != len(found) or not found:
+        raise CheckFailed(f"{len(found)} steps were logged, {len(expected)} by {other}")
+    pairs = list(zip(expected, found, strict=True))
+    loss = np.abs([right.loss - step.loss for right, step in pairs]).max()
+    norm = np.abs([step.grad_norm / right.grad_norm - 1 for right, step in pairs]).max()
+    allowed = f"{tolerance:.0e} and {10 * tolerance:.0e} apart at most" if tolerance else "equal to the bit"
+    text = f"losses {loss:.1e}, |g| {norm:.1e} apart in {len(found)} steps, the last loss is {found[-1].loss:.4f}"
+    numbers = {"losses": [step.loss for step in found], "losses_expected": [step.loss for step in expected]}
+    ok = loss <= tolerance and norm <= 10 * tolerance  # False where a value is NaN
+    bench.row(what, f"losses and |g| of {other}, {allowed}", text, bool(ok), **numbers)
+
+
+# ---- several cards
+
+
+@dataclass(frozen=True)
+class TrainingLayout:
+    """How the tiny model's training is divided over cards, with 4 samples a step."""
+
+    name: str
+    cards: int
+    accumulation: int
+    flags: dict[str, str]
+
+
+TENSOR, PIPELINE = {"tensor_parallel_degree": "2"}, {"pipeline_parallel_degree": "2"}
+LAYOUTS = (
+    TrainingLayout("data parallel 2", 2, 2, {}),
+    TrainingLayout("tensor parallel 2", 2, 4, TENSOR),
+    TrainingLayout("tensor parallel 2, sequence parallel", 2, 4, TENSOR | {"sequence_parallel": "1"}),
+    TrainingLayout("pipeline parallel 2", 2, 4, PIPELINE),
+    TrainingLayout("sharding stage 1", 2, 2, {"sharding": "stage1"}),
+    TrainingLayout("sharding stage 2", 2, 2, {"sharding": "stage2"}),
+    TrainingLayout("sharding stage 3", 2, 2, {"sharding": "stage3"}),
+    TrainingLayout("tensor parallel 2 x pipeline parallel 2", 4, 4, TENSOR | PIPELINE),
+    TrainingLayout("tensor parallel 2 x sharding stage 2 x 2", 4, 2, TENSOR | {"sharding": "stage2"}),
+    TrainingLayout("all of them: 2 x 2 x sharding stage 1 x 2", 8, 2, TENSOR | PIPELINE | {"sharding": "stage1"}),
+)
+
+
+def layouts(bench: Bench) -> None:
+    """Every layout gives the losses of one card: what the cards exchange over NCCL is right."""
+    if not bench.needs_cards(2):
+        return
+    flags = tiny_pretraining(bench.materials, STEPS)
+    one_card = steps(bench.train_well("one-card", "run_pretrain", flags, **FULL_FLOAT32))
+    for layout in LAYOUTS:
+        if layout.cards > bench.cards:
+            bench.row(layout.name, f"{layout.cards} cards", f"{bench.cards} here", None)
+            continue
+        changes = {"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags
+        _run_and_compare(
+            bench, layout.name, flags | _as_flags(changes), layout.cards, "one card", one_card, TOLERANCE, FULL_FLOAT32
+        )
+
+
+def offload(bench: Bench) -> None:
+    """States, gradients and parameters in host memory are the same numbers as on the card."""
+    flags = tiny_pretraining(bench.materials, STEPS, deterministic="1")
+    in_memory = steps(bench.train_well("none", "run_pretrain", flags))
+    _run_and_compare(bench, "--offload_optim 1", flags | _as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
+    if not bench.needs_cards(2):
+        return
+    for stage in ("stage2", "stage3"):
+        stock = flags | _as_flags({"sharding": stage, "gradient_accumulation_steps": "2"})
+        expected = steps(bench.train_well(stage, "run_pretrain", stock, 2))
+        offloaded = stock | {"sharding": [f"{stage} offload"]}
+        _run_and_compare(bench, f"{stage} offload", offloaded, 2, f"{stage} without", expected, 0)
+
+
+def _run_and_compare(
+    bench: Bench,
+    what: str,
+    flags: Flags,
+    cards: int,
+    other: str,
+    expected: list[Step],
+    tolerance: float,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """A run that fails is a ✗ of its row; the other rows are still tried."""
+    name = re.sub(r"\W+", "-", what).strip("-")
+    try:
+        found = steps(bench.train_well(name, "run_pretrain", flags, cards, **(environment or {})))
+        compare_steps(bench, what, other, expected, found, tolerance)
+    except CheckFailed as error:
+        bench.row(what, f"losses and |g| of {other}", str(error), False)
+
+
+# ---- resume
+
+KILLED_AT, SAVE_STEPS, RESUME_STEPS = 6, 3, 8
+
+
+def resume(bench: Bench) -> None:
+    """Killed within a save and started again, a run ends with the losses and the weights of one that was not."""
+    _resume(bench, "one card", 1, {})
+    if bench.cards >= 2:
+        _resume(bench, "sharding stage 2 on 2 cards", 2, {"sharding": "stage2", "gradient_accumulation_steps": "2"})
+
+
+def _resume(bench: Bench, what: str, cards: int, changes: dict[str, str]) -> None:
+    flags = tiny_pretraining(
+        bench.materials, RESUME_STEPS, deterministic="1", save_strategy="steps", save_steps=str(SAVE_STEPS), **changes
+    )
+    whole = bench.train_well(f"whole-{cards}", "run_pretrain", flags, cards)
+    killed = f"killed-{cards}"
+    exit_code = bench.train(killed, "run_pretrain", flags, cards, LAUNCH_FAULT=f"before-manifest@{KILLED_AT}")
+    if exit_code != 128 + signal.SIGKILL:
+        raise CheckFailed(f"the run to be killed ended with exit code {exit_code}: {bench.log_end(killed)}")
+    resumed = bench.train_well(killed, "run_pretrain", flags, cards)
+    compare_steps(bench, f"steps, {what}", "a run that was not killed", steps(whole), steps(resumed), 0)
+    same = weights_digest(whole) == weights_digest(resumed)
+    found = "the same bytes" if same else "other bytes"
+    bench.row(f"weights, {what}", "those of a run that was not killed, to the byte", found, same)
+
+
+def weights_digest(directory: Path) -> str:
+    """SHA-256 of the model's weights. Raises CheckFailed where there are none."""
+    files = sorted(directory.glob("model*.safetensors"))
+    if not files:
+        raise CheckFailed(f"no weights in {directory}")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _as_flags(values: dict[str, str]) -> Flags:
+    return {name: [value] for name, value in values.items()}
+
+
+# ---- the server
+
+PROMPTS = ["bade gano misura" * (number + 1) for number in range(8)]
+TOKENS = 16
+SECONDS_TO_START = 150.0
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/v1")
+
+
+def serving(bench: Bench) -> None:
+    """Greedy answers in float32; then all prompts at once, which are answered in one batch."""
+    with _server(bench, "card", bench.pretend) as port:
+        alone = [_ask(port, prompt) for prompt in PROMPTS]
+        with ThreadPoolExecutor(len(PROMPTS)) as pool:
+            together = list(pool.map(lambda prompt: _ask(port, prompt), PROMPTS))
+    _compare_answers(bench, "asked together", "as asked alone", alone, together)
+    if bench.pretend:
+        bench.row("asked alone", "as on the CPU", "it is the CPU", None)
+        return
+    with _server(bench, "cpu", True) as port:
+        right = [_ask(port, prompt) for prompt in PROMPTS]
+    _compare_answers(bench, "asked alone", "as on the CPU", right, alone)
+
+
+def _compare_answers(bench: Bench, what: str, expected: str, right: list[str], found: list[str]) -> None:
+    different = [number for number, pair in enumerate(zip(right, found, strict=True)) if pair[0] != pair[1]]
+    text = f"{len(different)} of {len(right)} answers differ"
+    if different:
+        text += f", the first: {found[different[0]]!r}, not {right[different[0]]!r}"
+    bench.row(what, expected, text, not different)
+
+
+@contextmanager
+def _server(bench: Bench, name: str, on_cpu: bool) -> Iterator[int]:
+    """The port of a server with the tiny model. At the end it gets SIGTERM, and must stop."""
+    log = bench.directory / f"{name}.log"
+    device = "cpu" if on_cpu else "gpu"
+    command = [sys.executable, str(ROOT / "launch" / "commands" / "serve.py"), "--port", "0", "--grpc_port", "0"]
+    command += ["--model_name_or_path", str(bench.materials / "model"), "--device", device, "--dtype", "float32"]
+    environment = os.environ | FULL_FLOAT32 | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {})
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: signal_at_parents_end(signal.SIGTERM),
+        )
+    try:
+        yield _port(process, log)
+        process.terminate()
+        exit_code = process.wait(timeout=60)
+        bench.row(f"the server on the {name} stops when it is asked to", "exit code 0", f"{exit_code}", exit_code == 0)
+    finally:
+        process.kill()
+
+
+def _port(process: subprocess.Popen, log: Path) -> int:
+    """Once it answers. Raises CheckFailed where it ends before, or does not answer in time."""
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline and process.poll() is None:
+        output = log.read_text(encoding="utf-8", errors="replace")
+        if "\nready" in output and (address := ADDRESS.search(output)):
+            return int(address[1])
+        time.sleep(0.2)
+    raise CheckFailed(f"the server did not answer: {last_lines(log, 3)}")
+
+
+def _ask(port: int, prompt: str) -> str:
+    body = {"model": "model", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as reply:
+        return json.loads(reply.read())["choices"][0]["text"]
