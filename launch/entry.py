@@ -33,7 +33,7 @@ def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]
     lines += meet_ranks(run.words, on_cpu)
     if not on_cpu and run.flags.deterministic:
         lines.append(set_switches())
-    lines += start_paddle(on_cpu, run.flags.cpu_fast)
+    lines += start_paddle(on_cpu, run.flags.cpu_fast or "off")  # a switch that is off is False
     compare_flags(run.words)
     return run, lines
 

@@ -25,7 +25,7 @@ from data_tools.cli import Parser
 from data_tools.language import localized
 from launch.config.flag_values import flag_words, parse_flags
 from launch.config.recipe_file import Recipe
-from launch.config.run_config import HANDED_OVER, ONE_NODE, Nodes, RunConfig
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import DATA_FLAGS, apply_variables, check_variables, given_variables, number
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
@@ -129,7 +129,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         for folder in lacking_of_the_demo(run).values():
             lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
         raise UserError("\n".join(lines))
-    os.environ[HANDED_OVER] = run.to_json()
+    run.hand_over(os.environ)
     command = launch_command(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
     if not run.devices:

@@ -7,7 +7,7 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import entry
-from launch.config.flag_values import parse_flags
+from launch.config.flag_values import parse_flags, switch
 from launch.config.layout import Layout
 from launch.config.run_config import HANDED_OVER, Nodes, RunConfig
 from launch.entry import check, prepare_process
@@ -52,16 +52,25 @@ def test_what_a_recipe_hands_over_is_taken_and_not_checked_again(monkeypatch):
     run = RunConfig(
         "launch/run_pretrain.py", parse_flags(argv), ("0", "1"), 24, "4090", 2, nodes, stated, {"seed": ["7"]}
     )
-    environment = {HANDED_OVER: run.to_json(), "PADDLE_TRAINERS_NUM": "4"}
+    environment = {"PADDLE_TRAINERS_NUM": "2"}
+    run.hand_over(environment)
     assert RunConfig.of_rank("run_pretrain", argv, environment) == (run, [], True)
-    for script, words in (("finetune_generation", argv), ("run_pretrain", [*argv, "--seed", "8"])):
-        other, _, checked = RunConfig.of_rank(script, words, environment)
-        assert (other, checked) == (RunConfig(script, parse_flags(words), processes=4), False)
+    for script, words, changed in (
+        ("finetune_generation", argv, {}),
+        ("run_pretrain", [*argv, "--seed", "8"], {}),
+        ("run_pretrain", argv, {"PADDLE_TRAINERS_NUM": "4"}),
+        ("run_pretrain", argv, {HANDED_OVER: '{"script": "run_pretrain", "version": 3}'}),
+        ("run_pretrain", argv, {HANDED_OVER: "{"}),
+    ):
+        other, _, checked = RunConfig.of_rank(script, words, environment | changed)
+        processes = int((environment | changed)["PADDLE_TRAINERS_NUM"])
+        assert (other, checked) == (RunConfig(script, parse_flags(words), processes=processes), False)
 
     def refuse(*_):
         raise AssertionError("checked again")
 
-    monkeypatch.setenv(HANDED_OVER, run.to_json())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(entry, "check", refuse)
     monkeypatch.setattr(entry, "meet_ranks", lambda *_: ["met"])
     monkeypatch.setattr(entry, "start_paddle", lambda *_: ["started"])
@@ -69,6 +78,29 @@ def test_what_a_recipe_hands_over_is_taken_and_not_checked_again(monkeypatch):
     assert prepare_process("run_pretrain", argv) == (run, ["met", "started"])
     with pytest.raises(AssertionError, match="checked again"):
         prepare_process("run_pretrain", [*argv, "--seed", "8"])
+
+
+def test_a_run_too_long_for_a_variable_is_not_handed_over():
+    """Linux takes 128 KiB a variable, after which a process cannot be started."""
+    corpora = [f"0.1 语料/{number}" for number in range(6000)]
+    environment = {HANDED_OVER: "of an earlier run"}
+    RunConfig("run_pretrain", {"input_dir": corpora[:2000]}).hand_over(environment)
+    assert RunConfig.from_json(environment[HANDED_OVER]).words["input_dir"] == corpora[:2000]
+    RunConfig("run_pretrain", {"input_dir": corpora}).hand_over(environment)
+    assert environment == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"), [("--cpu_fast off", "off"), ("--cpu_fast 0", "off"), ("", "auto"), ("--cpu_fast on", "on")]
+)
+def test_every_form_of_cpu_fast_reaches_the_settings_of_paddle(words, chosen, monkeypatch):
+    seen = []
+    monkeypatch.setattr(entry, "check", lambda run: None)
+    monkeypatch.setattr(entry, "meet_ranks", lambda *_: [])
+    monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
+    monkeypatch.setattr(entry, "start_paddle", lambda on_cpu, cpu_fast: seen.append(switch(cpu_fast)) or [])
+    prepare_process("run_pretrain", [*FLAGS.split(), *words.split()])
+    assert seen == [chosen]
 
 
 def test_faults_are_all_told_before_paddle_is_imported(capsys):

@@ -32,6 +32,8 @@ NEEDS = ("GPUS", "GPU_MEMORY_GB", "PROCESSES")
 USERS_FLAGS = '"$@"'
 
 _ENTRY = re.compile(r"# ([A-Z]\w+(?: \w+)?)  +(\S.*)")
+_NAME_ENTRY = re.compile(r"#\s*(Target|Alias)\s+(\S.*?)\s*")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # what make takes as the name of a target
 _SOURCE = re.compile(r"(?:source|\.)\s+.*launch/recipe\.sh\"?")
 # A word that a shell takes as it stands: plain letters, '...', and "..." without $, ` and backslashes.
 _WORD = re.compile(r"""(?:[^\s'"$`\\;&|<>()*?\[\]{}~!#]|(?<=[^\s])\#|'[^']*'|"[^"$`\\]*")+""")
@@ -135,12 +137,15 @@ class _Lines:
             self.number += 1
             yield self._lines[self.number - 1]
 
+    def __len__(self) -> int:
+        return len(self._lines)
+
     def following(self) -> str:
         """The next line; "" where it is at the end or not a part of the header."""
         return self._lines[self.number] if self.number < len(self._lines) else ""
 
     def refuse(self, found: str, allowed: str) -> NoReturn:
-        raise UserError(f"{self.path}, line {self.number}: {found}. Allowed in a recipe: {allowed}.")
+        raise UserError(f"{self.path}, line {max(self.number, 1)}: {found}. Allowed in a recipe: {allowed}.")
 
 
 def _header(lines: _Lines) -> dict[str, str]:
@@ -150,6 +155,13 @@ def _header(lines: _Lines) -> dict[str, str]:
         next(iter(lines))
     while lines.following().startswith("#"):
         line = next(iter(lines))
+        if name := _NAME_ENTRY.fullmatch(line):
+            if not _NAME.fullmatch(name[2]):
+                lines.refuse(
+                    f"found {name[1]} {name[2]!r}", "letters, digits, `-`, `_` and `.` in the name of a target"
+                )
+            entries[name[1]] = name[2]
+            continue
         entry = _ENTRY.fullmatch(line) if entries[""] else None
         key, text = entry.groups() if entry else (key, line.lstrip("# "))
         entries[key] = f"{entries[key]} {text}" if entries.get(key) else text
@@ -162,7 +174,9 @@ def _needs(lines: _Lines, words: list[str]) -> dict[str, int]:
     for word in words:
         found = re.fullmatch(r"(\w+)=([0-9]+)", word)
         if found is None or found[1] not in NEEDS:
-            lines.refuse(f"found {word!r}", f"comments, {'=N, '.join(NEEDS)}=N and `run`")
+            lines.refuse(f"found {word!r}", f"comments on lines of their own, {'=N, '.join(NEEDS)}=N and `run`")
+        if word == "PROCESSES=0":
+            lines.refuse(f"found {word!r}", "PROCESSES=1 or more")
         needs[found[1]] = int(found[2])
     return needs
 
@@ -177,7 +191,9 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
         words += _words(lines, line.removesuffix("\\"))
         if not continued:
             break
-        line = next(iter(lines), "")
+        if lines.number == len(lines):
+            lines.refuse("found the end of the file behind a backslash", "a backslash before another line alone")
+        line = next(iter(lines))
     if words.pop() != USERS_FLAGS:
         lines.refuse("found the end of `run` without the user's flags", f"{USERS_FLAGS} as its last word")
     script, flags = words[1:2], words[2:]

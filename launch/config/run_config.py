@@ -1,7 +1,8 @@
 """One run as it was asked for: what recipe, preflight, plan and fit take, read from words once."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ class Nodes:
 ONE_NODE = Nodes()
 # Set by a recipe for the ranks that it starts: the run that it has read and checked, as JSON.
 HANDED_OVER = "LAUNCH_RUN_CONFIG"
+LONGEST_HAND_OVER = 100 << 10  # bytes
 
 
 @dataclass(frozen=True)
@@ -83,28 +85,43 @@ class RunConfig:
         A rank that was started by hand reads its command line. So does one that a recipe's rank has started with
         another command line: what it inherits is not its own.
         """
-        if text := environment.get(HANDED_OVER):
-            run = cls.from_json(text)
-            if Path(run.script).stem == Path(script).stem and flag_words(run.words) == argv:
-                return run, [], True
-        run, lines = cls.from_words(script, argv, int(environment.get("PADDLE_TRAINERS_NUM", "1")))
+        processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
+        run = cls.from_json(environment.get(HANDED_OVER, ""))
+        mine = Path(script).stem, processes, argv
+        if run and (Path(run.script).stem, run.processes, flag_words(run.words)) == mine:
+            return run, [], True
+        run, lines = cls.from_words(script, argv, processes)
         return run, lines, False
 
     @classmethod
-    def from_json(cls, text: str) -> "RunConfig":
-        fields = json.loads(text)
-        nodes, stated = fields["nodes"], fields["stated"]
-        return cls(
-            **fields
-            | {
-                "devices": tuple(fields["devices"]),
-                "nodes": Nodes(**nodes | {"hosts": tuple(nodes["hosts"])}),
-                "stated": Layout(**stated) if stated else None,
-            }
-        )
+    def from_json(cls, text: str) -> "RunConfig | None":
+        """What `to_json` wrote; None for anything else, such as what another version of this repository handed over."""
+        try:
+            fields = json.loads(text)
+            nodes, stated = fields["nodes"], fields["stated"]
+            return cls(
+                **fields
+                | {
+                    "devices": tuple(fields["devices"]),
+                    "nodes": Nodes(**nodes | {"hosts": tuple(nodes["hosts"])}),
+                    "stated": Layout(**stated) if stated else None,
+                }
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def hand_over(self, environment: MutableMapping[str, str]) -> None:
+        """Give the run to the ranks that are started with this environment.
+
+        Linux takes 128 KiB a variable: the ranks of a longer run read and check it by themselves.
+        """
+        text = self.to_json()
+        environment.pop(HANDED_OVER, None)
+        if len(os.fsencode(text)) <= LONGEST_HAND_OVER:
+            environment[HANDED_OVER] = text
 
     def with_words(self, words: Flags) -> "RunConfig":
         """The same run with other flags."""

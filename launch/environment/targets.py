@@ -35,9 +35,12 @@ Variables of every recipe (docs/recipes.md has the table)
 
 def recipe_names() -> dict[str, tuple[Path, str]]:
     """{name: (file, target)}: each target, and each other name. A file that cannot be read keeps the target of its
-    path, which then says what is wrong."""
+    path, which then says what is wrong. One whose path make cannot take has no target."""
     names = {}
     for path in recipe_paths(Path()):
+        if not re.fullmatch(r"[\w./-]+", str(path)):
+            print(f"{path}: left out: a recipe's path has letters, digits, `-`, `_` and `.` alone", file=sys.stderr)
+            continue
         try:
             recipe = Recipe.load(path)
         except UserError:

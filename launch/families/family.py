@@ -73,6 +73,7 @@ class Family:
                       its rotary embeddings give queries and keys the dtype of the weights. flash_dropout: whether its
                       code hands attention's dropout over to the kernel
     fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
+    window_by_default: whether `sliding_window` counts in a config.json that has no `use_sliding_window`
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
     refused:          what else goes wrong: words of launch/preflight/rules, which has the reasons
     corrections:      files of launch/upstream that this family alone needs
@@ -107,6 +108,7 @@ class Family:
     weights_dtype_rotary: bool = False
     flash_dropout: bool = False
     fused_rms_norm: bool = False
+    window_by_default: bool = True
     lacking: dict[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     corrections: tuple[str, ...] = ()

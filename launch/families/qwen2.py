@@ -54,4 +54,5 @@ QWEN2 = Family(
         tokenizer=TokenizerFiles(byte_level="Qwen2Tokenizer"),
     ),
     fused_rms_norm=True,
+    window_by_default=False,
 )

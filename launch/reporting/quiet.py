@@ -16,7 +16,7 @@ WARNINGS = {
     "amp_guard can only be enabled on CUDAPlace": "our own line gives the precision of a CPU: float32",
     r"Current global rank \d+ is not in group": "every rank makes all groups of a layout, also those of other ranks",
     "No shared comm will be constructed": "embedding and head share no weights, or lie on one stage",
-    "For pipeline parallel with sharding, the sharding overlap": "preflight refuses what it says is ignored",
+    "For pipeline parallel with sharding, the sharding overlap": "a line of preflight says that it is ignored",
     "nccl reduce_avg requires paddle compiled with cuda": "gradients are then summed and divided: the same mean",
     r"The `forward` method of <class 'paddlenlp\..*'> is patched": "paddlenlp patches its own models",
     r"\s*\S*\s*Warning:\s*API \"paddle\.incubate\.nn\.functional\.swiglu": "the pinned paddlenlp calls it by that name",

@@ -64,6 +64,16 @@ def test_a_recipe_is_read(path):
     )
 
 
+@pytest.mark.parametrize("between", [" ", "\t", "      "])
+def test_names_may_stand_anywhere_in_the_header(path, between):
+    recipe = load(path, FORM.replace("# LLaMA-7B", f"# Target{between}mine\n#Alias{between}yours\n# LLaMA-7B", 1))
+    assert recipe.summary == "LLaMA-7B pretraining on eight cards"
+    assert (recipe.target, recipe.alias) == ("another-name", "older-name")  # the later ones
+    other = path.with_name("other.sh")
+    other.write_text(FORM.replace("# Target     another-name", f"# Target{between}mine"))
+    assert Recipe.load(other).target == "mine"
+
+
 def test_the_path_gives_the_target_where_the_header_does_not(path):
     recipe = load(path, 'source /any/launch/recipe.sh\nPROCESSES=2\nrun /a/finetune_generation.py "$@"\n')
     assert (recipe.target, recipe.gpus, recipe.ranks, recipe.flags) == ("pretrain-llama7b", 0, 2, {})
@@ -86,7 +96,12 @@ def test_the_path_gives_the_target_where_the_header_does_not(path):
         ("--fp16 1", "fp16", 17, "'fp16' is not a flag"),
         ("1024 \\", "1024 \\ ", 13, "found a blank behind the backslash"),
         ("1024 \\", "1024", 13, "found the end of `run` without the user's flags"),
-        ('    "$@"\n', "", 16, "found the end of `run` without the user's flags"),
+        ('    "$@"\n', "", 16, "found the end of the file behind a backslash"),
+        ('    "$@"\n', '    "$@" \\\n', 17, "found the end of the file behind a backslash"),
+        ("GPUS=8 GPU_MEMORY_GB=80", "PROCESSES=0", 9, "found 'PROCESSES=0'"),
+        ("another-name", "another name", 4, "found Target 'another name'"),
+        ("older-name", "older-name   # until May", 5, "found Alias 'older-name   # until May'"),
+        ("older-name", "-older", 5, "found Alias '-older'"),
         ('"$@"\n', '"$@"\necho done\n', 18, "found something behind `run`"),
         ("run launch", "# run launch", 13, "found '--fp16'"),
     ],
@@ -107,9 +122,10 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, content):
         Recipe.load(path)
 
 
-def test_without_a_command_nothing_is_run(path):
+@pytest.mark.parametrize("text", ["# Nothing.\n", ""])
+def test_without_a_command_nothing_is_run(path, text):
     with pytest.raises(UserError, match="line 1: found no `run`"):
-        load(path, "# Nothing.\n")
+        load(path, text)
 
 
 def test_the_reader_needs_python_alone():

@@ -58,6 +58,9 @@ def test_plain_make_lists_targets_and_recipes(house):
 def test_a_recipe_that_cannot_be_read_leaves_the_others_as_they_are(house):
     path = house / "recipes" / "tiny" / "pretrain.sh"
     path.write_text(path.read_text() + "echo more\n")
+    mine = house / "recipes" / "mine"
+    write_recipe(mine / "train.sh", "Mine.", "GPUS=1", "# Target  my-name   # a note")
+    write_recipe(mine / "two words.sh", "Mine.", "GPUS=1")
     shown = make(house).stdout
     assert "  pretrain-llama7b          8 cards  LLaMA-7B pretraining" in shown
     said = " ".join(shown[shown.index("  pretrain-tiny") :].split())

@@ -80,7 +80,7 @@ class Request:
     @property
     def window(self) -> float:
         """Positions that attention reaches by the model's configuration, which no model class of paddlenlp heeds."""
-        used = self.model.get("use_sliding_window", True)
+        used = self.model.get("use_sliding_window", self.family.window_by_default if self.family else True)
         return (self.model.get("sliding_window") if used else None) or math.inf
 
     @property

@@ -71,6 +71,11 @@ VARIANTS = [
         files=odd(sliding_window=512),
     ),
     wrong(
+        PRETRAIN,
+        "--max_seq_length 1024 --model_name_or_path odd --continue_training 0",
+        files=odd(sliding_window=512, model_type="qwen2", architectures=["Qwen2ForCausalLM"]),
+    ),
+    wrong(
         "llama-7b/finetune",
         "--max_length 1024 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1",
         ("--max_length", "1024, and the model's attention reaches 512 positions"),
