@@ -69,6 +69,7 @@ class BloomForward(Model):
         alibi = ops.new((flat[0], 1, self.keys_length), self.item)
         scores = ops.add(alibi, ops.scale(ops.matmul(query, key)))
         scores = ops.cast(scores, FLOAT32)
+        assert mask is not None, "exact attention always has a mask"
         masked = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(masked), self.item)
         self.alive(masked)

@@ -63,7 +63,9 @@ def _shipped(name: str, origin: str, tokens: dict[str, str]) -> ChatTemplate:
 
 def _family_template(directory: Path | None, config: dict) -> str:
     family = family_of_config(config)
-    for token, template in family.chat_template_by_token if directory else ():
+    if directory is None:
+        return family.chat_template
+    for token, template in family.chat_template_by_token:
         files = (directory / name for name in (TOKENIZER_CONFIG, "tokenizer.json"))
         if any(f'"{token}"'.encode() in file.read_bytes() for file in files if file.is_file()):
             return template

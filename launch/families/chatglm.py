@@ -62,6 +62,7 @@ class ChatGLMForward(GLMForward):
         scores = ops.reshape(scores, (self.batch, self.heads, self.length, self.keys_length))
         scores = ops.cast(scores, FLOAT32)
         scores = ops.scale(scores)
+        assert mask is not None, "exact attention always has a mask"
         scores = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(scores), self.item)
         value = ops.reshape(value, (self.keys_length, *flat))

@@ -119,9 +119,8 @@ class ChatGLM2Forward(Model):
     def _turn(self, pairs: Tensor) -> Tensor:
         ops = self.ops
         angles = Tensor((self.length, 1, 1, pairs.shape[-2]), pairs.item, None)
-        one = ops.slice(pairs, pairs.shape[:-1])
-        other = ops.slice(pairs, pairs.shape[:-1])
-        return ops.add(ops.multiply(one, angles), ops.multiply(other, angles))
+        first, second = ops.slice(pairs, pairs.shape[:-1]), ops.slice(pairs, pairs.shape[:-1])
+        return ops.add(ops.multiply(first, angles), ops.multiply(second, angles))
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
@@ -132,6 +131,7 @@ class ChatGLM2Forward(Model):
         scores = ops.cast(scores, FLOAT32)
         if self.scales_by_layer:
             scores = ops.scale(scores)
+        assert mask is not None, "exact attention always has a mask"
         scores = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(ops.cast(scores, FLOAT32)), self.item)
         value = ops.reshape(value, (self.keys_length, *flat))

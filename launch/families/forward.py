@@ -67,7 +67,7 @@ class Model(ABC):
 
     def kept(self) -> list[Storage]:
         """What the model keeps of the last forward pass until the next."""
-        return [self.past.storage] if self.past else []
+        return [self.past.storage] if self.past and self.past.storage else []
 
     # ---- for the families
 
@@ -93,6 +93,14 @@ class Model(ABC):
     @abstractmethod
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         """What the layer of this number makes of x."""
+
+    @abstractmethod
+    def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The attention block of this name, without the norm before it."""
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention between its linear layers, in families that recompute it alone."""
+        raise NotImplementedError
 
     @abstractmethod
     def norm(self, x: Tensor) -> Tensor:
@@ -143,13 +151,13 @@ class Model(ABC):
     def core_block(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return self._block("core_attn", self.core, query, key, value, mask)
 
-    def _block(self, granularity: str, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    def _block(self, granularity: str, function: Callable[..., Tensor], x: Tensor, *others: Tensor | None) -> Tensor:
         """What has no gradient to hand on, such as the first layer over a frozen embedding, is not recomputed."""
-        if self.job.recompute == granularity and inputs[0].node is not None:
-            out = recompute(self.memory, function, *inputs)
+        if self.job.recompute == granularity and x.node is not None:
+            out = recompute(self.memory, function, x, *others)
         else:
-            out = function(*inputs)
-        self.alive(*inputs)
+            out = function(x, *others)
+        self.alive(x, *others)
         return out
 
     # ---- layers
@@ -171,7 +179,7 @@ class Model(ABC):
     def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:
         """out + scaling A B x, where there is an adapter. divided: "column" or "row" under tensor parallelism."""
         first, second = self.weight(f"{name}.lora_A"), self.weight(f"{name}.lora_B")
-        if first is None:
+        if first is None or second is None:
             return out
         ops = self.ops
         low = ops.matmul(ops.dropout(x, self.job.adapter.dropout), first)

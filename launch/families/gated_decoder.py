@@ -153,10 +153,11 @@ class GatedDecoder(Model):
         ops = self.ops
         if self.job.flash_attention:
             return self.merge_heads(ops.flash_attention(query, key, value))
-        query, key, value = (ops.transpose(one, (0, 2, 1, 3)) for one in (query, key, value))
+        query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
         if self.has_alibi:
             weights = ops.add(weights, Tensor((self.batch, self.heads, 1, self.keys_length), self.item, None))
+        assert mask is not None, "exact attention always has a mask"
         scores = ops.add(weights, mask)
         weights = ops.cast(ops.softmax(ops.scale(ops.cast(scores, FLOAT32))), self.item)
         self.alive(scores)

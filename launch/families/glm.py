@@ -39,13 +39,13 @@ class GLMForward(Model):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
         self.head_size = self.hidden // attention_heads(job.config)
-        self.outputs: list[Storage] = []
+        self.outputs: list[Tensor] = []
 
     def kept(self) -> list[Storage]:
-        return [*super().kept(), *self.outputs]
+        return [*super().kept(), *(x.storage for x in self.outputs if x.storage)]
 
     def _drop_outputs(self) -> None:
-        self.memory.alive(*self.outputs)
+        self.alive(*self.outputs)
         self.outputs = []
 
     def prepare(self) -> Tensor | None:
@@ -61,7 +61,7 @@ class GLMForward(Model):
                 ids = Tensor((self.batch, self.length), 8, None)
                 x = ops.add(x, ops.embedding(ids, self.weights[f"{self.prefix}.{kind}.weight"]))
             x = ops.dropout(x, self.job.config.get("embedding_dropout_prob", 0.1))
-            self.outputs.append(x.storage)
+            self.outputs.append(x)
             return x
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -77,7 +77,7 @@ class GLMForward(Model):
         out = self.residual(x, mlp)
         self.alive(attention, second_norm)
         if self.memory.recording:
-            self.outputs.append(out.storage)
+            self.outputs.append(out)
         return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -94,6 +94,7 @@ class GLMForward(Model):
         if config.get("attention_scale", 1.0) > 1.0:
             query = ops.scale(query)
         scores = ops.matmul(query, ops.scale(ops.transpose(key, (0, 1, 3, 2))))
+        assert mask is not None, "prepare() makes one"
         scores = ops.multiply(scores, mask)
         scores = ops.add(scores, ops.scale(ops.scale(mask)))
         weights = ops.softmax(scores)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from launch.errors import UserError
 
@@ -14,7 +15,7 @@ class Values:
     def __init__(self, values: dict, path: str):
         self.values, self.path = values, path
 
-    def get(self, key: str, default=None):
+    def get(self, key: str, default: Any = None) -> Any:
         value = self.values.get(key)
         return default if value is None else value
 

@@ -68,6 +68,7 @@ class MistralForward(GatedDecoder):
             out = ops.transpose(ops.flash_attention(query, key, value), (0, 2, 1, 3))
         else:
             weights = ops.scale(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
+            assert mask is not None, "exact attention always has a mask"
             weights = ops.add(weights, mask)
             weights = ops.cast(ops.softmax(ops.cast(weights, FLOAT32)), self.item)
             out = ops.matmul(weights, value)

@@ -67,9 +67,10 @@ class OPTForward(Model):
         ops = self.ops
         shape = (self.batch, self.length, self.heads, self.head_size)
         query, key, value = (
-            ops.transpose(ops.reshape(self.column(f"{name}.{one}_proj", x), shape), (0, 2, 1, 3)) for one in "qkv"
+            ops.transpose(ops.reshape(self.column(f"{name}.{part}_proj", x), shape), (0, 2, 1, 3)) for part in "qkv"
         )
         product = ops.matmul(ops.scale(query), key, transpose_y=True)
+        assert mask is not None, "exact attention always has a mask"
         product = ops.add(product, mask)
         weights = ops.softmax(product)
         weights = ops.dropout(weights, self.job.config.get("attention_probs_dropout_prob", 0.1))

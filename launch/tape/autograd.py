@@ -133,7 +133,12 @@ class Recomputed(Node):
         detached = [self._detached(x) for x in self.arguments]
         output = self.function(*detached)
         backward(output, incoming[0])
-        return [x.node.gradient for x in detached if x is not None and x.node]
+        outgoing = []
+        for x in detached:
+            if x is not None and isinstance(x.node, Leaf):
+                assert isinstance(x.node.gradient, Storage), "its backward pass reaches every input"
+                outgoing.append(x.node.gradient)
+        return outgoing
 
     def _detached(self, x: Tensor | None) -> Tensor | None:
         if x is None:
@@ -157,6 +162,7 @@ def recompute(memory: Memory, function: Callable[..., Tensor], *arguments: Tenso
 def backward(output: Tensor, gradient: Storage | None = None) -> None:
     """Run all nodes behind a tensor. gradient: of the output; ones where there is none."""
     root = output.node
+    assert root is not None, "nothing behind this tensor needs a gradient"
     memory, nodes = root.memory, _graph(root)
     for node in nodes:
         node.waiting = 0
@@ -182,9 +188,11 @@ def backward(output: Tensor, gradient: Storage | None = None) -> None:
 
 def keep_graph(output: Tensor) -> None:
     """The tensor and all that backward from it will need are alive at this moment."""
-    memory = output.node.memory
+    root = output.node
+    assert root is not None, "nothing behind this tensor needs a gradient"
+    memory = root.memory
     memory.alive(output.storage)
-    for node in _graph(output.node):
+    for node in _graph(root):
         memory.alive(*node.saved, *_kept(node))
 
 

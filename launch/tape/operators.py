@@ -37,19 +37,19 @@ class Operators:
         temporary: int = 0,
     ) -> Tensor:
         """Give an output its node. alias: the input, by its place, that shares its gradient."""
-        differentiable = [index for index, x in enumerate(inputs) if x.node is not None]
+        differentiable = {index: x.node for index, x in enumerate(inputs) if x.node is not None}
         gathered = sum(x.gathered for x in inputs)
         if gathered:
             self.memory.take(gathered)
         self.memory.alive(out.storage, *[x.storage for x in inputs], *[x.storage for x in saved])
         if differentiable and self.memory.recording:
             copies = sum(x.nbytes for x in saved if x.strided)
-            copies += sum(inputs[index].node.gathered for index in differentiable)
+            copies += sum(node.gathered for node in differentiable.values())
             out.node = Node(
                 self.memory,
-                [(inputs[index].node, inputs[index].slot, inputs[index].nbytes) for index in differentiable],
+                [(node, inputs[index].slot, inputs[index].nbytes) for index, node in differentiable.items()],
                 [x.storage for x in saved if x.storage],
-                differentiable.index(alias) if alias in differentiable else None,
+                list(differentiable).index(alias) if alias in differentiable else None,
                 temporary + copies + gathered,
             )
         return out
@@ -173,7 +173,7 @@ class Operators:
         return out
 
     def _save_output(self, out: Tensor) -> Tensor:
-        if out.node:
+        if out.node and out.storage:
             out.node.saved.append(out.storage)
         return out
 
