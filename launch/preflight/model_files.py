@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from launch.checkpoint.state.parts import MODEL, DividedTensor
 from launch.checkpoint.state.verify import run_config
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
@@ -14,6 +15,7 @@ from launch.families.registry import family_of_config, parameters
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 
+Weights = dict[str, StoredTensor] | dict[str, DividedTensor]  # by name
 WEIGHTS_FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
 # Linear layers that paddlenlp joins have other names than the parameters that are known from the configuration alone.
 FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
@@ -47,13 +49,19 @@ def check_weights(run: RunConfig) -> list[Finding]:
     if misfits:
         found = f"{directory}: the weights do not fit its config.json; {misfits}"
         return [Finding(False, "weights", found, f"take both from one model; {WEIGHTS_FIX}")]
-    files = len({tensor.path for tensor in weights.values()})
+    files = _file_count(directory, weights)
     size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
     number = "1 file" if files == 1 else f"{files} files"
     return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
 
 
-def _misfits(weights: dict[str, StoredTensor], config: dict) -> Misfits:
+def _file_count(directory: Path, weights: Weights) -> int:
+    """Of a model's directory, or of a checkpoint, whose tensors may be parts in several files."""
+    paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
+    return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
+
+
+def _misfits(weights: Weights, config: dict) -> Misfits:
     if any(config.get(name) for name in FUSED):
         return Misfits()  # those are compared when the model is there
     wanted = {parameter.name: parameter for parameter in parameters(config)}

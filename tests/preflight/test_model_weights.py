@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from launch.checkpoint.state.parts import Part
+from launch.checkpoint.state.write import NewTensor, PartialCheckpoint, safetensors_file
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.families.registry import parameters
 from launch.preflight.model_files import check_weights
+from tests.checkpoint.state.test_write import manifest
 
 
 def told(directory, **flags) -> list[tuple[bool, str]]:
@@ -42,6 +45,22 @@ def model(tmp_path, config):
 def test_weights_that_fit(model):
     # 332,352 parameters of 4 bytes
     assert told(model) == [(True, "39 tensors, 0.0 GB in 1 file")]
+
+
+def test_a_checkpoint_of_several_ranks_may_be_the_model(tmp_path, config):
+    """Its tensors are in two files, the first one in both: half of its rows in each."""
+    (first, embedding), *others = tensors(config).items()
+    half = len(embedding) // 2
+    parts = [Part(embedding.shape, 0, (rows,)) for rows in ((0, half), (half, len(embedding)))]
+    halves = [NewTensor(first, "float32", part, lambda: embedding[:half]) for part in parts]
+    whole = [NewTensor(name, "float32", Part(one.shape), lambda one=one: one) for name, one in others]
+    checkpoint = PartialCheckpoint(tmp_path, 5, rank=0, ranks=1)
+    checkpoint.prepare()
+    files = [("model-00001-of-00002", [halves[0]]), ("model-00002-of-00002", [halves[1], *whole])]
+    checkpoint.write([safetensors_file(f"{name}.safetensors", content) for name, content in files])
+    checkpoint.finish(manifest(5))
+    (checkpoint.final / "config.json").write_text(json.dumps(config))
+    assert told(checkpoint.final) == [(True, "39 tensors, 0.0 GB in 2 files")]
 
 
 @pytest.mark.parametrize("name", ["qwen2-rehearsal", "bloom-rehearsal", "chatglm2-rehearsal", "opt-rehearsal"])
