@@ -39,7 +39,7 @@ class Build(build_ext):
         if nvcc:
             objects = Path(self.build_temp) / "cuda.o"
             objects.parent.mkdir(parents=True, exist_ok=True)
-            self.spawn(nvcc.command(HERE / "csrc" / "rms_norm_cuda.cu", objects))
+            self.spawn([*nvcc.command(HERE / "csrc" / "rms_norm_cuda.cu", objects)])
             extension.extra_objects = [str(objects)]
         super().build_extension(extension)
         record = Path(self.get_ext_fullpath(extension.name)).parent / "build.json"
@@ -58,9 +58,9 @@ def built(nvcc: Nvcc | None) -> dict:
 
 def wanted_nvcc() -> Nvcc | None:
     """The CUDA compiler to use; None for a build for CPUs alone."""
-    wish = os.environ.get("FUSED_LN_CUDA", "")
-    nvcc = find_nvcc() if wish != "0" and (wish == "1" or paddle.is_compiled_with_cuda()) else None
-    if wish == "1" and nvcc is None:
+    requested = os.environ.get("FUSED_LN_CUDA", "")
+    nvcc = find_nvcc() if requested != "0" and (requested == "1" or paddle.is_compiled_with_cuda()) else None
+    if requested == "1" and nvcc is None:
         sys.exit("error: FUSED_LN_CUDA=1, and there is no nvcc below CUDA_HOME, on PATH or in /usr/local/cuda*/bin")
     return nvcc
 

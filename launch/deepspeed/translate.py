@@ -72,7 +72,7 @@ def translate(stated: list[Stated]) -> Translation:
     if unknown:
         raise UserError("\n".join(unknown))
     config = {one.key: one.value for one in stated}
-    rows = [(one, _row(kind, one.key)) for one in stated if not _empty_section(kind, one)]
+    rows = [(one, row) for one in stated if not _empty_section(kind, one) and (row := _row(kind, one.key))]
     keys = [_translated(one, row, config) for one, row in rows]
     _check_agreement(keys)
     return Translation(kind, keys)

@@ -39,14 +39,17 @@ def main(argv: list[str]) -> None:
 
 def build() -> None:
     """Build and install what is missing or stale, and see that it loads. Raises UserError where that fails."""
-    reason = staleness(find_build())
-    if not reason:
-        print(f"custom-ops: {describe(find_build())}: nothing to do")
+    found = find_build()
+    reason = staleness(found)
+    if found and not reason:
+        print(f"custom-ops: {describe(found)}: nothing to do")
         return
     print(f"custom-ops: building fused_ln ({reason}), about half a minute", flush=True)
     run([*PIP, "install", "--no-build-isolation", "--no-deps", "--force-reinstall", "--verbose", str(SOURCE)])
     run([sys.executable, "-W", "ignore", "-c", "import fused_ln"])
-    print(f"custom-ops: {describe(find_build())}")
+    built = find_build()
+    assert built is not None, "it has just been imported"
+    print(f"custom-ops: {describe(built)}")
 
 
 def staleness(found: Build | None) -> str:

@@ -73,7 +73,7 @@ def lock_of(build: str) -> Path:
 
 def interpreter() -> Path:
     """The interpreter that runs this file, outside of any virtual environment."""
-    return Path(sys._base_executable).resolve()
+    return Path(sys._base_executable).resolve()  # pyright: ignore[reportAttributeAccessIssue]  # no public name
 
 
 def wanted(build: str) -> dict[str, str]:
@@ -184,6 +184,7 @@ def run(command: list[str], log, packages: int) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         show = PipProgress(packages)
+        assert process.stdout is not None, "a pipe"
         for line in process.stdout:
             log.write(line)
             log.flush()

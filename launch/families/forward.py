@@ -17,21 +17,32 @@ FLOAT32 = 4
 
 
 class Run(Protocol):
-    """What a forward pass needs to know about a run: these attributes of a Job of launch/plan/job.py."""
+    """What a forward pass reads of a run: these attributes of a Job of launch/plan/job.py, which is frozen."""
 
-    config: dict
-    layout: Any
-    micro_batch: int
-    sequence_length: int
-    sequence_parallel: bool
-    recompute: str
-    flash_attention: bool
-    fused_rms_norm: bool
-    adapter: Any
-    base: QuantizedBase | None
-    on_gpu: bool
-    float32_norms_and_head: bool
-
+    @property
+    def config(self) -> dict: ...
+    @property
+    def layout(self) -> Any: ...
+    @property
+    def micro_batch(self) -> int: ...
+    @property
+    def sequence_length(self) -> int: ...
+    @property
+    def sequence_parallel(self) -> bool: ...
+    @property
+    def recompute(self) -> str: ...
+    @property
+    def flash_attention(self) -> bool: ...
+    @property
+    def fused_rms_norm(self) -> bool: ...
+    @property
+    def adapter(self) -> Any: ...
+    @property
+    def base(self) -> QuantizedBase | None: ...
+    @property
+    def on_gpu(self) -> bool: ...
+    @property
+    def float32_norms_and_head(self) -> bool: ...
     @property
     def item(self) -> int: ...
 

@@ -27,7 +27,7 @@ def resolve(host: str) -> str:
     Raises UserError when there is no such host.
     """
     try:
-        return socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except socket.gaierror as error:
         raise UserError(f"MASTER: no host named {host!r} is known here ({error.strerror}). Give its address.") from None
 

@@ -26,6 +26,7 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
 
     Raises UserError, on all nodes the same, when one is missing or not alike.
     """
+    assert nodes.master is not None, "several nodes have one"
     host, _ = split_address(nodes.master)
     me = _member(nodes.rank, nodes.count, resolve(host), facts(ranks), flags)
     meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds())
@@ -72,10 +73,11 @@ def compare_flags(flags: Mapping[str, list[str]]) -> None:
     from paddle.base import core
 
     store = core.create_or_get_global_tcp_store()
-    store.set(f"flags/{rank}", json.dumps(flag_facts(flags)).encode())
+    # Paddle's stub has str for the values; bytes are taken, too.
+    store.set(f"flags/{rank}", json.dumps(flag_facts(flags)).encode())  # pyright: ignore[reportArgumentType]
     reported = [(index, json.loads(bytes(store.get(f"flags/{index}")))) for index in range(count)]
     if store.add("flags/read", 1) == count:
-        store.set("flags/all_read", b"1")
+        store.set("flags/all_read", b"1")  # pyright: ignore[reportArgumentType]
     store.wait("flags/all_read")  # rank 0 would take the store with it
     meeting = Meeting("rank", "", ("this node",) * count, 0)
     refuse(meeting, differences(reported, meeting.describe))

@@ -196,6 +196,7 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     if count == 1 and not rank:
         return ONE_NODE
     _refuse_missing(count, sources)
+    assert rank is not None, "its source is there"
     if rank >= count:
         numbers = f"nodes are numbered from 0 to {count - 1}"
         raise UserError(f"{sources['RANK']}: found {rank}, but {sources['NNODES']}={count}: {numbers}.")
@@ -203,7 +204,7 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
         count=count,
         rank=rank,
         master=variables["MASTER"] if "MASTER" in given else from_scheduler.master,
-        source=_describe_sources(list(sources.values()), scheduler),
+        source=_describe_sources([name for name in sources.values() if name], scheduler),
         hosts=from_scheduler.hosts if len(from_scheduler.hosts) == count else (),
     )
 
@@ -211,7 +212,7 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
 def _describe_sources(names: list[str], scheduler: Scheduler | None) -> str:
     """SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"""
     listed = ", ".join(dict.fromkeys(names))
-    return listed if set(names) <= set(VARIABLES) else f"{scheduler.name}: {listed}"
+    return f"{scheduler.name}: {listed}" if scheduler and set(names) - set(VARIABLES) else listed
 
 
 def _refuse_without_count(variables: Mapping[str, str]) -> None:

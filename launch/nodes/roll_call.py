@@ -199,7 +199,7 @@ def _listen(address: str) -> socket.socket:
     try:
         return socket.create_server(("", port), backlog=1024)
     except OSError as error:
-        reason = os.strerror(error.errno)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise UserError(f"{address}: cannot listen there: {reason}. Another port: MASTER=HOST:PORT.") from None
 
 
@@ -224,6 +224,8 @@ def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
 
 def _read_member(message: object) -> Member:
     """Who somebody says it is. Raises TypeError where that is no member."""
+    if not isinstance(message, dict):
+        raise TypeError
     member = Member(**message)
     texts = [member.address, member.interface]
     for known in (member.facts, member.flags):

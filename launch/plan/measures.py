@@ -133,7 +133,7 @@ def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
         card_bytes=memory.peak_bytes,
         phase=memory.worst.peak.name,
         host_bytes=case.gpus * sum(memory.host.values()),
-        fits=memory.fits,
+        fits=bool(memory.fits),
         tokens_per_second=plan_time(job, case.card).tokens_per_second,
     )
 

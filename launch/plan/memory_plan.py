@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from launch.plan.hardware import Card
 
 # The parts of a device's memory, in the order in which they are shown, the model's own weights first.
-WEIGHTS = ("parameters", "quantized base", "adapter")
+WEIGHTS: tuple[str, ...] = ("parameters", "quantized base", "adapter")
 PARTS = (
     *WEIGHTS,
     "gradients",

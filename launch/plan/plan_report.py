@@ -101,7 +101,7 @@ def verdict(plan: MemoryPlan) -> str:
     """Whether it fits, in one line."""
     stage = f", stage {plan.worst.stage}" if len(plan.stages) > 1 else ""
     needed = f"{plan.peak_bytes / GIB:.1f} GiB at the peak ({plan.worst.peak.name}{stage})"
-    if plan.fits is None:
+    if plan.card is None:
         return f"{needed}; no card is named"
     kind = f"{plan.card.name}: {plan.card.memory_bytes / GIB:.1f} GiB"
     trust = "" if plan.calibrated else "; uncalibrated (docs/plan.md)"

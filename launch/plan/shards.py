@@ -116,19 +116,20 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
         width = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config)
         shape = (job.adapter.tokens, width)
         return [LocalTensor("prefix_encoder.0.weight", shape, ADAPTER, False, True, job.item)] if stage == 0 else []
-    if not isinstance(job.adapter, Lora):
+    lora = job.adapter
+    if not isinstance(lora, Lora):
         return []
     here = {one.name for one in local_tensors(job, stage)}
     matrices = [one for one in parameters(job.config) if one.kind == LINEAR and one.name in here]
     return [
-        half for one in matrices if one.name.split(".")[-2] in job.adapter.targets for half in _lora_halves(one, job)
+        half for one in matrices if one.name.split(".")[-2] in lora.targets for half in _lora_halves(one, lora, job)
     ]
 
 
-def _lora_halves(one: Parameter, job: Job) -> list[LocalTensor]:
+def _lora_halves(one: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
     """A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
     axis = _axis(one, job)
-    rank, (inputs, outputs) = job.adapter.rank, one.shape
+    rank, (inputs, outputs) = lora.rank, one.shape
     name = one.name.removesuffix(".weight")
     first, second = (inputs, rank), (rank, outputs)
     return [
@@ -189,15 +190,14 @@ class Buffers:
     last_owner: int | None
 
 
-def gradient_buffers(
-    tensors: tuple[LocalTensor, ...], owners: tuple[int, ...], ranks: int, item: int, alignment: int
-) -> Buffers:
+def gradient_buffers(tensors: list[LocalTensor], owners: list[int], ranks: int, item: int, alignment: int) -> Buffers:
     """The smallest tensors first, as long as there is room; the others are reduced one by one."""
     loads = [0] * ranks
     for tensor, owner in zip(tensors, owners, strict=True):
         loads[owner] += padded(tensor.size, item, alignment)
     size = min(max(loads), BUFFER_SIZE)
-    filled, members = [0] * ranks, {rank: () for rank in range(ranks)}
+    filled = [0] * ranks
+    members: dict[int, tuple[str, ...]] = {rank: () for rank in range(ranks)}
     for tensor, owner in sorted(zip(tensors, owners, strict=True), key=lambda pair: pair[0].size):
         need = padded(tensor.size, item, alignment)
         if filled[owner] + need <= size:

@@ -73,7 +73,8 @@ def _stage2(job: Job, tensors: list[LocalTensor], shard: int) -> States:
     owners = deal([one.size if one.trained else 0 for one in tensors], ranks, largest_first=False)
     trained = [(one, owner) for one, owner in zip(tensors, owners, strict=True) if one.trained]
     mine = [one for one, owner in trained if owner == shard]
-    buffers = gradient_buffers(*zip(*trained, strict=True), ranks, item, alignment)
+    owned = [one for one, _ in trained], [owner for _, owner in trained]
+    buffers = gradient_buffers(*owned, ranks, item, alignment)
     apart = [one for one in mine if one.name not in buffers.members[shard]]
     here, there = _optimizer(job, sum(one.size for one in mine))
     parts = _bytes_by_part(tensors) | here | {"gradients": buffers.size * job.gradient_item}
@@ -172,17 +173,18 @@ class BufferedGradients:
 
     def __init__(self, memory: Memory, states: States, shard: int, item: int):
         self.memory, self.states, self.item = memory, states, item
-        buffers: Buffers = states.buffers
-        self.owner = {name: rank for rank, names in buffers.members.items() for name in names if rank != shard}
+        assert states.buffers is not None, "stage 2 has them"
+        self.buffers = states.buffers
+        self.owner = {name: rank for rank, names in self.buffers.members.items() for name in names if rank != shard}
         self.open: dict[int, Storage] = {}
         self.missing: dict[int, int] = {}
 
     def begin(self) -> None:
         for rank in set(self.owner.values()):
-            buffer = self.memory.take(self.states.buffers.size * self.item, PART)
+            buffer = self.memory.take(self.buffers.size * self.item, PART)
             self.memory.alive(self.open.get(rank))
             self.open[rank] = buffer
-            self.missing[rank] = len(self.states.buffers.members[rank])
+            self.missing[rank] = len(self.buffers.members[rank])
 
     def watch(self, leaf: Leaf) -> None:
         if leaf.name in self.states.mine:

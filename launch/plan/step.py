@@ -167,6 +167,7 @@ class Step:
             gradient = self.memory.take(output.nbytes, "communication")
         backward(output, gradient)
         if received is not None:
+            assert isinstance(received.node, Leaf) and isinstance(received.node.gradient, Storage)
             self.memory.alive(received.storage, received.node.gradient)
 
     def loss(self, logits: Tensor) -> Tensor:

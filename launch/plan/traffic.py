@@ -41,7 +41,7 @@ class Traffic:
     def trained(self) -> float:
         """Those that have gradients, on this rank, before sharding."""
         job, layout = self.job, self.job.layout
-        if job.trains_all:
+        if job.adapter is None:
             return self.parameters
         parts = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
         if isinstance(job.adapter, Lora):

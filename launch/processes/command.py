@@ -119,11 +119,12 @@ class LaunchCommand:
 
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Up to the script, for the node with this number."""
+        point = self._meeting_point()
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
         return [
-            *environment_words(os.environ, self._meeting_point()[0], self.devices),
+            *environment_words(os.environ, point[0] if point else None, self.devices),
             *[_python(), *launcher, *where],
             *self._node_words(rank),
             *["--log_dir", self._log_dir(rank)],
@@ -132,18 +133,20 @@ class LaunchCommand:
     def _node_words(self, rank: int) -> list[str]:
         """--host: by itself the launcher takes the address of this machine's name, often 127.0.1.1; and node 0 opens
         the meeting point only if that is the master's address, to the letter."""
-        if self.nodes.count == 1:
+        point = self._meeting_point()
+        if point is None:
             return []
-        host, port = self._meeting_point()
+        host, port = point
         words = ["--nnodes", str(self.nodes.count), "--rank", str(rank), "--master", f"{host}:{port}"]
         if rank == 0:
             return [*words, "--host", host]
         return [*words, "--host", address_towards(host)] if rank == self.nodes.rank else words
 
-    def _meeting_point(self) -> tuple[str | None, int | None]:
-        """The address, as numbers, and the port where several nodes meet."""
+    def _meeting_point(self) -> tuple[str, int] | None:
+        """The address, as numbers, and the port where several nodes meet; None on one node."""
         if self.nodes.count == 1:
-            return None, None
+            return None
+        assert self.nodes.master is not None, "several nodes have one"
         host, port = split_address(self.nodes.master)
         return resolve(host), port
 

@@ -138,7 +138,7 @@ def _enter_world(n: int) -> None:
     parallel = sys.modules.get("paddle.distributed.parallel")
     if parallel is None:
         return
-    parallel._global_parallel_env = None
+    parallel._global_parallel_env = None  # pyright: ignore[reportAttributeAccessIssue]  # its type is any module
     world_size = sys.modules["paddle.distributed"].get_world_size()
     if world_size != n:
         raise RuntimeError(f"rank started as one of {n}, but Paddle sees a world of {world_size}")
@@ -237,12 +237,12 @@ def _wait(
             ranks.kill_if_due()
         elif ranks.failed():
             failed_rank = first_to_fail(log_dir, ranks.failed())
-            exit_code = max(ranks.codes[rank] for rank in ranks.failed())
+            exit_code = max(code for code in ranks.codes if code)
             ranks.stop(signal.SIGTERM)
         elif time_limit is not None and time.monotonic() - start > time_limit:
             exit_code = TIMED_OUT
             ranks.stop(signal.SIGTERM)
-    return Outcome(tuple(ranks.codes), exit_code, failed_rank)
+    return Outcome(tuple(code for code in ranks.codes if code is not None), exit_code, failed_rank)
 
 
 def _signal_group(pid: int, number: int) -> None:

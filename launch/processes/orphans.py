@@ -96,7 +96,8 @@ def blocked_signals(pid: int) -> set[int]:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return set()
-    mask = int(re.search(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    found = re.search(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)
+    mask = int(found[1], 16) if found else 0
     return {number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) if mask >> (number - 1) & 1}
 
 

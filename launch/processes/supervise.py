@@ -101,6 +101,7 @@ def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
         return exit_code, peer
+    assert peer is not None, "nothing else is left that ends a run"
     print(f"\n{peer.why}: stopped here, too; the log of this node is {log_dir}", file=sys.stderr)
     return peer.exit_code, peer
 
@@ -112,7 +113,7 @@ def _wait(
     bad end of another node."""
     received = peer = kill_at = None
     make, received_at = _Make(), 0.0
-    while launcher.poll() is None or (launcher.returncode < 0 and _are_left()):
+    while (code := launcher.poll()) is None or (code < 0 and _are_left()):
         time.sleep(POLL_SECONDS)
         follower.copy()
         if link and peer is None and received is None and (peer := link.lost()):

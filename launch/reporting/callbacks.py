@@ -45,7 +45,7 @@ class TerminalReport(TrainerCallback):
     """Prints one line per record on rank 0, flushed, so that a log file grows as the run does."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if args.process_index != 0:
+        if args.process_index != 0 or logs is None:
             return
         line = format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs)
         print(line, flush=True)
@@ -58,7 +58,7 @@ class JsonLinesReport(TrainerCallback):
         self.log: LogWriter | None = None
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if args.process_index == 0:
+        if args.process_index == 0 and logs is not None:
             self.log = self.log or LogWriter(args.output_dir, continues=args.do_train)
             self.log.write(logs)
 

@@ -10,7 +10,10 @@ import importlib.util
 import paddle
 from paddle.base import core
 
-core.load_op_meta_info_and_register_op(importlib.util.find_spec("fused_ln._ops").origin)
+library = importlib.util.find_spec("fused_ln._ops")
+if library is None or library.origin is None:
+    raise ImportError("fused_ln._ops is missing: make custom-ops builds it")
+core.load_op_meta_info_and_register_op(library.origin)
 
 HALVES = (paddle.float16, paddle.bfloat16)
 
@@ -31,6 +34,7 @@ def fused_rms_norm(x, weight, epsilon=1e-6):
             f"fused_rms_norm: x is {x.dtype}, weight {weight.dtype}; wanted: float32, float16 or bfloat16, and the "
             "weight alike or float32"
         )
-    y, inverse_rms = paddle._C_ops._run_custom_op("fused_rms_norm", x, weight, float(epsilon))
+    run = paddle._C_ops._run_custom_op  # pyright: ignore[reportAttributeAccessIssue]  # made at import, in no stub
+    y, inverse_rms = run("fused_rms_norm", x, weight, float(epsilon))
     inverse_rms.stop_gradient = True
     return y, inverse_rms

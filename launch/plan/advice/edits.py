@@ -161,7 +161,7 @@ def _smaller_model(requested: Requested) -> Iterator[Edit]:
             sizes[other] = ModelShape.from_config(config).parameters
     smaller = [other for other in sizes if sizes[other] < sizes[short]]
     if smaller and owner:
-        chosen = owner + slash + max(smaller, key=sizes.get)
+        chosen = owner + slash + max(smaller, key=sizes.__getitem__)
         flags = {"model_name_or_path": chosen}
         if requested.values.tokenizer_name_or_path == name:
             flags["tokenizer_name_or_path"] = chosen

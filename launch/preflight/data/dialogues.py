@@ -68,6 +68,8 @@ def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> li
     except UserError:  # told by the check of the model
         return []
     findings = []
+    if found is None:
+        return []
     for rows in _first_of_each_kind(found):
         try:
             named = values.chat_template or (None if rows.schema.chat else "none")
@@ -79,9 +81,9 @@ def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> li
     return findings
 
 
-def _first_of_each_kind(found: Survey | None) -> list[Rows]:
+def _first_of_each_kind(found: Survey) -> list[Rows]:
     """Rows of chats and others, which have different templates."""
-    every = [rows for source in [*found.train, *found.dev] for rows in source] if found else []
+    every = [rows for source in [*found.train, *found.dev] for rows in source]
     return list({rows.schema.chat: rows for rows in reversed(every)}.values())
 
 
@@ -103,18 +105,19 @@ def _look(
         encoder = load_encoder(directory) if directory else None
     except DataError:  # told by the check of the tokenizer
         encoder = None
-    encodes = encoder is not None and encoder.eos_id is not None and not family.answer_marks
+    if family.answer_marks or (encoder and encoder.eos_id is None):
+        encoder = None
     encoding = Encoding(
         template=template,
-        encode=encoder.encode_chat if encodes else lambda text: [],  # the template is tried all the same
+        encode=encoder.encode_chat if encoder else lambda text: [],  # the template is tried all the same
         begin=(),
-        eos=encoder.eos_id if encodes else 0,
+        eos=encoder.eos_id or 0 if encoder else 0,
         src_length=values.src_length,
         max_length=values.max_length,
     )
     samples, faults = encode_rows(_spread(rows), encoding)
     check_faults([*found.faults, *faults], values.max_broken_rows)
-    if not encodes:
+    if encoder is None:
         return []
     dataset = DialogueDataset(samples)
     measured = f"of {plural(len(samples), 'dialogue')}: {dataset.cuts}, the longest has {dataset.tokens.max() + 1:,}"

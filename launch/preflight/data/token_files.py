@@ -112,9 +112,10 @@ def _count(corpus: IndexedDataset, number: int, values) -> int:
     return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length)
 
 
-def _epoch(weights: list[float | None], counts: list[int]) -> int:
+def _epoch(stated: list[float | None], counts: list[int]) -> int:
     """Samples until the first corpus of a blend is used up; without weights, all there are."""
-    if weights[0] is None:
+    weights = [weight for weight in stated if weight is not None]  # all corpora have one, or none has
+    if not weights:
         return sum(counts)
     return int(min(count * sum(weights) / weight for count, weight in zip(counts, weights, strict=True)))
 

@@ -29,7 +29,8 @@ def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
     except UserError:
         return []
     if run.stated:
-        changes = [restated for change in changes if (restated := _restated(change, run))]
+        ranks = run.stated.data_ranks
+        changes = [restated for change in changes if (restated := _restated(change, run, ranks))]
     return [_beside(run.own, change) for change in changes]
 
 
@@ -38,10 +39,9 @@ def _beside(own: Flags, change: Change) -> Change:
     return replace(change, arguments=shlex.join(words))
 
 
-def _restated(change: Change, run: RunConfig) -> Change | None:
+def _restated(change: Change, run: RunConfig, ranks: int) -> Change | None:
     """With the accumulation that leads to the change's own once the recipe has kept the samples of a step; None where
-    no whole number does."""
-    ranks = run.stated.data_ranks
+    no whole number does. ranks: data ranks of the recipe's own layout."""
     steps, rest = divmod(change.job.global_batch, change.job.micro_batch * ranks)
     if rest:
         return None

@@ -33,7 +33,7 @@ def check_memory(run: RunConfig) -> list[Finding]:
     if on_cpu:
         return [_on_cpu(plan.peak_bytes, ranks)]
     host = [_in_host_memory(plan.host, ranks, bool(values.force))] if "offload" in plan.host else []
-    if plan.fits or values.force:
+    if plan.fits or values.force or card is None:
         return [Finding(True, "memory", verdict(plan)), *host]
     changes = in_one_line(changes_that_fit(run, card, SHOWN))
     return [Finding(False, "memory", verdict(plan), f"{changes}. --force 1 starts it all the same"), *host]

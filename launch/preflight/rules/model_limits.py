@@ -64,7 +64,7 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: bool(run.layers) and run.layers + OTHER_PIPELINE_MODULES < run.pipeline,
+        when=lambda run: run.layers is not None and 0 < run.layers < run.pipeline - OTHER_PIPELINE_MODULES,
         found="{run.pipeline} stages for {run.layers} layers",
         reason="a stage would be empty, upstream asserts it",
         source="paddle/distributed/fleet/meta_parallel/parallel_layers/pp_layers.py, SegmentLayers.__init__",
@@ -72,7 +72,11 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: not run.divides(run.pipeline, *LAYERS) and run.layers + OTHER_PIPELINE_MODULES >= run.pipeline,
+        when=lambda run: (
+            run.layers is not None
+            and not run.divides(run.pipeline, *LAYERS)
+            and run.layers + OTHER_PIPELINE_MODULES >= run.pipeline
+        ),
         found="{run.pipeline} stages for {run.layers} layers",
         reason="not equally many on each: embedding, norm and head are dealt out as if they were layers",
         source="paddlenlp/transformers/llama/modeling_pp.py, LlamaForCausalLMPipe.__init__; measured: same losses",

@@ -62,7 +62,8 @@ class Request:
 
     @property
     def head_divisors(self) -> str:
-        return ", ".join(str(degree) for degree in range(1, self.heads + 1) if self.heads % degree == 0)
+        heads = self.heads or 0
+        return ", ".join(str(degree) for degree in range(1, heads + 1) if heads % degree == 0)
 
     @property
     def layers(self) -> int | None:
