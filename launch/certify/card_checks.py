@@ -239,20 +239,19 @@ def gradient_norms(bench: Bench) -> None:
     start_paddle(bench)
     import paddle
 
-    from launch.training.optimizer import GradNorm, clip_by_global_norm
+    from launch.training.optimizer import ClipByGlobalNorm, GradNorm
 
-    recorder = GradNorm()
-    recorder.record()
+    grad_norm = GradNorm()
     elements = 2**16 if bench.pretend else 2**24
     for dtype in half_dtypes(bench):
         gradient = paddle.full([elements], SMALL).astype(dtype).astype(_computed(bench, dtype))
         value = float(gradient[0].astype("float32"))  # as the dtype has it
         norm = value * elements**0.5
         parameter = paddle.create_parameter([elements], dtype="float32")
-        [(_, clipped)] = clip_by_global_norm(norm / 4)([(parameter, gradient)])
-        off = abs(recorder.value / norm - 1)
+        [(_, clipped)] = ClipByGlobalNorm(norm / 4, grad_norm)([(parameter, gradient)])
+        off = abs(grad_norm.value / norm - 1)
         what = f"norm of {elements:,} entries of {SMALL:g} in {dtype}"
-        bench.row(what, f"{norm:.5g}, off by 0.1% at most", f"{recorder.value:.5g}", off <= 1e-3)
+        bench.row(what, f"{norm:.5g}, off by 0.1% at most", f"{grad_norm.value:.5g}", off <= 1e-3)
         left = float(clipped[-1].astype("float32")) / value
         expected = "a quarter, off by 1% at most"
         bench.row(f"what clipping leaves in {dtype}", expected, f"{left:.4f}", abs(left - 0.25) <= 2.5e-3)

@@ -52,14 +52,15 @@ class StreamedClip:
         self._clip, self._host = clip, host
 
     def __call__(self, pairs: list) -> list:
-        return list(self._clip(_Streamed(pairs, self._host)))
+        self._clip(_Streamed(pairs, self._host))
+        return pairs
 
     def __getattr__(self, name: str):
         return getattr(self._clip, name)
 
 
 class _Streamed(list):
-    """(parameter, gradient) pairs. Paddle's clipping reads them all first, then scales them all in place."""
+    """(parameter, gradient) pairs. Clipping reads them all first, then scales them all in place."""
 
     def __init__(self, pairs: list, host: HostMemory):
         super().__init__(pairs)

@@ -1,58 +1,133 @@
 """Around the optimizer's step: the norm of the gradients, clipping, and the loss scale of float16."""
 
-import importlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MethodType
 
 import numpy as np
 import paddle
+from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.hybrid_parallel_optimizer import HybridParallelClipGrad
+from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils import GroupShardedClipGrad
+from paddle.nn import clip
 from paddlenlp.trainer import TrainerCallback
-
-from launch.upstream.module_view import ModuleView
 
 # ---- the gradient norm
 
 
-CLIPPING_MODULES = [
-    "paddle.nn.clip",
-    "paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.hybrid_parallel_optimizer",
-    "paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils",
-]
 NO_CLIPPING = float(np.finfo("float32").max)
 
 
 class GradNorm:
-    """The global gradient norm of each step, before clipping, for every layout, as a tensor; reading `value` is what
-    waits for the device.
+    """The global gradient norm of each step, before clipping, for every layout. Reading `value` waits for the device.
 
-    Paddle computes it inside three clipping classes (one process and data parallel; hybrid parallel; sharding stage 2
-    and 3) and throws it away. Computing it again would cost a second pass over all gradients and an all-reduce, so we
-    record it where it is made: each of the three takes exactly one square root, that of the squared global norm.
+    Paddle computes the norm inside three clipping classes (one process and data parallel; hybrid parallel; sharding
+    stages 2 and 3) and throws it away. Computing it again would cost a second pass over all gradients and an
+    all-reduce, so the clipping classes below, which take their places, keep it in `latest`.
     """
 
     def __init__(self):
-        self._latest = None
-
-    def record(self) -> None:
-        """Start recording in this process."""
-        for name in CLIPPING_MODULES:
-            module = importlib.import_module(name)
-            module.paddle = ModuleView(module.paddle, sqrt=self._sqrt)
-
-    def _sqrt(self, x, name=None):
-        self._latest = paddle.sqrt(x, name=name)
-        return self._latest
+        self.latest: paddle.Tensor | None = None
 
     @property
     def value(self) -> float:
         """The norm of the latest step that was taken; NaN before the first, as while a loss scale is being found."""
-        return math.nan if self._latest is None else float(self._latest)
+        return math.nan if self.latest is None else float(self.latest)
 
 
-def clip_by_global_norm(max_grad_norm: float) -> paddle.nn.ClipGradByGlobalNorm:
-    """Clipping for --max_grad_norm; 0 means none: the norm is still formed, gradients are multiplied by exactly 1."""
-    return paddle.nn.ClipGradByGlobalNorm(max_grad_norm if max_grad_norm > 0 else NO_CLIPPING)
+class ClipByGlobalNorm(paddle.nn.ClipGradByGlobalNorm):
+    """Clipping for --max_grad_norm on one process and in data parallelism: upstream's, for dense gradients.
+
+    max_grad_norm 0 means no clipping: the norm is still computed, and gradients are multiplied by exactly 1.
+
+    This class and ShardedClip replace a whole method of upstream's, which does not hand out the norm. The order of sums
+    and products is upstream's, so that results are equal to the bit. Each reads the pairs exactly twice, the second
+    time to write: offload streams the gradients to the device (launch/offload/streamed_optimizer.py).
+    """
+
+    def __init__(self, max_grad_norm: float, grad_norm: GradNorm):
+        super().__init__(max_grad_norm if max_grad_norm > 0 else NO_CLIPPING)
+        self.grad_norm = grad_norm
+
+    @paddle.no_grad()
+    def _dygraph_clip(self, params_grads: list) -> list:
+        squares = [clip._squared_l2_norm(gradient) for _, gradient in _clipped(params_grads)]
+        if not squares:
+            return params_grads
+        self.grad_norm.latest = paddle.sqrt(paddle.stack(squares).sum())
+        factor = _factor(self.grad_norm.latest, self.clip_norm)
+        for _, gradient in _clipped(params_grads):
+            gradient.multiply_(factor if gradient.dtype == factor.dtype else factor.astype(gradient.dtype))
+        return params_grads
+
+
+class HybridClip(HybridParallelClipGrad):
+    """Upstream's clipping of hybrid parallelism, which keeps the norm."""
+
+    def __init__(self, upstream: HybridParallelClipGrad, grad_norm: GradNorm):
+        super().__init__(upstream._clip, upstream._hcg, upstream.split_norm_comm, upstream._timers)
+        self.grad_norm = grad_norm
+
+    def _global_norm(self, squares_of_partitions, squares_of_whole):
+        """Upstream sums both over the ranks, in place, and then takes the square root of their sum."""
+        super()._global_norm(squares_of_partitions, squares_of_whole)
+        self.grad_norm.latest = paddle.sqrt(squares_of_partitions + squares_of_whole)
+
+
+class ShardedClip(GroupShardedClipGrad):
+    """Clipping in sharding stages 2 and 3: upstream's, for dense gradients on the device that trains."""
+
+    def __init__(self, upstream: GroupShardedClipGrad, grad_norm: GradNorm):
+        super().__init__(upstream._clip, upstream._device, upstream._group)
+        self.grad_norm = grad_norm
+
+    @paddle.no_grad()
+    def _dygraph_clip(self, params_grads: list) -> list:
+        shards, whole = {}, {}  # dtype of the parameters -> squared norms
+        for parameter, gradient in _clipped(params_grads):
+            squares = whole if hasattr(parameter, "unslice") else shards  # stage 3 does not shard small parameters
+            squares.setdefault(parameter.dtype, []).append(clip._squared_l2_norm(gradient))
+        total = _sum(shards)
+        paddle.distributed.all_reduce(total, group=self._group)
+        self.grad_norm.latest = paddle.sqrt(total + _sum(whole))
+        factor = _factor(self.grad_norm.latest, self.clip_norm)
+        half_factor = factor.astype("float16")
+        for parameter, gradient in _clipped(params_grads):
+            gradient.scale_(half_factor if parameter.dtype == paddle.float16 else factor)
+        return params_grads
+
+
+def keep_norm(optimizer, grad_norm: GradNorm) -> None:
+    """Have an optimizer whose clip a layout has replaced by its own keep the norm.
+
+    optimizer: the innermost, without the wrappers of fleet and sharding.
+    """
+    if isinstance(optimizer._grad_clip, HybridParallelClipGrad):
+        optimizer._grad_clip = HybridClip(optimizer._grad_clip, grad_norm)
+    elif isinstance(optimizer._grad_clip, GroupShardedClipGrad):
+        optimizer._grad_clip = ShardedClip(optimizer._grad_clip, grad_norm)
+
+
+def _clipped(params_grads: list) -> Iterator[tuple]:
+    """The (parameter, gradient) pairs that take part in clipping."""
+    for parameter, gradient in params_grads:
+        if gradient is not None and getattr(parameter, "need_clip", True):
+            yield parameter, gradient
+
+
+def _factor(norm: paddle.Tensor, limit: float) -> paddle.Tensor:
+    """What gradients are multiplied by: 1 up to the limit."""
+    limit = paddle.full([], limit, dtype=norm.dtype)
+    return paddle.divide(limit, paddle.maximum(norm, limit))
+
+
+def _sum(squares: dict) -> paddle.Tensor:
+    """A float32 tensor of one element. Upstream adds up each dtype first, then these sums in this order."""
+    total = paddle.zeros([1], dtype="float32")
+    for dtype in (paddle.float16, paddle.float32, paddle.bfloat16):
+        if dtype in squares:
+            total = total + paddle.add_n(squares[dtype]).astype("float32")
+    return total
 
 
 # ---- the loss scale of a float16 run: Paddle's GradScaler, moved by the rule of DeepSpeed and Megatron-LM

@@ -12,6 +12,7 @@ Upstream's methods that are replaced stand at the end, each with the reason.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import paddlenlp.trainer
@@ -19,6 +20,7 @@ from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch.checkpoint.ranks import rank
+from launch.checkpoint.state.tensors import innermost
 from launch.offload.group_sharded import Offload
 from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
@@ -26,7 +28,7 @@ from launch.training.checkpointer import Checkpointer
 from launch.training.data import TrainingData
 from launch.training.evaluation import Answers, Evaluator
 from launch.training.losses import Loss
-from launch.training.optimizer import GradNorm, ScaleRule, clip_by_global_norm, follow
+from launch.training.optimizer import ClipByGlobalNorm, GradNorm, ScaleRule, follow, keep_norm
 from launch.training.reporter import Reporter
 from launch.training.result import Result, save_whole_model
 from launch.training.watches import Watches
@@ -57,7 +59,6 @@ class Trainer(paddlenlp.trainer.Trainer):
     ):
         self.data, self.loss = data, loss
         self.grad_norm = GradNorm()
-        self.grad_norm.record()
         self.watches = Watches(args, random_weights_loss)
         self.offload = Offload() if args.host_offload else None
         super().__init__(
@@ -159,7 +160,7 @@ class Trainer(paddlenlp.trainer.Trainer):
     def create_optimizer(self, lr_scheduler=None):
         """Upstream forms no gradient norm without clipping, and knows no offload."""
         optimizer = super().create_optimizer(lr_scheduler)
-        optimizer._grad_clip = clip_by_global_norm(self.args.max_grad_norm)
+        optimizer._grad_clip = ClipByGlobalNorm(self.args.max_grad_norm, self.grad_norm)
         if self.offload:
             self.offload.prepare(optimizer)
         return optimizer
@@ -187,12 +188,15 @@ class Trainer(paddlenlp.trainer.Trainer):
             follow(self.scaler, ScaleRule(args.loss_scale_window, args.loss_scale_hysteresis, args.min_loss_scale))
 
     def _wrap_model(self, model, training=True):
-        """Upstream's offload is refused by its own assertions, or wrong: launch/offload takes its place."""
-        if not (self.offload and training):
+        """Layouts bring clips of their own, which do not keep the norm; upstream's offload is refused by its own
+        assertions, or wrong: launch/offload takes its place."""
+        if not training:
             return super()._wrap_model(model, training)
-        with self.offload.sharding():
+        with self.offload.sharding() if self.offload else nullcontext():
             wrapped = super()._wrap_model(model, training)
-        self.offload.finish(self.scaler if self.do_grad_scaling else None)
+        keep_norm(innermost(self.optimizer), self.grad_norm)
+        if self.offload:
+            self.offload.finish(self.scaler if self.do_grad_scaling else None)
         return wrapped
 
     def log(self, logs: dict, **kwargs) -> None:

@@ -7,22 +7,12 @@ calls paddle.square and paddle.sum.
 Without the correction: entries below 1.7e-4, whose squares are below half of the smallest float16, count as 0: |g| in
 the log is too small or 0, and --max_grad_norm does not clip. A gradient of norm 256 gives infinity. In bfloat16 the sum
 keeps 8 bits.
-Here: each gradient is widened to float32 for its norm, one at a time: Paddle's own switch for _squared_l2_norm, which
-then serves the sharded clip, too.
+Here: each gradient is widened to float32 for its norm, one at a time: Paddle's own switch for _squared_l2_norm, by
+which all clips of launch/training/optimizer.py sum up, that of sharding stages 2 and 3, too.
 """
 
-from paddle.distributed.fleet.meta_parallel.sharding import group_sharded_utils
 from paddle.nn import clip
-
-from launch.upstream.module_view import ModuleView
 
 
 def correct() -> None:
     clip._clip_by_global_norm_using_mp_type(True)
-    if group_sharded_utils.paddle.square is not _square:
-        group_sharded_utils.paddle = ModuleView(group_sharded_utils.paddle, square=_square)
-
-
-def _square(gradient):
-    """What is summed up next, by an operator that then has one number to sum."""
-    return clip._squared_l2_norm(gradient)
