@@ -26,7 +26,7 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
 
     Raises UserError, on all nodes the same, when one is missing or not alike.
     """
-    assert nodes.master is not None, "several nodes have one"
+    assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
     me = _member(nodes.rank, nodes.count, resolve(host), facts(ranks), flags)
     meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds())

@@ -196,7 +196,7 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     if count == 1 and not rank:
         return ONE_NODE
     _refuse_missing(count, sources)
-    assert rank is not None, "its source is there"
+    assert rank is not None  # its source is there
     if rank >= count:
         numbers = f"nodes are numbered from 0 to {count - 1}"
         raise UserError(f"{sources['RANK']}: found {rank}, but {sources['NNODES']}={count}: {numbers}.")

@@ -146,7 +146,7 @@ class LaunchCommand:
         """The address, as numbers, and the port where several nodes meet; None on one node."""
         if self.nodes.count == 1:
             return None
-        assert self.nodes.master is not None, "several nodes have one"
+        assert self.nodes.master is not None  # several nodes have one
         host, port = split_address(self.nodes.master)
         return resolve(host), port
 

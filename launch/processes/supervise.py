@@ -101,7 +101,7 @@ def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
         return exit_code, peer
-    assert peer is not None, "nothing else is left that ends a run"
+    assert peer is not None  # nothing else is left that ends a run
     print(f"\n{peer.why}: stopped here, too; the log of this node is {log_dir}", file=sys.stderr)
     return peer.exit_code, peer
 

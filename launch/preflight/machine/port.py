@@ -13,7 +13,7 @@ def check_meeting_point(nodes: Nodes) -> list[Finding]:
     """Which node this is; on node 0: that the meeting point is on this machine and free. Nothing on one node."""
     if nodes.count == 1:
         return []
-    assert nodes.master is not None, "several nodes have one"
+    assert nodes.master is not None  # several nodes have one
     try:
         host, port = split_address(nodes.master)
         address = resolve(host)
