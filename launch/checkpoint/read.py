@@ -21,8 +21,8 @@ from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
 from launch.checkpoint.ranks import gather
-from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, all_finite, convert, numpy_dtype
-from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed, listed
+from launch.checkpoint.stored_tensor import FLOATS, all_finite, convert, numpy_dtype
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed, listed
 from launch.errors import UserError
 from launch.families.parameters import layers
 
@@ -115,7 +115,7 @@ class Fill:
 
     name: str
     parameter: paddle.Tensor
-    stored: StoredTensor
+    stored: Weight
     part: Callable[[np.ndarray], np.ndarray]
 
     @property

@@ -7,7 +7,7 @@ whose tensors are divided among ranks.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -29,7 +29,10 @@ PART_PATTERN = "model_state.*.pdparams"
 LISTED = 10  # names in a message
 
 
-def find_weights(directory: str | Path) -> dict[str, StoredTensor] | dict[str, DividedTensor]:
+Weight = StoredTensor | DividedTensor  # known by its place, opened only when it is needed
+
+
+def find_weights(directory: str | Path) -> Mapping[str, Weight]:
     """The model's tensors by name.
 
     Raises UserError where there are none, a file is missing, damaged or not what the index says, or where they are

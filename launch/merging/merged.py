@@ -23,8 +23,8 @@ from data_tools.formats.dialogues.chat_template import (
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
 from launch.adapters.lora_files import Lora, LoraLayer, require_fit
-from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
-from launch.checkpoint.weight_files import Misfits, difference, find_weights
+from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
 from launch.errors import UserError
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.weights.safetensors_writer import NewTensor, write_safetensors
@@ -83,7 +83,7 @@ def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
     ]
 
 
-def pieces_of(stored: StoredTensor) -> Iterator[tuple[int, int]]:
+def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
     """(first row, one behind the last) of pieces of some PIECE_BYTES in float32."""
     rows = stored.shape[0]
     step = max(1, PIECE_BYTES // (4 * max(1, prod(stored.shape[1:]))))
@@ -91,7 +91,7 @@ def pieces_of(stored: StoredTensor) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, rows)
 
 
-def _pieces(name: str, stored: StoredTensor, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
+def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
     """Rows of a merged tensor. Raises UserError where a value is too large for float16."""
     if change:
         a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
@@ -140,7 +140,7 @@ def check_weights(base: Path, lora: Lora, merged: Path) -> float:
     return largest
 
 
-def _difference(expected: NewTensor, found: StoredTensor, advance: Callable[[int], None]) -> float:
+def _difference(expected: NewTensor, found: Weight, advance: Callable[[int], None]) -> float:
     largest = 0.0
     for piece, (start, stop) in zip(expected.pieces(), pieces_of(found), strict=True):
         ours, theirs = _float(piece, expected.dtype), _float(found.open()[start:stop], found.dtype)

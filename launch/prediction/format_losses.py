@@ -75,6 +75,7 @@ def _batches(directory: Path, data: str, config, samples: int, lengths: tuple[in
     )
     tokenizer = load_tokenizer(None, directory, str(directory))
     dataset = open_dialogues(flags, SimpleNamespace(do_train=False, do_eval=True), tokenizer, config).dev
+    assert dataset is not None, "do_eval"
     collate = collator(config, tokenizer, flags, sequence_parallel=False)
     return [collate([dataset[number]]) for number in range(min(samples, len(dataset)))]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import paddle
 import paddlenlp.transformers as transformers
@@ -35,10 +36,10 @@ POSITIONS = ("max_position_embeddings", "max_sequence_length")
 
 @dataclass
 class Predictor:
-    model: object
+    model: Any
     family: Family
-    tokenizer: object
-    config: object
+    tokenizer: Any
+    config: Any
 
     @property
     def eos(self) -> int:

@@ -1,11 +1,12 @@
 """The model that is requested: its configuration, its weights by their headers (none is read), and its tokenizer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from launch.checkpoint.state.parts import MODEL, DividedTensor
+from launch.checkpoint.state.parts import MODEL
 from launch.checkpoint.state.verify import run_config
 from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.config.flag_values import Flags
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
@@ -15,7 +16,6 @@ from launch.families.registry import family_of_config, parameters
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 
-Weights = dict[str, StoredTensor] | dict[str, DividedTensor]  # by name
 WEIGHTS_FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
 # Linear layers that paddlenlp joins have other names than the parameters that are known from the configuration alone.
 FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
@@ -55,13 +55,13 @@ def check_weights(run: RunConfig) -> list[Finding]:
     return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
 
 
-def _file_count(directory: Path, weights: Weights) -> int:
+def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
     """Of a model's directory, or of a checkpoint, whose tensors may be parts in several files."""
     paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
     return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
-def _misfits(weights: Weights, config: dict) -> Misfits:
+def _misfits(weights: Mapping[str, Weight], config: dict) -> Misfits:
     if any(config.get(name) for name in FUSED):
         return Misfits()  # those are compared when the model is there
     wanted = {parameter.name: parameter for parameter in parameters(config)}

@@ -116,6 +116,7 @@ class LossWatch:
         )
 
     def _collapse(self, step: int, epoch: float, loss: float) -> Fault | None:
+        assert self._first is not None, "fault() notes it at the first record"
         bound = self.limits.collapse * max(self._first, 1.0)
         if loss >= bound or epoch > 1 or step - self._first_step > COLLAPSE_STEPS:
             return None

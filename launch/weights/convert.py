@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
-from launch.checkpoint.weight_files import Misfits, difference, is_computed
+from launch.checkpoint.weight_files import Misfits, Weight, difference, is_computed
 from launch.errors import UserError
 from launch.families.parameters import HEAD, WORD, Parameter
 from launch.families.registry import parameters
@@ -60,7 +60,7 @@ def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Or
     return misfits
 
 
-def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
+def same_bytes(one: Weight, other: Weight) -> bool:
     """Whether two tensors are the same bytes; compared piece by piece."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.progress import progress
-from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
-from launch.checkpoint.weight_files import Misfits, difference, find_weights, is_computed
+from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import WORD, Parameter
@@ -47,7 +47,7 @@ class Source:
 
     parameter: Parameter
     place: Origin
-    stored: StoredTensor
+    stored: Weight
 
 
 def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Exported:

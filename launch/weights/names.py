@@ -41,7 +41,7 @@ def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Ori
     transposed = parameter.kind in (LINEAR, HEAD)
     shape = parameter.shape[::-1] if transposed else parameter.shape
     fused, part = fused_name(name)
-    if fused in names:
+    if fused and fused in names:
         rows, columns = shape
         return Origin(fused, (3 * rows, columns), transposed, part, 3)
     return Origin(name, shape, transposed)

@@ -5,6 +5,9 @@ model, where there is no tokenizer.json, to the family's own class; from vocab.j
 made. (PaddleNLP's class drops spaces before special tokens within a text; a tokenizer.json keeps them.)
 """
 
+# The stubs of tokenizers have properties without setters, and a class method as if it were none.
+# pyright: reportAttributeAccessIssue=false
+
 import json
 import shutil
 from pathlib import Path
@@ -64,7 +67,9 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
         _copy(source, target, name)
     values = {key: value for key, value in config.items() if key not in ("auto_map", "tokenizer_file")}
     if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
-        values["chat_template"] = directory_template(source).source
+        template = directory_template(source)
+        assert template is not None, "one of its files is there"
+        values["chat_template"] = template.source
     text = json.dumps(values | {"tokenizer_class": tokenizer_class}, indent=2, ensure_ascii=False)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     return f"tokenizer: {line}, for {tokenizer_class}"
@@ -77,7 +82,9 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
     theirs, ours = files.sentencepiece or ("", "")
     values = {key: config[key] for key in KEPT if config.get(key) is not None}
     if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
-        values["chat_template"] = directory_template(source).source
+        template = directory_template(source)
+        assert template is not None, "one of its files is there"
+        values["chat_template"] = template.source
     if (source / JSON).is_file():
         shutil.copyfile(source / JSON, target / JSON)
         kind, line = {"tokenizer_class": FAST.replace("Pretrained", "PreTrained")}, JSON
@@ -115,7 +122,8 @@ def _make_json(source: Path, config: dict):
     """Byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer has it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-    tokenizer = Tokenizer(models.BPE.from_file(str(source / VOCABULARY), str(source / MERGES)))
+    bpe = models.BPE.from_file(str(source / VOCABULARY), str(source / MERGES))  # pyright: ignore[reportCallIssue]
+    tokenizer = Tokenizer(bpe)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
     tokenizer.decoder = decoders.ByteLevel()
     special = _special_tokens(source, config)
