@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from paddlenlp.peft import LoRAModel
 
-from launch.devices.flash_attention import mask_of
 from launch.training.batches import collator
 from launch.training.data import TrainingData, open_dialogues
 from launch.training.evaluation import Answers
@@ -24,10 +23,6 @@ class Finetuning(Stage):
     @property
     def sequence_length(self) -> int:
         return self.data_args.max_length
-
-    @property
-    def mask(self) -> str:
-        return mask_of(self.data_args)
 
     def open_data(self, tokenizer, config, checkpoint: Path | None) -> "DialogueData":
         args = self.training_args
@@ -53,8 +48,7 @@ class Finetuning(Stage):
         )
 
     def make_loss(self, model, data: TrainingData) -> "AnswerLoss":
-        micro_batches = self.training_args.gradient_accumulation_steps * self.training_args.dataset_world_size
-        return AnswerLoss(model.config.vocab_size, data, micro_batches)
+        return AnswerLoss(model.config.vocab_size, data, self.training_args)
 
     def make_answers(self, tokenizer, model) -> Answers | None:
         if not self.data_args.eval_with_do_generation:
@@ -63,7 +57,7 @@ class Finetuning(Stage):
 
 
 class DialogueData(TrainingData):
-    """Samples of different lengths: tokens are counted one by one."""
+    """Samples of different lengths: the tokens of each are counted."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -81,11 +75,11 @@ class DialogueData(TrainingData):
 
 
 class AnswerLoss(Loss):
-    """The mean over the counted tokens of a step. micro_batches: of a step, over all data ranks."""
+    """The mean over the counted tokens of a step."""
 
-    def __init__(self, vocab_size: int, data: TrainingData, micro_batches: int):
-        self.token_loss = TokenLoss(vocab_size)
-        self.data, self.micro_batches = data, micro_batches
+    def __init__(self, vocab_size: int, data: TrainingData, args):
+        self.token_loss, self.data = TokenLoss(vocab_size), data
+        self.micro_batches = args.gradient_accumulation_steps * args.dataset_world_size
 
     def attach(self, model, args) -> None:
         if args.pipeline_parallel_degree > 1:
@@ -110,10 +104,8 @@ class AnswerLoss(Loss):
         """(loss, tokens, tokens whose most likely id was right)"""
         args, counted = trainer.args, int((inputs["labels"] != IGNORED).sum())
         self.start_evaluation()
-        self.token_loss.counts_correct = True
-        self.token_loss.reset()
-        loss, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
-        self.token_loss.counts_correct = False
+        with self.token_loss.counting_correct():
+            loss, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
         loss_sum, correct = float(loss), self.token_loss.correct
         if args.pipeline_parallel_degree > 1:  # the mean over micro batches; the last stage alone has seen the logits
             loss_sum *= args.gradient_accumulation_steps

@@ -74,8 +74,8 @@ class TokenLoss:
     criterion also leaves out tokens whose loss is exactly 0. Here the sum over a micro batch is divided by its share of
     all tokens of the step, so that the mean over micro batches and data ranks is the mean over tokens.
 
-    divisor: to be set before each step. correct: of how many tokens since `reset` the most likely one was right;
-    counted while `counts_correct`.
+    divisor: to be set before each step. correct: the number of tokens whose most likely id was right, of the batches
+    computed inside `counting_correct`.
     """
 
     def __init__(self, vocab_size: int):
@@ -84,15 +84,21 @@ class TokenLoss:
         self.counts_correct = False
         self.correct = 0
 
-    def reset(self) -> None:
-        self.correct = 0
+    @contextlib.contextmanager
+    def counting_correct(self):
+        """Count from 0 while this lasts."""
+        self.counts_correct, self.correct = True, 0
+        try:
+            yield
+        finally:
+            self.counts_correct = False
 
     def __call__(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         """logits: [batch, length, vocabulary or this rank's part of it]; labels: [batch, length], those of the next
         position, IGNORED where nothing counts. Returns a float32 scalar."""
         logits = logits.astype("float32")
-        divided = logits.shape[-1] < self.vocab_size
-        if divided:
+        sharded = logits.shape[-1] < self.vocab_size
+        if sharded:
             entropy = fleet.meta_parallel.ParallelCrossEntropy(ignore_index=IGNORED)
         else:
             entropy = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=IGNORED)
@@ -101,15 +107,16 @@ class TokenLoss:
             losses = entropy(logits, labels.unsqueeze(-1)).squeeze(-1)
             loss = (losses * counted.astype("float32")).sum() / self.divisor
         if self.counts_correct:
-            likely = most_likely(logits, divided)
+            likely = most_likely(logits, sharded)
             self.correct += int(((likely == labels) & counted).sum())
         return loss
 
 
-def most_likely(logits: paddle.Tensor, divided: bool) -> paddle.Tensor:
-    """int64 [batch, length]: the id with the largest logit; divided: over the ranks of tensor parallelism."""
+def most_likely(logits: paddle.Tensor, sharded: bool) -> paddle.Tensor:
+    """int64 [batch, length]: the id with the largest logit. sharded: whether each rank of tensor parallelism has a part
+    of the vocabulary."""
     ids = logits.argmax(axis=-1)
-    if not divided:
+    if not sharded:
         return ids
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     largest, all_ids = [], []

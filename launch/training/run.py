@@ -10,6 +10,7 @@ from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import add_adapter, base_format
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
+from launch.devices.flash_attention import mask_of
 from launch.families.arithmetic import ModelShape
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
@@ -37,12 +38,11 @@ class Stage:
     """What pretraining and fine-tuning do in their own ways.
 
     needs_tokenizer: whether the data are text. keep_best: keep the model of the lowest evaluation loss beside the
-    newest. mask: what attention looks like (launch.devices.flash_attention.mask_of).
+    newest.
     """
 
     needs_tokenizer = False
     keep_best = False
-    mask = "causal"
 
     def __init__(self, model_args, adapter_args, data_args, training_args):
         self.model_args, self.adapter_args = model_args, adapter_args
@@ -86,7 +86,7 @@ class Run:
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
-        decisions = decide(model_args, adapter_args, args, stage.mask)
+        decisions = decide(model_args, adapter_args, args, mask_of(stage.data_args))
         config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint)
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)
