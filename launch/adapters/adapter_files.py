@@ -137,6 +137,6 @@ def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, 
 
 def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:
     stored = load_file(file)
-    different = [name for name in tensors if not np.array_equal(stored.get(name), tensors[name])]
+    different = [name for name in tensors if name not in stored or not np.array_equal(stored[name], tensors[name])]
     if different or stored.keys() != tensors.keys():
         raise RuntimeError(f"{file} does not hold what was trained: {', '.join(different) or 'other names'}")

@@ -71,6 +71,7 @@ def initialize_lora(lora: LoRAModel, seed: int) -> None:
 def describe_lora(lora: LoRAModel) -> str:
     """One line about what is trained in this process."""
     config = lora.lora_config
+    assert config.target_modules is not None  # add_lora names them
     layers = ", ".join(pattern.rpartition(".")[2] for pattern in config.target_modules)
     return f"LoRA: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g} on {layers}"
 
@@ -86,6 +87,7 @@ class PrefixModel(PrefixModelForCausalLM):
     def __init__(self, model, config: PrefixConfig):
         """config.tensor_parallel_degree must be -1: upstream then makes a whole table."""
         family = family_of_config(model.config.to_dict())
+        assert family.prefix_postprocess is not None  # else the run was refused
         super().__init__(model, config, getattr(upstream, family.prefix_postprocess))
         config.tensor_parallel_degree = -1  # the model's now
 
@@ -96,15 +98,18 @@ class PrefixModel(PrefixModelForCausalLM):
 
     def _get_past_key_values(self, batch_size: int):
         """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
-        config = self.prefix_config
+        config, postprocess = self.prefix_config, self.postprocess_past_key_value
+        assert config.num_hidden_layers is not None and postprocess is not None
         shape = [config.num_prefix_tokens, 2 * config.num_hidden_layers, self.num_heads, self.head_dim]
         prefix = self.prefix_encoder(self.prefix_tokens)
         if self.model.config.tensor_parallel_degree > 1:
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-            prefix = mp_ops._c_identity(prefix, group).reshape(shape).chunk(group.nranks, axis=2)[group.rank]
+            prefix = mp_ops._c_identity(prefix, group)
+            assert prefix is not None  # this rank is in the group
+            prefix = prefix.reshape(shape).chunk(group.nranks, axis=2)[group.rank]
         else:
             prefix = prefix.reshape(shape)
-        return self.postprocess_past_key_value(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
+        return postprocess(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
 
     def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:
         """For checkpoints: no tensor is sharded."""

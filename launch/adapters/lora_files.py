@@ -105,6 +105,8 @@ def target_modules(config: dict, path: Path) -> list[str]:
     targets = config.get("target_modules")
     targets = [targets] if isinstance(targets, str) else targets
     try:
+        if not isinstance(targets, list):
+            raise TypeError
         for pattern in targets:
             re.compile(pattern)
     except (TypeError, re.error):

@@ -42,7 +42,7 @@ class QuantizedWeight:
         self.computing = True
         try:
             with linear_replaced():
-                return super().forward(*args, **kwargs)
+                return super().forward(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # the layer's class
         finally:
             self.computing = False
 
@@ -62,10 +62,10 @@ def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
 def use_quantized(model, format: Format) -> str:
     """Let the layers of a model compute with what quantize_filled has made of their weights, once all adapters are in
     place; one line about it."""
-    layers = [layer for layer in model.sublayers() if _packed_of(layer)]
-    for layer in layers:
-        _swap(layer, _packed_of(layer))
-    return describe(layers, format)
+    found = [(layer, packed) for layer in model.sublayers() if (packed := _packed_of(layer))]
+    for layer, packed in found:
+        _swap(layer, packed)
+    return describe([layer for layer, _ in found], format)
 
 
 def random_model(model_class, config, dtype: str, format: Format):

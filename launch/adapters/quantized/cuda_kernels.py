@@ -11,6 +11,7 @@ computes (quantization.py), as on every other device, and for nf4 and fp4, which
 None of this has been run on a card: the tests replace Paddle's functions.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -44,7 +45,7 @@ def on_card(weight: paddle.Tensor) -> bool:
     return weight.place.is_gpu_place()
 
 
-def why_not(algo: str, shape: tuple[int, int], dtype: paddle.dtype) -> str:
+def why_not(algo: str, shape: Sequence[int], dtype: paddle.dtype) -> str:
     """Why no kernel of this process's card takes a weight [inputs, outputs]; "" where one does."""
     if algo not in WEIGHT_DTYPES:
         return "Paddle has none for this format"
@@ -59,12 +60,12 @@ def why_not(algo: str, shape: tuple[int, int], dtype: paddle.dtype) -> str:
 
 def codes_of(weight: paddle.Tensor, algo: str) -> tuple[paddle.Tensor, paddle.Tensor]:
     """weight: [inputs, outputs]. (codes in the kernel's order, a scale for each output); not for llm.int8."""
-    return quant.weight_quantize(weight, algo=algo)
+    return quant.weight_quantize(weight, algo=algo)  # pyright: ignore[reportArgumentType]  # one of the stub's
 
 
 def dequantized(codes: paddle.Tensor, scales: paddle.Tensor, algo: str) -> paddle.Tensor:
     """[inputs, outputs]: the numbers that codes of codes_of stand for."""
-    return quant.weight_dequantize(codes, scales, algo=algo)
+    return quant.weight_dequantize(codes, scales, algo=algo)  # pyright: ignore[reportArgumentType]  # one of the stub's
 
 
 def by_outputs(codes: paddle.Tensor, shape: tuple[int, int]) -> paddle.Tensor:
@@ -75,7 +76,8 @@ def by_outputs(codes: paddle.Tensor, shape: tuple[int, int]) -> paddle.Tensor:
 def product(inputs: paddle.Tensor, codes: paddle.Tensor, scales: paddle.Tensor, algo: str) -> paddle.Tensor:
     """inputs: [..., inputs], for llm.int8 [n, inputs] without outliers."""
     if algo != "llm.int8":
-        return quant.weight_only_linear(inputs, codes, None, scales, weight_dtype=WEIGHT_DTYPES[algo])
+        dtype = WEIGHT_DTYPES[algo]
+        return quant.weight_only_linear(inputs, codes, None, scales, weight_dtype=dtype)  # pyright: ignore[reportArgumentType]  # one of the stub's
     starts = range(0, inputs.shape[0], LLM_INT8_ROWS)
     rows = [inputs[start : start + LLM_INT8_ROWS] for start in starts] if len(starts) > 1 else [inputs]
     products = [quant.llm_int8_linear(some, codes, None, scales) for some in rows]

@@ -12,6 +12,7 @@ were in one) the rounded rows are taken.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import paddle
 import paddle.nn.functional as F
@@ -30,7 +31,8 @@ def columns_apart(inputs: paddle.Tensor, packed: Packed) -> list[int]:
 
 
 def outlier_columns(inputs: paddle.Tensor) -> list[int]:
-    return (inputs.reshape([-1, inputs.shape[-1]]).abs() >= THRESHOLD).any(axis=0).nonzero().flatten().tolist()
+    large = (inputs.reshape([-1, inputs.shape[-1]]).abs() >= THRESHOLD).any(axis=0)
+    return large.nonzero().flatten().tolist()  # pyright: ignore[reportReturnType]  # of one axis
 
 
 @paddle.no_grad()
@@ -58,6 +60,7 @@ def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
     exact in 16 bits, too, also times a power of two, by which sums stay below float16's largest number. Sums themselves
     are made in float32, and rounded to 16 bits once."""
     if packed.by_kernel:
+        assert not isinstance(packed.scales, Packed)  # as _scales has it, of nf4 alone
         return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
     largest, dtype = LARGEST["llm.int8"], inputs.dtype
     down = 2.0 ** -math.ceil(math.log2(largest * largest * packed.shape[0] / LARGEST_FLOAT16))
@@ -92,7 +95,7 @@ class ExactRows:
     def __init__(self, read: Callable[[list[int]], paddle.Tensor], inputs: int, dtype: str):
         self.read = read
         self.most = max(2 * inputs // KEPT, 1)  # the large rows, and as many for outliers
-        self.dtype = "bfloat16" if dtype == "bfloat16" else "float16"
+        self.dtype: Literal["bfloat16", "float16"] = "bfloat16" if dtype == "bfloat16" else "float16"
         self.kept: dict[int, paddle.Tensor] = {}
 
     def __call__(self, columns: list[int]) -> paddle.Tensor:

@@ -17,7 +17,7 @@ Two codes of 4 bits share a byte.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -198,14 +198,17 @@ def dequantize(packed: Packed) -> paddle.Tensor:
     """The weight in its own shape and dtype."""
     inputs, scales = packed.shape[0], _scales(packed)
     if packed.by_kernel and packed.format.algo != "llm.int8":
+        assert not isinstance(packed.scales, Packed)  # the kernels know no scales in 8 bits
         weight = cuda_kernels.dequantized(packed.codes, packed.scales, packed.format.algo)
     elif _rows_of_a_piece(packed.shape, packed.format) >= inputs:
         weight = _rows(packed, scales, 0, inputs)
     else:
         weight = paddle.empty(packed.shape, packed.dtype)
         for start, stop in _places(packed.shape, packed.format):
-            weight[start:stop].copy_(_rows(packed, scales, start, stop), False)  # an assignment copies twice
+            rows = _rows(packed, scales, start, stop)
+            weight[start:stop].copy_(rows, False)  # pyright: ignore[reportCallIssue]  # an assignment copies twice
     if packed.apart:
+        assert packed.exact is not None  # it reads the rows that are apart
         weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
     return weight
 
@@ -218,13 +221,13 @@ def whole_codes(packed: Packed, dtype: paddle.dtype) -> paddle.Tensor:
 # ---- pieces of a weight
 
 
-def _rows_of_a_piece(shape: tuple[int, int], format: Format) -> int:
+def _rows_of_a_piece(shape: Sequence[int], format: Format) -> int:
     """So many that codes fill whole bytes and blocks are whole, too."""
     together = math.lcm(2, 1 if format.algo in LARGEST else format.block)
     return max(PIECE // shape[1] // together, 1) * together
 
 
-def _places(shape: tuple[int, int], format: Format) -> Iterator[tuple[int, int]]:
+def _places(shape: Sequence[int], format: Format) -> Iterator[tuple[int, int]]:
     """(first row, one behind the last) of each piece."""
     step = _rows_of_a_piece(shape, format)
     for start in range(0, shape[0], step):
@@ -258,6 +261,7 @@ def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
 def _scales(packed: Packed) -> paddle.Tensor:
     """float32, for each output or block."""
     if isinstance(packed.scales, Packed):
+        assert packed.offset is not None  # their mean
         return _dequantize_scales(packed.scales) + packed.offset
     return packed.scales
 
@@ -318,4 +322,5 @@ def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
 
 
 def _dequantize_scales(packed: Packed) -> paddle.Tensor:
+    assert not isinstance(packed.scales, Packed)  # they are quantized once
     return scale_blocks_(numbers_of_bytes(packed.codes, DYNAMIC), packed.scales, packed.format.block)
