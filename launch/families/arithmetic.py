@@ -29,7 +29,6 @@ class ModelShape:
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    num_key_value_heads: int
     parameters: int
     matmul_parameters: int
     head_std: float
@@ -43,7 +42,6 @@ class ModelShape:
             hidden_size=config["hidden_size"],
             num_hidden_layers=layers(config),
             num_attention_heads=attention_heads(config),
-            num_key_value_heads=key_value_heads(config),
             parameters=sum(one.size for one in tensors),
             matmul_parameters=sum(one.size for one in tensors if one.kind == LINEAR) + _head(tensors).size,
             head_std=family_of_config(config).head_std(config),
