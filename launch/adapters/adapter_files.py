@@ -27,7 +27,7 @@ from launch.adapters.lora_files import read_lora, target_modules
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.read import Fill, Plan, agree, run_fills
 from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.tensors import held_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.state.tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
@@ -130,7 +130,7 @@ def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict
 
 def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
     """The trained tensors of this rank's stage, float32; what tensor parallelism or stage 3 divides is put together."""
-    own_tensors = held_tensors(adapter, None, training_args)
+    own_tensors = local_tensors(adapter, None, training_args)
     parts = parts_of_ranks(own_tensors)
     return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}
 

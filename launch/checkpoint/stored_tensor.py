@@ -25,7 +25,7 @@ class StoredTensor:
         return numpy_dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def open(self) -> np.ndarray:
-        """A read-only view of the tensor in its file: nothing is read before an element is asked for.
+        """A read-only view of the tensor in its file: nothing is read before an element is used.
 
         bfloat16, which NumPy does not have, comes as uint16: its bits. Drop the view to give up its pages.
         """
@@ -55,7 +55,7 @@ EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # all
 def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
     """`array` of dtype `found` in dtype `wanted`, rounded to nearest, ties to even; itself where they are the same.
 
-    found, wanted: of FLOATS; bfloat16 is held as uint16, its bits. Memory: the result and some 16 MB.
+    found, wanted: of FLOATS; bfloat16 is stored as uint16, its bits. Memory: the result and some 16 MB.
     Raises OverflowError where a finite value has become infinite: float16 ends at 65,504.
     """
     if found == wanted:
@@ -80,7 +80,7 @@ def _to_float(array: np.ndarray, found: str) -> np.ndarray:
 def _from_float(array: np.ndarray, wanted: str) -> np.ndarray:
     if wanted == "bfloat16":
         return _bfloat16_bits(array.astype(np.float32))
-    with np.errstate(over="ignore"):  # convert() tells
+    with np.errstate(over="ignore"):  # convert() reports it
         return array.astype(wanted)
 
 

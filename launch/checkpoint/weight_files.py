@@ -3,7 +3,7 @@
     weights = find_weights("checkpoints/llama-7b")          # {"lm_head.weight": StoredTensor, ...}
 
 Understood, in this order: safetensors and .pdparams, each as one file or as several with an index; a checkpoint of ours
-whose tensors are divided among ranks.
+whose tensors are sharded over ranks.
 """
 
 import json

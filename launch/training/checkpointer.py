@@ -16,7 +16,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.checkpoint.ranks import rank, world_size
 from launch.checkpoint.state.manifest import checkpoint_name, read_manifest
-from launch.checkpoint.state.tensors import held_tensors, restore_tensors
+from launch.checkpoint.state.tensors import local_tensors, restore_tensors
 from launch.processes.command import COMMAND, DECIDE_THE_START
 from launch.processes.orphans import recorded_signals
 from launch.training.resuming import Continuation, fault_for_all, put_later_aside, scaler_state
@@ -94,7 +94,7 @@ class Checkpointer:
         checkpoint = Path(args.output_dir) / self.best
         fault = fault_for_all(checkpoint)
         if fault is None:
-            restore_tensors(checkpoint, held_tensors(trainer.model, None, args))
+            restore_tensors(checkpoint, local_tensors(trainer.model, None, args))
             self._loaded_step = read_manifest(checkpoint).global_step
         if rank() != 0:
             return
@@ -156,7 +156,7 @@ class Checkpointer:
 # ---- what saves or ends a run at the end of a step: a signal, the time limit, the file save-now; the same on all ranks
 
 SAVE_NOW = "save-now"
-# What may be asked for, in the order of the numbers that the ranks exchange.
+# What may be requested, in the order in which the ranks exchange it.
 REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
 
 
@@ -171,32 +171,32 @@ class Requests(TrainerCallback):
         self.stopped_by: str | None = None
 
     def on_step_end(self, args, state, control, **kwargs):
-        asked = agree(self._asked_here(args))
-        if "save" in asked and args.process_index == 0:
+        requested = agree(self._requested_here(args))
+        if "save" in requested and args.process_index == 0:
             (Path(args.output_dir) / SAVE_NOW).unlink(missing_ok=True)
-        if asked:
+        if requested:
             control.should_save = True
-        reasons = [reason for reason in asked if reason != "save"]
+        reasons = [reason for reason in requested if reason != "save"]
         if reasons and state.global_step < args.max_steps:
             self.stopped_by = f"--max_run_minutes {self.max_run_minutes:g}" if "time" in reasons else reasons[0]
             control.should_training_stop = True
 
-    def _asked_here(self, args) -> set[str]:
-        asked = {signal.Signals(number).name for number in self.received}
+    def _requested_here(self, args) -> set[str]:
+        requested = {signal.Signals(number).name for number in self.received}
         if self.failed():
-            asked.add("failed save")
+            requested.add("failed save")
         if args.process_index == 0:
             minutes = (time.time() - psutil.Process().create_time()) / 60
             if self.max_run_minutes and minutes >= self.max_run_minutes:
-                asked.add("time")
+                requested.add("time")
             if (Path(args.output_dir) / SAVE_NOW).exists():
-                asked.add("save")
-        return asked
+                requested.add("save")
+        return requested
 
 
-def agree(asked: set[str]) -> list[str]:
-    """What any rank asks for, on all ranks, in the order of REQUESTS. Called by all of them together."""
-    flags = np.array([request in asked for request in REQUESTS], dtype="int32")
+def agree(requested: set[str]) -> list[str]:
+    """What any rank requests, on all ranks, in the order of REQUESTS. Called by all of them together."""
+    flags = np.array([request in requested for request in REQUESTS], dtype="int32")
     if world_size() > 1:
         tensor = paddle.to_tensor(flags)
         paddle.distributed.all_reduce(tensor, op=paddle.distributed.ReduceOp.MAX)

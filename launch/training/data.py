@@ -28,7 +28,7 @@ class TrainingData:
 
     train, valid: datasets, None where the run does not need one. collate: makes a batch of samples. padding: a sample
     whose labels count for nothing. ledger: what was consumed before, None without training. end: see SampleStream.
-    mean_length: tokens of a sample. lines: what to tell about the data.
+    mean_length: tokens of a sample. lines: printed about the data.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TrainingData:
         return self.ledger.data[self.ledger.last.data]
 
     def step_text(self, global_batch: int) -> str:
-        """What a step is, to tell."""
+        """What a step is, for the line at the start."""
         raise NotImplementedError
 
     def tokens_until(self, step: int) -> int:
@@ -208,7 +208,7 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
             if _continues(earlier, before):
                 datasets, encoding = earlier, of_family
         _check_vocabulary(datasets, config.vocab_size)
-        return replace(datasets, lines=datasets.lines + _told(found, datasets, encoding, tokenizer))
+        return replace(datasets, lines=datasets.lines + _template_lines(found, datasets, encoding, tokenizer))
 
     return first_on_rank_zero(open_all)
 
@@ -219,13 +219,13 @@ def _continues(datasets: Datasets, before: dict) -> bool:
     return now == {key: before.get(key) for key in now}
 
 
-def _told(found: Survey, datasets: Datasets, encoding, tokenizer) -> list[str]:
-    """Which template the rows have, and one of them as the model sees it."""
+def _template_lines(found: Survey, datasets: Datasets, encoding, tokenizer) -> list[str]:
+    """Lines for the user: which template the rows have, and a sample as the model sees it."""
     kinds = {rows.schema.chat for source in [*found.train, *found.dev] for rows in source}
     templates = {kind: encoding(kind).template for kind in sorted(kinds)}
     if found.train:
-        one = next(iter(templates.values())) if len(set(templates.values())) == 1 else None
-        tokenizer.init_kwargs = trained_with(one, tokenizer.init_kwargs)
+        template = next(iter(templates.values())) if len(set(templates.values())) == 1 else None
+        tokenizer.init_kwargs = trained_with(template, tokenizer.init_kwargs)
     shown = datasets.train if datasets.train is not None else datasets.dev
     lines = [template_line(template) for template in dict.fromkeys(templates.values())]
     return lines + sample_lines(shown, partial(tokenizer.decode, clean_up_tokenization_spaces=False))

@@ -82,7 +82,7 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
 
 
 def _norm_dtypes(model_args, training_args) -> tuple[str, str]:
-    """Of what a norm is given, and of its weight: under O1 weights are float32, what layers answer is not."""
+    """(dtype of a norm's input, dtype of its weight): under O1 weights are float32, outputs of layers are not."""
     if model_args.fp32_norms_and_head:
         return "float32", "float32"
     level = training_args.fp16_opt_level
@@ -92,10 +92,10 @@ def _norm_dtypes(model_args, training_args) -> tuple[str, str]:
 
 def first_of_ranks(found: str) -> str:
     """What the first rank found that found something, "" where none did: the same on all ranks."""
-    of_ranks = gather(found)
-    for rank, one in enumerate(of_ranks):
-        if one:
-            return one if set(of_ranks) == {one} else f"on rank {rank}: {one}"
+    texts = gather(found)
+    for rank, text in enumerate(texts):
+        if text:
+            return text if set(texts) == {text} else f"on rank {rank}: {text}"
     return ""
 
 

@@ -19,7 +19,7 @@ CPU_MATMULS = (512, 5)
 
 
 def set_device(name: str, deterministic: bool = False) -> None:
-    """Use the device of --device in this process. deterministic: make sure that Paddle was told so at its import.
+    """Use the device of --device in this process. deterministic: make sure that Paddle was set so at its import.
 
     Raises UserError when there is none of the kind, or Paddle was not.
     """
@@ -61,7 +61,7 @@ def card_name() -> str:
 
 
 def peak_memory_bytes() -> int:
-    """The most bytes Paddle's allocator has held for tensors at once in this process."""
+    """The peak of the bytes that Paddle's allocator had in tensors in this process."""
     if on_gpu():
         return paddle.device.cuda.max_memory_allocated(_card())
     return core.host_memory_stat_peak_value("Allocated", 0)
@@ -69,7 +69,7 @@ def peak_memory_bytes() -> int:
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of this process's device at most. note: a line to tell where a card's is measured, else ""."""
+    """FLOP/s of this process's device at most. note: a line to print where a card's is measured, else ""."""
 
     flops: float
     note: str = ""
@@ -122,7 +122,7 @@ NETWORK_REPETITIONS = 5
 
 
 def measure_network() -> list[str]:
-    """Time an all-reduce of 64 MiB of float32 over all ranks; the line to tell. Nothing, [], on one node."""
+    """Time an all-reduce of 64 MiB of float32 over all ranks; the line to print. Nothing, [], on one node."""
     if int(os.environ.get("PADDLE_NNODES", "1")) == 1:
         return []
     tensor = paddle.ones([NETWORK_BYTES // 4], dtype="float32")

@@ -168,7 +168,7 @@ class BestKeeper:
         barrier()
 
     def _earlier_loss(self) -> float:
-        """Of the best of the run that is continued."""
+        """The loss of the best model of the run that is continued."""
         old = self.final.with_name(f".{BEST}.old")
         if old.exists() and not self.final.exists():  # a kill between the two renames
             old.rename(self.final)

@@ -67,7 +67,7 @@ def _fresh_vocabulary(values: dict, model_args, training_args, checkpoint: Path 
 
 
 def vocabulary_lines(config, model_args) -> list[str]:
-    """Where a fresh model has another vocabulary than its configuration: what to tell."""
+    """Where a fresh model has another vocabulary than its configuration: lines for the user."""
     published = load_config(model_args.model_name_or_path)["vocab_size"]
     if config.vocab_size == published:
         return []
@@ -141,14 +141,14 @@ def weights_directory(name: str, model_class, config) -> Path:
 
 
 def speed_up(model, training_args) -> list[str]:
-    """On a CPU, put the faster operators of launch/cpu into the model; the lines to tell the user."""
+    """On a CPU, put the faster operators of launch/cpu into the model; returns lines for the user."""
     if training_args.device != "cpu" or training_args.cpu_fast == "off":
         return []
     return [kernels.apply(model)]
 
 
 def widen(model, model_args, training_args) -> list[str]:
-    """Where the flags ask for it, let norms and output layer compute in float32; the lines to tell the user."""
+    """Where the flags request it, let norms and output layer compute in float32; returns lines for the user."""
     if not model_args.fp32_norms_and_head:
         return []
     return [norms_and_head_in_float32(model, compute_dtype(training_args))]
@@ -254,7 +254,7 @@ class InFloat32:
 
 
 def _widened(parameter: paddle.Tensor) -> paddle.Tensor:
-    """In float32, and as divided by tensor parallel as it is."""
+    """In float32, and sharded by tensor parallelism as it is."""
     wide = parameter.astype("float32")
     wide.is_distributed = getattr(parameter, "is_distributed", False)
     return wide

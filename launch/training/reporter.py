@@ -1,4 +1,4 @@
-"""What a run tells of itself: a record of each logged interval, planned and measured memory, run_summary.json."""
+"""What a run reports: a record of each logged interval, planned and measured memory, run_summary.json."""
 
 import time
 
@@ -74,7 +74,7 @@ class PlannedMemory(TrainerCallback):
         print(self.line(), flush=True)
 
     def planned(self) -> int | None:
-        """Of the first stage; None where the flags are for a model or layout that cannot be planned."""
+        """Bytes planned for the first stage; None where the flags are for a model or layout that cannot be planned."""
         name = card_name()
         try:
             card: Card | None = card_named(name) if name else None

@@ -19,7 +19,14 @@ from launch.checkpoint.ranks import barrier, first_on_rank_zero, gather, raise_f
 from launch.checkpoint.safetensors_reader import read_header
 from launch.checkpoint.state.manifest import PARTIAL_MODEL
 from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.tensors import Held, Parts, give_to_others, held_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.state.tensors import (
+    LocalTensor,
+    Parts,
+    give_to_others,
+    local_tensors,
+    parts_of_ranks,
+    whole_values,
+)
 from launch.checkpoint.state.write import NewTensor, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import listed, read_indexed
@@ -122,21 +129,21 @@ def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> 
     """
     directory = Path(directory)
     stages = max(training_args.pipeline_parallel_degree, 1)
-    held = held_tensors(model, None, training_args)
-    parts = parts_of_ranks(held)
+    tensors = local_tensors(model, None, training_args)
+    parts = parts_of_ranks(tensors)
     owners: dict[str, int] = {}  # a tied head is on two stages: the first writes it
     for stage, of_rank in sorted(zip(gather(_stage(training_args)), parts, strict=True), key=lambda pair: pair[0]):
         for key in of_rank:
             owners.setdefault(key, stage)
-    of_stage = [one for one in held if owners[one.key] == _stage(training_args)]
+    of_stage = [tensor for tensor in tensors if owners[tensor.key] == _stage(training_args)]
     fault = None
     if training_args.tensor_parallel_rank <= 0 and training_args.dataset_rank == 0:
         fault = _write_weights(
-            directory / _file_name(_stage(training_args), stages), [_whole(one, parts) for one in of_stage]
+            directory / _file_name(_stage(training_args), stages), [_whole(tensor, parts) for tensor in of_stage]
         )
     else:
-        for one in of_stage:
-            give_to_others(one)
+        for tensor in of_stage:
+            give_to_others(tensor)
     if rank() == 0 and not fault:
         places = {key: _file_name(stage, stages) for key, stage in owners.items()}
         try:
@@ -180,8 +187,8 @@ def whole_config(model):
     return config
 
 
-def _whole(held: Held, parts: Parts) -> NewTensor:
-    return NewTensor(held.key, held.dtype, Part(held.part.shape), lambda: whole_values(held, parts))
+def _whole(local: LocalTensor, parts: Parts) -> NewTensor:
+    return NewTensor(local.key, local.dtype, Part(local.part.shape), lambda: whole_values(local, parts))
 
 
 def _stage(training_args) -> int:
@@ -208,7 +215,9 @@ class ReadBack:
     def __init__(self, adapter: LoRAModel | PrefixModel, training_args):
         self.adapter, self.training_args = adapter, training_args
         self.dtype = str(adapter.model.config.dtype)
-        self.beginning = {one.key: _checksum(convert(one.values(), one.dtype, "float32")) for one in self._held()}
+        self.beginning = {
+            tensor.key: _checksum(convert(tensor.values(), tensor.dtype, "float32")) for tensor in self._local_tensors()
+        }
 
     def check(self, directory: Path, outcome: Callable[[], np.ndarray], updated: bool) -> tuple[int, int, float]:
         """Fill the adapter from the files of `directory`: nothing may change.
@@ -236,7 +245,7 @@ class ReadBack:
                 "train_log.jsonl; a loss scale that never fits skips every step."
             )
         raise_first(fault)
-        names = set().union(*gather({one.key for one in self._held()}))
+        names = set().union(*gather({tensor.key for tensor in self._local_tensors()}))
         return len(everywhere), len(names), max(gather(difference))
 
     def _fill_from(self, directory: Path) -> set[str]:
@@ -245,14 +254,14 @@ class ReadBack:
         self._compare_configuration(directory)
         stored = read_indexed(directory / SAFE_PEFT_WEIGHTS_INDEX_NAME, lambda file: read_header(file)[0])
         changed, different = set(), []
-        for one in self._held():
-            whole = stored[one.key].open()
-            if _checksum(replace(one.part, flat=None).of(whole)) != self.beginning[one.key]:
-                changed.add(one.key)
-            values = convert(one.part.of(whole), "float32", one.dtype)
-            if not np.array_equal(values, one.values()):
-                different.append(one.key)
-            one.fill(values)
+        for tensor in self._local_tensors():
+            whole = stored[tensor.key].open()
+            if _checksum(replace(tensor.part, flat=None).of(whole)) != self.beginning[tensor.key]:
+                changed.add(tensor.key)
+            values = convert(tensor.part.of(whole), "float32", tensor.dtype)
+            if not np.array_equal(values, tensor.values()):
+                different.append(tensor.key)
+            tensor.fill(values)
         if different:
             raise UserError(f"other numbers in {listed(different)}")
         return changed
@@ -265,8 +274,8 @@ class ReadBack:
             if stored.get(name) != getattr(mine, name):
                 raise UserError(f"{name} is {stored.get(name)!r}, trained was {getattr(mine, name)!r}")
 
-    def _held(self) -> list[Held]:
-        return held_tensors(self.adapter, None, self.training_args)
+    def _local_tensors(self) -> list[LocalTensor]:
+        return local_tensors(self.adapter, None, self.training_args)
 
 
 def _checksum(values: np.ndarray) -> int:

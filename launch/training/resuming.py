@@ -26,7 +26,7 @@ from launch.checkpoint.state.manifest import (
     read_manifest,
 )
 from launch.checkpoint.state.output_lock import LOCK, lock_output
-from launch.checkpoint.state.tensors import held_tensors, restore_tensors
+from launch.checkpoint.state.tensors import local_tensors, restore_tensors
 from launch.checkpoint.state.verify import (
     AUTO,
     NONE,
@@ -53,7 +53,7 @@ class Choice:
 def choose_checkpoint(training_args) -> Choice:
     """What --resume_from_checkpoint means here. Called by all ranks together. Nothing is moved yet.
 
-    auto: the newest checkpoint of the output directory that verifies; damaged ones are told. none: no checkpoint. A
+    auto: the newest checkpoint of the output directory that verifies; damaged ones are reported. none: no checkpoint. A
     path: that one. Raises UserError on all ranks where it is damaged, or has weights that the run did not write.
     """
     wanted = training_args.resume_from_checkpoint or NONE
@@ -79,14 +79,16 @@ def _require_no_stray(checkpoint: Path | None) -> None:
 
 
 def _newest_whole(output: Path) -> Choice:
-    told: set[Path] = set()
+    seen: set[Path] = set()
     damaged: list[Path] = []
     while True:
-        candidate = broadcast(next((str(one) for one in checkpoints(output) if one not in told), None))
+        candidate = broadcast(
+            next((str(checkpoint) for checkpoint in checkpoints(output) if checkpoint not in seen), None)
+        )
         if candidate is None:
             return Choice(None, tuple(damaged))
         checkpoint = Path(candidate)
-        told.add(checkpoint)
+        seen.add(checkpoint)
         if broadcast(is_foreign(checkpoint)):
             _warn(f"{checkpoint} was written by PaddleNLP, not by this program: to continue it, name it")
             continue
@@ -160,8 +162,8 @@ def _hold(output: Path) -> None:
 
 def _put_damaged_aside(output: Path, damaged: Sequence[Path]) -> None:
     remove_partial(output)
-    for one in damaged:
-        print(f"{one} is kept as {move_aside(one, DAMAGED).name}", flush=True)
+    for checkpoint in damaged:
+        print(f"{checkpoint} is kept as {move_aside(checkpoint, DAMAGED).name}", flush=True)
 
 
 def _keep_later(output: Path, step: int) -> dict[Path, Path]:
@@ -169,17 +171,17 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
 
     The newest goes first and the log last: after a kill in between, the log has all steps of the checkpoints left.
     """
-    later = [one for one in checkpoints(output) if checkpoint_step(one) > step]
+    later = [checkpoint for checkpoint in checkpoints(output) if checkpoint_step(checkpoint) > step]
     moved = {}
     if later:
         folder = output / "earlier"
         folder = next_free_name(folder) if folder.exists() else folder
         folder.mkdir()
-        moved = {one.resolve(): folder / one.name for one in later}
+        moved = {checkpoint.resolve(): folder / checkpoint.name for checkpoint in later}
         if step:
             print(f"going back to step {step:,}: {len(later)} later checkpoints are kept in {folder}", flush=True)
-    for one, place in moved.items():
-        os.rename(one, place)
+    for checkpoint, place in moved.items():
+        os.rename(checkpoint, place)
     cut_log(output, step)
     return moved
 
@@ -225,7 +227,7 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
 def require_same_model(checkpoint: Path | None, identity: dict, training_args) -> None:
     """Raises UserError where a checkpoint is of another model and --resume_changed does not name it.
 
-    A run that takes the weights alone is told what differs.
+    A run that takes the weights alone prints what differs.
     """
     found = differences(read_manifest(checkpoint).model, identity) if checkpoint else []
     if not found:
@@ -286,7 +288,7 @@ class Continuation(TrainerCallback):
         """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
         trainer = self.trainer
         optimizer = None if self.weights_alone else trainer.optimizer
-        restore_tensors(self.checkpoint, held_tensors(trainer.model, optimizer, trainer.args))
+        restore_tensors(self.checkpoint, local_tensors(trainer.model, optimizer, trainer.args))
         if self.weights_alone:
             return
         trainer.lr_scheduler.set_state_dict(self.run["scheduler"])

@@ -70,7 +70,7 @@ class Stage:
 
 
 class Run:
-    """config: what the run was asked to do. started: time.time() at the start of the process."""
+    """config: what the user requested. started: time.time() at the start of the process."""
 
     def __init__(self, stage: Stage, config: RunConfig, started: float):
         self.stage, self.config, self.started = stage, config, started

@@ -28,8 +28,8 @@ from launch.checkpoint.state.parts import Part
 from launch.checkpoint.state.tensors import (
     MODEL,
     OPTIMIZER,
-    Held,
-    held_tensors,
+    LocalTensor,
+    local_tensors,
     trains_all,
 )
 from launch.checkpoint.state.write import (
@@ -135,13 +135,13 @@ class Saver:
     # ---- what is written
 
     def _files(self) -> list[NewFile]:
-        """Of this rank."""
+        """The files that this rank writes."""
         trainer, args = self.trainer, self._args
         optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
-        held = held_tensors(trainer.model, optimizer, args)
-        self._plan = self._plan or agree_on_writers(held)
-        mine = [self._new_tensor(one) for one in held if (one.kind, one.key) in self._plan.mine]
-        kinds = [one.kind for one in held if (one.kind, one.key) in self._plan.mine]
+        tensors = local_tensors(trainer.model, optimizer, args)
+        self._plan = self._plan or agree_on_writers(tensors)
+        mine = [self._new_tensor(tensor) for tensor in tensors if (tensor.kind, tensor.key) in self._plan.mine]
+        kinds = [tensor.kind for tensor in tensors if (tensor.kind, tensor.key) in self._plan.mine]
         files = []
         for kind in (MODEL, OPTIMIZER):
             tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
@@ -150,13 +150,13 @@ class Saver:
         files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
         return files + (self._common_files() if rank() == 0 else [])
 
-    def _new_tensor(self, held: Held) -> NewTensor:
+    def _new_tensor(self, local: LocalTensor) -> NewTensor:
         if not self.asynchronous:
-            return NewTensor(held.key, held.dtype, held.part, held.values)
-        values = held.values()
-        copy = self._copies.setdefault((held.kind, held.key), np.empty_like(values))
+            return NewTensor(local.key, local.dtype, local.part, local.values)
+        values = local.values()
+        copy = self._copies.setdefault((local.kind, local.key), np.empty_like(values))
         np.copyto(copy, values)
-        return NewTensor(held.key, held.dtype, held.part, lambda: copy)
+        return NewTensor(local.key, local.dtype, local.part, lambda: copy)
 
     def _common_files(self) -> list[NewFile]:
         """What is the same for all ranks."""
@@ -242,31 +242,31 @@ class Plan:
     writers: dict[str, int] | None
 
 
-def agree_on_writers(held: Iterable[Held]) -> Plan:
+def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
     """Called by all ranks together."""
-    mine = [Copy(one.kind, one.key, one.part, one.nbytes) for one in held]
+    mine = [Copy(tensor.kind, tensor.key, tensor.part, tensor.nbytes) for tensor in tensors]
     copies = gather(mine)
     writers = divide(copies)
-    whole = all(one.part.is_whole for of_rank in copies for one in of_rank if one.kind == MODEL)
-    parameters = {one.key: writer for one, writer in writers.items() if one.kind == MODEL}
+    whole = all(copy.part.is_whole for of_rank in copies for copy in of_rank if copy.kind == MODEL)
+    parameters = {copy.key: writer for copy, writer in writers.items() if copy.kind == MODEL}
     return Plan(
-        mine=frozenset((one.kind, one.key) for one, writer in writers.items() if writer == rank()),
+        mine=frozenset((copy.kind, copy.key) for copy, writer in writers.items() if writer == rank()),
         writers=parameters if whole else None,
     )
 
 
 def divide(copies: list[list[Copy]]) -> dict[Copy, int]:
-    """{what: the rank that writes it}: of those that hold it, the one that has fewest bytes to write so far.
+    """{what: the rank that writes it}: of those that have it, the one with the fewest bytes to write so far.
 
-    copies: what each rank holds. The result depends on nothing else, so all ranks come to the same.
+    copies: what each rank has. The result depends on nothing else, so all ranks come to the same.
     """
     holders: dict[Copy, list[int]] = {}
     for number, of_rank in enumerate(copies):
-        for one in of_rank:
-            holders.setdefault(one, []).append(number)
+        for copy in of_rank:
+            holders.setdefault(copy, []).append(number)
     load = [0] * len(copies)
     writers = {}
-    for one, ranks in holders.items():
-        writers[one] = min(ranks, key=lambda number: load[number])
-        load[writers[one]] += one.nbytes
+    for copy, ranks in holders.items():
+        writers[copy] = min(ranks, key=lambda number: load[number])
+        load[writers[copy]] += copy.nbytes
     return writers

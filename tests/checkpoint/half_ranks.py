@@ -3,7 +3,7 @@
 import hashlib
 
 from launch import preflight
-from launch.checkpoint.state.tensors import held_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.state.tensors import local_tensors, parts_of_ranks, whole_values
 from launch.training import arguments
 from launch.training.resuming import Continuation, scaler_state
 from launch.training.saver import Saver
@@ -43,7 +43,7 @@ def in_half_precision(directory: str, output: str, argv: list[str]) -> dict:
 
 def digests(trainer) -> dict[str, str]:
     """Of each tensor that this rank has some of, whole; its dtype is in its name. And the loss scaler's state."""
-    held = held_tensors(trainer.model, trainer.optimizer, trainer.args)
+    held = local_tensors(trainer.model, trainer.optimizer, trainer.args)
     parts = parts_of_ranks(held)
     tensors = {f"{one.key} {one.dtype}": whole_values(one, parts).tobytes() for one in held}
     found = {name: hashlib.sha256(values).hexdigest() for name, values in tensors.items()}

@@ -11,7 +11,7 @@ from paddle.base import framework
 from paddlenlp.trainer import Trainer, TrainerCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
-from launch.checkpoint.state.tensors import held_tensors
+from launch.checkpoint.state.tensors import local_tensors
 from launch.training import run
 from launch.training.optimizer import ScaleRule
 from tests.distributed.training_ranks import pretrain
@@ -79,7 +79,7 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         digest = hashlib.sha256()
-        for held in held_tensors(self.trainer.model, self.trainer.optimizer, args):
+        for held in local_tensors(self.trainer.model, self.trainer.optimizer, args):
             digest.update(held.values().tobytes())
         if digest.digest() != self._before:
             self.moved.append(state.global_step)

@@ -9,17 +9,17 @@ from tests.training.finetune_ranks import finetune
 def finetune_with(fault: str, argv: list[str]) -> dict:
     """fault: "bytes": a byte of the saved numbers is changed; "scaling": the saved configuration is; "updates": the
     optimizer makes none; "logits": what is read is not what comes to be computed with; "none"."""
-    from launch.checkpoint.state.tensors import Held
+    from launch.checkpoint.state.tensors import LocalTensor
     from launch.training import result
 
-    stock_save, stock_fill = result.save_adapter, Held.fill
+    stock_save, stock_fill = result.save_adapter, LocalTensor.fill
 
     def save_and_damage(adapter, directory, training_args) -> None:
         stock_save(adapter, directory, training_args)
         if training_args.process_index == 0:
             damage(Path(directory))
         if fault == "logits":
-            Held.fill = lambda self, values: stock_fill(self, 2 * values)
+            LocalTensor.fill = lambda self, values: stock_fill(self, 2 * values)
 
     def damage(directory: Path) -> None:
         if fault == "bytes":

@@ -66,12 +66,12 @@ def _happen(event: str, output: Path) -> None:
 
         result.write_hashed = write_hashed
     elif event == "no memory":
-        from launch.checkpoint.state.tensors import Held
+        from launch.checkpoint.state.tensors import LocalTensor
 
         def values(held):
             raise MemoryError
 
-        Held.values = values
+        LocalTensor.values = values
     elif event == "no report":
         _wait_for_a_checkpoint(output)
         from launch.checkpoint.state import write

@@ -52,11 +52,11 @@ class Ledger:
     @property
     def samples(self) -> int:
         """Consumed in all, of all data."""
-        return sum(one.stop - one.start for one in self.ranges)
+        return sum(entry.stop - entry.start for entry in self.ranges)
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.ranges)
+        return sum(entry.tokens for entry in self.ranges)
 
     def at(self, step: int, stop: int, tokens: int) -> "Ledger":
         """With the last range ended after a step. tokens: consumed in all until then."""
@@ -82,11 +82,11 @@ class Ledger:
         return Ledger(datasets, (*self.ranges, following))
 
     def to_json(self) -> dict:
-        return {"data": self.data, "ranges": [asdict(one) for one in self.ranges]}
+        return {"data": self.data, "ranges": [asdict(entry) for entry in self.ranges]}
 
     @classmethod
     def from_json(cls, value: dict) -> "Ledger":
-        return cls(tuple(value["data"]), tuple(Range(**one) for one in value["ranges"]))
+        return cls(tuple(value["data"]), tuple(Range(**entry) for entry in value["ranges"]))
 
 
 def batch_changed(before: int, now: int, data_ranks: int) -> str:
@@ -111,10 +111,10 @@ def _data_changed(before: dict, now: dict) -> str:
 
 
 def differences(before: dict, now: dict) -> Iterator[str]:
-    """Of two datasets' identities, each key that differs as "seed 2, was 1"."""
+    """Each key in which the identities of two datasets differ, as "seed 2, was 1"."""
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
-            was, found = (str(one.get(key, "nothing"))[:60] for one in (before, now))
+            was, found = (str(identity.get(key, "nothing"))[:60] for identity in (before, now))
             yield f"{key} {found}, was {was}"
 
 
@@ -136,7 +136,7 @@ def epoch_order(data: dict, epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Of data number `data`: how many of its samples were read, and the most often that one was."""
+    """An epoch of data number `data`: how many of its samples were read, and how often the most read sample was."""
 
     data: int
     epoch: int
@@ -152,13 +152,13 @@ class Epoch:
 def epochs(ledger: Ledger) -> Iterator[Epoch]:
     """How often each sample was read in each epoch: counted, one range after the other."""
     for number, data in enumerate(ledger.data):
-        ranges = [one for one in ledger.ranges if one.data == number and one.start < one.stop]
+        ranges = [entry for entry in ledger.ranges if entry.data == number and entry.start < entry.stop]
         samples = data["samples"]
-        for epoch in range(-(-max((one.stop for one in ranges), default=0) // samples)):
+        for epoch in range(-(-max((entry.stop for entry in ranges), default=0) // samples)):
             order, first = epoch_order(data, epoch), epoch * samples
             counts = np.zeros(int(order.max()) + 1, dtype=np.int64)
-            for one in ranges:
-                read = order[max(one.start - first, 0) : max(one.stop - first, 0)]
+            for entry in ranges:
+                read = order[max(entry.start - first, 0) : max(entry.stop - first, 0)]
                 counts += np.bincount(read, minlength=counts.size)
             yield Epoch(number, epoch, int((counts > 0).sum()), samples, int(counts.max()))
 
@@ -168,13 +168,15 @@ def faults(ledger: Ledger) -> list[str]:
     found = []
     ends: dict[int, int] = {}
     step = 0
-    for one in ledger.ranges:
-        expected = ends.get(one.data, 0)
-        if one.start != expected:
-            what = "read again" if one.start < expected else "left out"
-            low, high = sorted((one.start, expected))
-            found.append(f"data {one.data + 1}, positions {low:,} to {high:,}: {what} after step {one.first_step:,}")
-        if one.first_step != step:
-            found.append(f"steps {step:,} to {one.first_step:,} are in no range")
-        ends[one.data], step = one.stop, one.last_step
+    for entry in ledger.ranges:
+        expected = ends.get(entry.data, 0)
+        if entry.start != expected:
+            what = "read again" if entry.start < expected else "left out"
+            low, high = sorted((entry.start, expected))
+            found.append(
+                f"data {entry.data + 1}, positions {low:,} to {high:,}: {what} after step {entry.first_step:,}"
+            )
+        if entry.first_step != step:
+            found.append(f"steps {step:,} to {entry.first_step:,} are in no range")
+        ends[entry.data], step = entry.stop, entry.last_step
     return found

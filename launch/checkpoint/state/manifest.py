@@ -85,12 +85,12 @@ def _digest(values: dict) -> str:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Of a file in the directory itself."""
+    """Whether it is the name of a file in the directory itself."""
     return name == Path(name).name and name not in ("", "..", MANIFEST) and "\0" not in name
 
 
 def is_count(value: object) -> bool:
-    """Of something: a whole number, not a truth value."""
+    """Whether it counts something: a whole number, not a truth value."""
     return type(value) is int and value >= 0
 
 
@@ -141,7 +141,7 @@ def checkpoint_name(global_step: int) -> str:
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """Of one of `checkpoints`, by its name."""
+    """The step of one of `checkpoints`, by its name."""
     return int(CHECKPOINT.fullmatch(checkpoint.name)[1])
 
 

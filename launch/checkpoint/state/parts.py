@@ -38,8 +38,8 @@ class Part:
         return self.axis is None and self.flat is None
 
     @property
-    def undivided_shape(self) -> tuple[int, ...]:
-        """Of what is here before stage 3 slices it."""
+    def unsliced_shape(self) -> tuple[int, ...]:
+        """The shape of what this rank has before stage 3 slices it."""
         if self.axis is None:
             return self.shape
         length = sum(stop - start for start, stop in self.ranges)
@@ -47,7 +47,7 @@ class Part:
 
     @property
     def shape_here(self) -> tuple[int, ...]:
-        return self.undivided_shape if self.flat is None else (self.flat[1] - self.flat[0],)
+        return self.unsliced_shape if self.flat is None else (self.flat[1] - self.flat[0],)
 
     def of(self, whole: np.ndarray) -> np.ndarray:
         """These elements of the whole tensor, in shape_here."""
@@ -68,10 +68,10 @@ class Part:
         if not all(is_count(length) for length in part.shape) or not (axis is None or axis in range(len(shape))):
             raise ValueError(f"no shape and axis: {shape}, {axis}")
         length = part.shape[axis] if axis is not None else 0
-        if not all(_is_range(one, length) for one in part.ranges):
+        if not all(_is_range(stretch, length) for stretch in part.ranges):
             raise ValueError(f"no ranges of {length} elements: {ranges}")
-        if part.flat is not None and not _is_range(part.flat, math.prod(part.undivided_shape)):
-            raise ValueError(f"no elements of {part.undivided_shape}: {flat}")
+        if part.flat is not None and not _is_range(part.flat, math.prod(part.unsliced_shape)):
+            raise ValueError(f"no elements of {part.unsliced_shape}: {flat}")
         return part
 
 
@@ -103,7 +103,7 @@ class Piece:
 def assemble(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
     """The elements of `wanted`, None where the pieces do not have all of them.
 
-    pieces: disjoint, of one tensor, so divided along one axis at most.
+    pieces: disjoint, of one tensor, so sharded along one axis at most.
     """
     equal = next((piece for piece in pieces if piece.part == wanted), None)
     if equal is not None:
@@ -124,8 +124,8 @@ def assemble(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
 
 
 def _along_axis(wanted: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray | None:
-    """Both divided along an axis by tensor parallelism, or one of them and the other not at all."""
-    result, missing = None, wanted.undivided_shape[axis]
+    """Both sharded along an axis by tensor parallelism, or one of them and the other not at all."""
+    result, missing = None, wanted.unsliced_shape[axis]
     for piece in pieces:
         values = piece.open()
         for source, target in _overlaps(_ranges(piece.part, axis), _ranges(wanted, axis)):
@@ -139,13 +139,13 @@ def _along_axis(wanted: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray 
 def _flat(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
     """Slices of the elements in row-major order, by sharding stage 3, or all of them."""
     size = int(np.prod(wanted.shape, dtype=np.int64))
-    asked = wanted.flat or (0, size)
-    result, missing = None, asked[1] - asked[0]
+    requested = wanted.flat or (0, size)
+    result, missing = None, requested[1] - requested[0]
     for piece in pieces:
         values = piece.open().reshape(-1)
         if result is None:
-            result = np.empty(asked[1] - asked[0], values.dtype)
-        for source, target in _overlaps([piece.part.flat or (0, size)], [asked]):
+            result = np.empty(requested[1] - requested[0], values.dtype)
+        for source, target in _overlaps([piece.part.flat or (0, size)], [requested]):
             result[slice(*target)] = values[slice(*source)]
             missing -= target[1] - target[0]
     return result.reshape(wanted.shape_here) if missing == 0 and result is not None else None
@@ -155,12 +155,12 @@ def _ranges(part: Part, axis: int) -> Sequence[Range]:
     return part.ranges if part.axis is not None else [(0, part.shape[axis])]
 
 
-def _overlaps(given: Sequence[Range], asked: Sequence[Range]) -> list[tuple[Range, Range]]:
-    """(where it lies among the given, where it goes among the asked) of each stretch that is in both."""
+def _overlaps(given: Sequence[Range], requested: Sequence[Range]) -> list[tuple[Range, Range]]:
+    """(where it lies among the given, where it goes among the requested) of each stretch that is in both."""
     found, source = [], 0
     for first, last in given:
         target = 0
-        for start, stop in asked:
+        for start, stop in requested:
             low, high = max(first, start), min(last, stop)
             if low < high:
                 here, there = source + low - first, target + low - start
@@ -210,7 +210,10 @@ class DividedTensor:
             here = self._assembled(Part(self.shape, 0, ((0, rows),)), self.pieces)
         else:
             shape = (rows, *self.shape[1:])
-            pieces = [Piece(replace(one.part, shape=shape), lambda one=one: one.open()[:rows]) for one in self.pieces]
+            pieces = [
+                Piece(replace(piece.part, shape=shape), lambda piece=piece: piece.open()[:rows])
+                for piece in self.pieces
+            ]
             here = self._assembled(Part(shape), pieces)
         return here.reshape(-1)[:count]
 
@@ -233,8 +236,8 @@ def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
             continue
         tensors, metadata = read_header(checkpoint / name)
         try:
-            divided = {key: Part.from_json(part) for key, part in json.loads(metadata.get(PARTS, "{}")).items()}
-            parts = {key: divided.get(key) or Part(tensor.shape) for key, tensor in tensors.items()}
+            sharded = {key: Part.from_json(part) for key, part in json.loads(metadata.get(PARTS, "{}")).items()}
+            parts = {key: sharded.get(key) or Part(tensor.shape) for key, tensor in tensors.items()}
             agree = all(parts[key].shape_here == tensor.shape for key, tensor in tensors.items())
         except (ValueError, TypeError, AttributeError, IndexError, RecursionError):
             agree = False

@@ -40,7 +40,7 @@ def restore(state: dict) -> None:
 
 
 def _own_generator():
-    """Of the device that this rank computes on."""
+    """The generator of the device that this rank computes on."""
     kind, _, number = paddle.get_device().partition(":")
     return core.default_cuda_generator(int(number)) if kind == "gpu" else core.default_cpu_generator()
 

@@ -1,6 +1,6 @@
-"""What this rank holds of the model and of the optimizer: live tensors under the names they have on one process.
+"""What this rank has of the model and of the optimizer: live tensors under the names they have on one process.
 
-    held = held_tensors(model, optimizer, training_args)
+    tensors = local_tensors(model, optimizer, training_args)
 
 Made after the Trainer has wrapped both for the layout, in every layout: tensor parallelism keeps slices of matrices,
 stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some parameters.
@@ -26,7 +26,7 @@ MASTER_WEIGHT = "master_weight"
 
 
 @dataclass(frozen=True)
-class Held:
+class LocalTensor:
     """One tensor. kind: MODEL or OPTIMIZER. key: in the files; NAME of a parameter, NAME/moment1 of its state.
 
     tensor: what training uses; under stage 3 it may have padding behind the part's elements.
@@ -85,7 +85,7 @@ def trains_all(model) -> bool:
     return not isinstance(model, (LoRAModel, PrefixModelForCausalLM))
 
 
-def held_tensors(model, optimizer, training_args) -> list[Held]:
+def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
     """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
 
     model: as the Trainer was given it, not its wrapper. States that the first step would make are made. A card has done
@@ -94,22 +94,24 @@ def held_tensors(model, optimizer, training_args) -> list[Held]:
     """
     if paddle.get_device().startswith("gpu"):
         paddle.device.synchronize()
-    held = []
+    tensors = []
     updated = _Updated(optimizer) if optimizer is not None else None
     named = named_parameters(model)
     splits = _split_actions(model, list(named))
     for name, parameter in named.items():
         part = _part(model, parameter, splits.get(name))
         storage, part = _storage(parameter, part, training_args)
-        held.append(Held(MODEL, name, part, storage))
+        tensors.append(LocalTensor(MODEL, name, part, storage))
         if updated and not parameter.stop_gradient:
             states = updated.states_of(parameter, storage)
-            held += [Held(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state) for kind, state in states]
-    return held
+            tensors += [
+                LocalTensor(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state) for kind, state in states
+            ]
+    return tensors
 
 
 def named_parameters(model) -> dict[str, paddle.Tensor]:
-    """Each tensor that a checkpoint holds, once, by its first name: a tied head has two."""
+    """Each tensor of a checkpoint, once, by its first name: a tied head has two."""
     if isinstance(model, PrefixModelForCausalLM):
         return model.prefix_encoder.state_dict()
     tensors = {}
@@ -164,14 +166,14 @@ def _storage(parameter, part: Part, training_args):
     """(where the values lie, what they are): under stage 3 a slice of the flattened tensor."""
     if not hasattr(parameter, "fw_storage"):
         return parameter, part
-    size = int(np.prod(part.undivided_shape, dtype=np.int64))
+    size = int(np.prod(part.unsliced_shape, dtype=np.int64))
     rank, length = training_args.sharding_parallel_rank, parameter.fw_storage.shape[0]
     start, stop = min(rank * length, size), min((rank + 1) * length, size)
     return parameter.fw_storage, Part(part.shape, part.axis, part.ranges, (start, stop))
 
 
 def _state_part(part: Part, state: paddle.Tensor) -> Part:
-    """Of a parameter's state: as the parameter's, or one number for all of it (AdamW's powers of beta)."""
+    """The part of a parameter's state: the parameter's, or one element for all of it (AdamW's powers of beta)."""
     return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
 
 
@@ -205,29 +207,29 @@ class _Updated:
 # ---- filled from the files of a checkpoint, one tensor at a time
 
 
-def restore_tensors(checkpoint: Path, held: list[Held]) -> None:
-    """Fill every held tensor with its values in the checkpoint. Called by all ranks together.
+def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
+    """Fill every tensor with its values in the checkpoint. Called by all ranks together.
 
     The checkpoint may be of another layout: what this rank has is put together from its parts.
     Raises UserError on all ranks where some are not there, or some of the checkpoint's of these kinds are no rank's:
     the run must not go on then.
     """
     stored = stored_tensors(checkpoint)
-    mine = {(one.kind, one.key, one.dtype) for one in held}
+    mine = {(tensor.kind, tensor.key, tensor.dtype) for tensor in tensors}
     known = set().union(*gather(mine))
     kinds = {kind for kind, *_ in known}
-    extra = {one for one in stored if one[0] in kinds} - known
+    extra = {key for key in stored if key[0] in kinds} - known
     _require_fit(
         checkpoint,
         Misfits(missing=set(map(_key_and_dtype, known - stored.keys())), extra=set(map(_key_and_dtype, extra))),
     )
     incomplete = set()
-    for one in held:
-        values = assemble(one.part, stored[one.kind, one.key, one.dtype])
+    for tensor in tensors:
+        values = assemble(tensor.part, stored[tensor.kind, tensor.key, tensor.dtype])
         if values is None:
-            incomplete.add(f"{one.key} {list(one.part.shape_here)} {one.dtype}")
+            incomplete.add(f"{tensor.key} {list(tensor.part.shape_here)} {tensor.dtype}")
         elif not incomplete:
-            one.fill(values)
+            tensor.fill(values)
     _require_fit(checkpoint, Misfits(missing=set().union(*gather(incomplete))))
 
 
@@ -244,12 +246,12 @@ def _require_fit(checkpoint: Path, misfits: Misfits) -> None:
 # ---- put together, one tensor at a time: no rank needs room for a whole model
 
 
-Parts = list[dict[str, Part]]  # what each rank holds, by key
+Parts = list[dict[str, Part]]  # what each rank has, by key
 
 
-def parts_of_ranks(held: list[Held]) -> Parts:
+def parts_of_ranks(tensors: list[LocalTensor]) -> Parts:
     """Called by all ranks together."""
-    mine = {one.key: one.part for one in held}
+    mine = {tensor.key: tensor.part for tensor in tensors}
     if paddle.distributed.get_world_size() == 1:
         return [mine]
     parts: Parts = []
@@ -257,44 +259,44 @@ def parts_of_ranks(held: list[Held]) -> Parts:
     return parts
 
 
-def whole_values(held: Held, parts: Parts) -> np.ndarray:
+def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
     """A whole tensor from what the ranks of this one's groups have of it; bfloat16 as uint16.
 
     Called by all ranks of the groups together.
     """
-    part = held.part
+    part = local.part
     if part.is_whole:
-        return held.values()
+        return local.values()
     hcg = fleet.get_hybrid_communicate_group()
     if part.flat is not None:
-        slices = gathered(held.tensor, hcg.get_sharding_parallel_group())
-        size = int(np.prod(part.undivided_shape, dtype=np.int64))
-        return np.concatenate(slices)[:size].reshape(part.undivided_shape)
+        slices = gathered(local.tensor, hcg.get_sharding_parallel_group())
+        size = int(np.prod(part.unsliced_shape, dtype=np.int64))
+        return np.concatenate(slices)[:size].reshape(part.unsliced_shape)
     group = hcg.get_model_parallel_group()
-    whole = np.empty(part.shape, numpy_dtype(held.dtype))
+    whole = np.empty(part.shape, numpy_dtype(local.dtype))
     along = np.moveaxis(whole, part.axis, 0)
-    for number, piece in zip(group.ranks, gathered(held.tensor, group), strict=True):
+    for number, piece in zip(group.ranks, gathered(local.tensor, group), strict=True):
         piece, start = np.moveaxis(piece, part.axis, 0), 0
-        for first, last in parts[number][held.key].ranges:
+        for first, last in parts[number][local.key].ranges:
             along[first:last] = piece[start : start + last - first]
             start += last - first
     return whole
 
 
-def give_to_others(held: Held) -> None:
+def give_to_others(local: LocalTensor) -> None:
     """For a rank that writes nothing, while others of its groups call whole_values: nothing comes to host memory."""
-    if held.part.is_whole:
+    if local.part.is_whole:
         return
     hcg = fleet.get_hybrid_communicate_group()
-    if held.part.flat is not None:
-        _of_group(held.tensor, hcg.get_sharding_parallel_group())
+    if local.part.flat is not None:
+        _of_group(local.tensor, hcg.get_sharding_parallel_group())
     else:
-        _of_group(held.tensor, hcg.get_model_parallel_group())
+        _of_group(local.tensor, hcg.get_model_parallel_group())
 
 
 def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
     """The tensor of each rank of a group, in host memory."""
-    return [one.numpy() for one in _of_group(tensor, group)]
+    return [piece.numpy() for piece in _of_group(tensor, group)]
 
 
 def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:

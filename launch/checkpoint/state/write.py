@@ -71,11 +71,11 @@ def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
     """The format: launch/checkpoint/safetensors_reader.py. "np": matrices lie as Paddle has them."""
 
     def pieces() -> Iterator[bytes | memoryview]:
-        parts = {one.key: one.part.to_json() for one in tensors if not one.part.is_whole}
-        shapes = [(one.key, one.dtype, one.part.shape_here) for one in tensors]
+        parts = {tensor.key: tensor.part.to_json() for tensor in tensors if not tensor.part.is_whole}
+        shapes = [(tensor.key, tensor.dtype, tensor.part.shape_here) for tensor in tensors]
         yield header_bytes({"format": "np", PARTS: json.dumps(parts)}, shapes)
-        for one in tensors:
-            yield np.ascontiguousarray(one.values()).reshape(-1).view(np.uint8).data
+        for tensor in tensors:
+            yield np.ascontiguousarray(tensor.values()).reshape(-1).view(np.uint8).data
 
     return NewFile(name, pieces)
 
@@ -252,12 +252,12 @@ FAULT_POINTS = ("after-first-file", "between-files", "before-manifest", "before-
 
 def fault_point(point: str, global_step: int, rank: int) -> None:
     """Ends this process here with SIGKILL, where the variable says so. Default: at every step, on rank 0."""
-    asked = os.environ.get(FAULT_VARIABLE)
-    if not asked:
+    fault = os.environ.get(FAULT_VARIABLE)
+    if not fault:
         return
-    match = re.fullmatch(r"([a-z-]+)(?:@(\d+)(?::(\d+))?)?", asked)
+    match = re.fullmatch(r"([a-z-]+)(?:@(\d+)(?::(\d+))?)?", fault)
     if match is None or match[1] not in FAULT_POINTS:
         points = ", ".join(FAULT_POINTS)
-        raise ValueError(f"{FAULT_VARIABLE}: found {asked!r}, allowed: POINT[@STEP[:RANK]], POINT of {points}")
+        raise ValueError(f"{FAULT_VARIABLE}: found {fault!r}, allowed: POINT[@STEP[:RANK]], POINT of {points}")
     if match[1] == point and int(match[2] or global_step) == global_step and int(match[3] or 0) == rank:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from paddlenlp.transformers import LlamaForCausalLM
 
 from launch.checkpoint.state import tensors
 from launch.checkpoint.state.parts import MODEL, Part
-from launch.checkpoint.state.tensors import Held, held_tensors
+from launch.checkpoint.state.tensors import LocalTensor, local_tensors
 from launch.upstream.module_view import ModuleView
 
 SIZE, COUNT = 1 << 12, 64  # elements of a tensor, tensors in a buffer
@@ -39,7 +39,7 @@ def read_from_a_buffer(dtype: str) -> dict:
     allocated, equal = 0, True
     for number in range(COUNT):
         view = buffer._slice(number * SIZE, (number + 1) * SIZE)
-        held = Held(MODEL, str(number), Part((SIZE,)), OnCard(view))
+        held = LocalTensor(MODEL, str(number), Part((SIZE,)), OnCard(view))
         before = core.host_memory_stat_current_value("Allocated", 0)
         core.host_memory_stat_reset_peak_value("Allocated", 0)
         found = held.values()
@@ -57,7 +57,7 @@ def where_filled() -> list[str]:
     tensors.paddle = ModuleView(paddle, framework=SimpleNamespace(_current_expected_place=lambda: "the card"))
     for place in (ON_CARD, core.CPUPlace()):
         state = SimpleNamespace(place=place, shape=[1], get_tensor=lambda: tensor)
-        Held(MODEL, "beta1_pow", Part((1,)), state).fill(np.ones(1, "float32"))
+        LocalTensor(MODEL, "beta1_pow", Part((1,)), state).fill(np.ones(1, "float32"))
     return [str(place) for place in places]
 
 
@@ -69,7 +69,7 @@ def waits_for_the_card() -> list[str]:
     )
     tensors.named_parameters = lambda model: done.append("read") or {}
     tensors._split_actions = lambda model, names: {}
-    held_tensors(None, None, None)
+    local_tensors(None, None, None)
     return done
 
 
@@ -102,7 +102,7 @@ def tensors_read_for_a_model(directory: str) -> list[int]:
     from tests.families.family_ranks import tiny
 
     read = []
-    tensors.Held.values = lambda held, values=Held.values: read.append(held.key) or values(held)
+    tensors.LocalTensor.values = lambda held, values=LocalTensor.values: read.append(held.key) or values(held)
     model = LlamaForCausalLM._from_config(tiny("llama"), dtype="float32")
     args = SimpleNamespace(pipeline_parallel_degree=1, pipeline_parallel_rank=0, tensor_parallel_rank=0)
     counts = []

@@ -20,7 +20,7 @@ def test_columns_in_several_places_as_of_a_fused_projection():
 
 def test_a_slice_of_the_elements_of_some_rows():
     part = Part((4, 6), axis=0, ranges=((2, 4),), flat=(3, 8))
-    assert part.undivided_shape == (2, 6) and part.shape_here == (5,)
+    assert part.unsliced_shape == (2, 6) and part.shape_here == (5,)
     assert part.of(WHOLE).tolist() == [15, 16, 17, 18, 19]
 
 
