@@ -104,8 +104,9 @@ def test_the_chapter_of_the_readme(folder):
 
 def stopped(server: Server) -> int:
     """The exit code of make, once the server below it has ended."""
-    [child] = psutil.Process(server.process.pid).children(recursive=True)[-1:]
-    child.terminate()
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    [serving] = [process for process in below if "launch/commands/serve.py" in process.cmdline()]
+    serving.terminate()
     return server.process.wait(timeout=60)
 
 
