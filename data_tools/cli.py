@@ -35,6 +35,17 @@ class Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str):
         super().__init__(prog, width=width())
 
+    def _format_usage(self, usage, actions, groups, prefix) -> str:
+        """argparse indents further lines by the name of the command, which leaves too little for a long list of values:
+        these begin below the name then."""
+        text = super()._format_usage(usage, actions, groups, prefix)
+        if max(map(len, text.splitlines())) <= width():
+            return text
+        name, self._prog = self._prog, "."
+        text = super()._format_usage(usage, actions, groups, prefix)
+        self._prog = name
+        return text.replace(" . ", f" {name}\n         ", 1)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.strip().split("\n\n")
         return "\n\n".join(paragraph if "\n " in f"\n{paragraph}" else wrapped(paragraph) for paragraph in paragraphs)

@@ -35,6 +35,7 @@ def pytest_collection_modifyitems(config, items):
     cost: Counter[Path] = Counter()
     for item in items:
         cost[item.path] += 20 if {"ranks", "fused_ranks", "rehearsals"} & set(item.fixturenames) else 1
+        cost[item.path] += 1000 if item.get_closest_marker("timeout") else 0  # minutes
     items.sort(key=lambda item: -cost[item.path])  # stable: files of one cost, and the tests of a file, stay in order
 
 

@@ -1,6 +1,6 @@
 """From nothing to a pretrained model on any machine: corpus, tokenizer, training, evaluation, a few continuations.
 
-    python launch/commands/demo.py [--directory build/demo] [flags of its recipe]
+    python launch/commands/demo.py [--directory build/demo] [recipe flags]
 
 The corpus is the Python standard library's own source, so nothing is downloaded. What an earlier demo has made of it
 is used again. Flags that are not the demo's go to recipes/tiny/pretrain.sh: --max_steps 200 makes a short one.

@@ -1,7 +1,7 @@
 """A model of ours to Hugging Face: names, layout of matrices, config.json, tokenizer. Or a LoRA adapter to PEFT.
 
     python launch/commands/export.py checkpoints/llama-7b ./exported/llama-7b
-    python launch/commands/export.py checkpoints/llama-7b-lora ./exported/llama-7b-lora
+    python launch/commands/export.py checkpoints/llama-7b-lora ./exported/lora
 
 The source is what a run leaves in its output directory, or one of its checkpoint-N, in any layout of training; make
 merge joins an adapter and its base first. No GPU, no torch; weights pass through memory piece by piece. What was

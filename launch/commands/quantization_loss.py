@@ -1,7 +1,7 @@
 """What does a base in 8 or 4 bits cost? The loss on dialogues, of a model as it is and in each format.
 
-    python launch/commands/quantization_loss.py --model_name_or_path models/llama-7b \\
-        --dataset_name_or_path data
+    python launch/commands/quantization_loss.py \\
+        --model_name_or_path models/llama-7b --dataset_name_or_path data
 
 Choose a format by it before a long run, or see that one is good enough to answer with. Neither model is ever whole in
 memory; on a CPU a model of 7 billion parameters takes minutes a sample, so a few samples are enough.

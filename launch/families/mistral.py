@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from launch.families.family import NO_PIPELINE, NO_SEQUENCE, Family
+from launch.families.family import NO_PIPELINE, NO_SEQUENCE, Family, xavier
 from launch.families.forward import FLOAT32
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
@@ -144,5 +144,6 @@ MISTRAL = Family(
             published={"tokenizer_class": "LlamaTokenizer"},
         ),
     ),
+    head_std=xavier,  # its head is no layer that paddlenlp's _init_weights knows
     always_masked=True,
 )

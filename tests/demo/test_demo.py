@@ -138,6 +138,7 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_the_whole_demo(tmp_path):
     result = run_demo(tmp_path)
     assert result.returncode == 0, result.stdout[-3000:]
