@@ -205,8 +205,9 @@ def dequantize(packed: Packed) -> paddle.Tensor:
     else:
         weight = paddle.empty(packed.shape, packed.dtype)
         for start, stop in _places(packed.shape, packed.format):
-            rows = _rows(packed, scales, start, stop)
-            weight[start:stop].copy_(rows, False)  # pyright: ignore[reportCallIssue]  # an assignment copies twice
+            piece = weight[start:stop]
+            # An assignment would copy twice; a name for the rows would keep them while the next ones are computed.
+            piece.copy_(_rows(packed, scales, start, stop), False)  # pyright: ignore[reportCallIssue]
     if packed.apart:
         assert packed.exact is not None  # it reads the rows that are apart
         weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
