@@ -63,7 +63,7 @@ SHARDING = (
 # Adapters, beside the measures before sharding.
 ADAPTERS = (
     ("LoRA, each card has the base", ""),
-    ("LoRA, stage 3: the base is divided", "--sharding stage3"),
+    ("LoRA, stage 3: the base is sharded", "--sharding stage3"),
     ("LoRA, stage 3 with offload", "--sharding stage3 offload"),
     ("LoRA on a base of 8 bits", "--weight_quantize_algo weight_only_int8"),
     ("LoRA on a base of 4 bits (QLoRA)", "--weight_quantize_algo nf4 --weight_double_quant 1"),

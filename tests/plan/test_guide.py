@@ -55,8 +55,8 @@ def test_a_measure_that_changes_nothing_is_left_out(of_baichuan):
 
 
 def test_without_offload_stage_3_fails_in_loading(of_baichuan):
-    divided = of_baichuan["LoRA, stage 3: the base is divided"]
-    assert divided.phase == "loading" and divided.card_bytes > 2 * 13.2e9
+    sharded = of_baichuan["LoRA, stage 3: the base is sharded"]
+    assert sharded.phase == "loading" and sharded.card_bytes > 2 * 13.2e9
 
 
 def test_a_base_in_4_bits_is_several_times_faster_than_stage_3_with_offload(of_baichuan):
