@@ -9,7 +9,7 @@ from launch.cpu.settings import prepare
 from launch.devices.deterministic import set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
-from launch.preflight.help import flag_help
+from launch.preflight.flags import flag_help
 from launch.preflight.report import print_findings
 from launch.processes.orphans import die_with_parent
 from launch.reporting.quiet import import_paddle_quietly

@@ -33,7 +33,7 @@ from launch.guard import guarded
 from launch.nodes.connection import Link
 from launch.nodes.place import read_nodes
 from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
-from launch.preflight.help import flag_help
+from launch.preflight.flags import flag_help
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
@@ -224,7 +224,7 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
     from launch import preflight
     from launch.plan.plan_report import FORMATS, TEXT
-    from launch.preflight.machine.advice import lines_below_a_plan
+    from launch.preflight.memory import lines_below_a_plan
     from launch.preflight.report import print_findings
 
     form = os.environ.get("FORMAT") or TEXT

@@ -62,7 +62,7 @@ TERMS = (
     *(f"{part} {{0}}" for part in TIME_PARTS),
     *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),
 )
-GENERATORS = ("help.py",)  # its text is the list of flags
+GENERATORS = {"flag_help"}  # functions whose text is the list of flags
 NOT_FOR_USERS = {"source", "help", "metavar", "prog", "metadata", "doc"}  # names of arguments
 OTHER_CALLS = {"add_argument", "compile", "Parser", "markdown"}
 FILLED_IN = "\0"  # stands for a value of an f-string
@@ -79,7 +79,7 @@ def messages() -> list[str]:
 
 def source_files() -> list[Path]:
     files = (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
-    return sorted(path for path in files if "_pb2" not in path.name and path.name not in GENERATORS)
+    return sorted(path for path in files if "_pb2" not in path.name)
 
 
 def messages_of(path: Path) -> Iterator[str]:
@@ -100,6 +100,8 @@ def _texts(node: ast.AST, wanted: bool) -> Iterator[str]:
         if isinstance(subject, ast.Constant) and not str(subject.value).startswith("--"):
             yield str(subject.value)
     if isinstance(node, ast.keyword) and node.arg in NOT_FOR_USERS:
+        return
+    if isinstance(node, ast.FunctionDef) and node.name in GENERATORS:
         return
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
         children: list[ast.AST] = [*node.body[1:], *getattr(node, "decorator_list", [])]

@@ -18,7 +18,7 @@ def environment(bench: Bench) -> None:
     """What make doctor and a recipe's start look at; then matrix products in each dtype, right and how fast."""
     from launch.environment.machine import check_shared_memory
     from launch.environment.packages import check_clashes, check_lock, check_python, installed_packages
-    from launch.preflight.machine.gpus import check_cards
+    from launch.preflight.gpus import check_cards
 
     installed = installed_packages()
     findings = [check_python(), check_lock(installed), *check_clashes(installed), check_shared_memory()]

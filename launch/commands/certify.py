@@ -30,7 +30,7 @@ from launch.devices.cards import driver, list_cards
 from launch.environment.machine import check_cpu
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.preflight.machine.gpus import describe
+from launch.preflight.gpus import describe
 from launch.processes.orphans import adopt_orphans, end_with_make
 from launch.reporting.records import git_revision, package_versions
 

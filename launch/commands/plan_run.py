@@ -29,7 +29,7 @@ from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
-from launch.preflight.machine.advice import lines_below_a_plan
+from launch.preflight.memory import lines_below_a_plan
 
 PRETRAIN, FINETUNE = SCRIPTS
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launch.devices.cards import Card, Driver
-from launch.preflight.machine.gpus import check_driver
+from launch.preflight.gpus import check_driver
 from launch.preflight.report import Finding
 
 GIB = 2**30

@@ -2,18 +2,33 @@
 
     findings = run(RunConfig("launch/run_pretrain.py", parse_flags(argv), devices=("0", "1"), processes=2))
 
-Each check is a small function in a file of its own that returns findings (launch.preflight.report). All are
-made, so that a user sees every fault at once.
+Each check is a small function that returns findings (launch.preflight.report). All are made, so that a user sees every
+fault at once. What a check needs is imported when it is made: the doctor prints with launch.preflight.report where
+nothing is installed, not even NumPy.
 """
+
+import importlib.util
+import sys
 
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
+# By the names they are imported under: what trains, and what the checks themselves read with.
+PACKAGES = ("paddle", "paddlenlp", "numpy", "psutil", "tool_helpers", "sentencepiece", "safetensors")
+
+
+def check_installed() -> list[Finding]:
+    """Is what trains installed in the Python that runs this? Looks for the packages without importing them."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        return [Finding(False, "python", f"{sys.executable} has no {', '.join(missing)}", "make setup")]
+    return [Finding(True, "python", sys.executable)]
+
 
 def run_on_flags(config: RunConfig) -> list[Finding]:
     """The checks that look at nothing but the flags and the model's configuration: true on every machine."""
-    from launch.preflight.compatibility import check_compatibility
     from launch.preflight.flags import check_flags
+    from launch.preflight.rules import check_compatibility
 
     findings = check_flags(config.script, config.words)
     at_fault = {finding.subject for finding in findings if not finding.ok}
@@ -23,9 +38,8 @@ def run_on_flags(config: RunConfig) -> list[Finding]:
 
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     """The checks of the data to train on: form, lengths, chat template, ids, samples."""
-    from launch.preflight.data.dialogues import check_sft_data
-    from launch.preflight.data.made_with import check_made_with
-    from launch.preflight.data.token_files import check_data, check_data_fit
+    from launch.preflight.dialogues import check_sft_data
+    from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
     if config.finetunes:
         return check_sft_data(config, shows)
@@ -38,20 +52,14 @@ def run(config: RunConfig, starts: bool = True, shows: bool = True) -> list[Find
     starts: whether the run is to start in its output directory now; False in its own ranks, and on further nodes.
     shows: whether findings without a fault are shown; where not, what costs time to find is left out.
     """
-    # Imported here: the doctor prints with launch.preflight.report where nothing is installed, not even NumPy.
-    from launch.preflight.machine.installed import check_installed
-
     installed = check_installed()
     if not all(finding.ok for finding in installed):
         return installed  # the other checks need these packages, too
 
     from launch.preflight.continuation import check_continuation
-    from launch.preflight.machine.disk import check_disk
-    from launch.preflight.machine.gates import check_gates
-    from launch.preflight.machine.gpus import check_cards
-    from launch.preflight.machine.memory import check_memory
-    from launch.preflight.machine.output import check_output
-    from launch.preflight.machine.port import check_meeting_point
+    from launch.preflight.gpus import check_cards, check_gates
+    from launch.preflight.host import check_disk, check_meeting_point, check_output
+    from launch.preflight.memory import check_memory
     from launch.preflight.model_files import check_model, check_tokenizer, check_weights
 
     on_flags = run_on_flags(config)

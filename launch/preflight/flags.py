@@ -1,9 +1,21 @@
-"""Does the shared module know every flag, and can it read every value?"""
+"""The flags of a shared module: does it know each one and can it read each value, and the list that --help prints."""
 
 import difflib
+from pathlib import Path
 
+from data_tools.terminal import wrapped
 from launch.config.aliases import refusal
-from launch.config.flag_values import ALIASES, CHOICES, NO, YES, Flags, load_schema, read_number, split_words
+from launch.config.flag_values import (
+    ALIASES,
+    CHOICES,
+    NO,
+    YES,
+    Flags,
+    load_schema,
+    range_text,
+    read_number,
+    split_words,
+)
 from launch.preflight.report import Finding
 
 
@@ -61,3 +73,18 @@ def _expectation(word: str, expected: dict) -> str | None:
             return str(error)
     choices = expected.get("choices") or expected.get("words")
     return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None
+
+
+def flag_help(script: str) -> str:
+    """One paragraph a flag: its type, default, choices and purpose."""
+    name = Path(script).stem
+    lines = [f"Flags of launch/{name}.py, named as PaddleNLP has them.", ""]
+    for flag, known in load_schema(name).items():
+        choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""
+        if "range" in known:
+            choices = f", {range_text(known).partition(', ')[2]}"
+        if known.get("words"):
+            choices = f", any of {', '.join(known['words'])}"
+        lines.append(wrapped(f"--{flag} ({known['type']}, default {known['default']}{choices})", further="        "))
+        lines.append(wrapped(known["help"], "    ", "    "))
+    return "\n".join(lines)

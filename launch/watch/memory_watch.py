@@ -4,7 +4,7 @@ import contextlib
 
 from launch.errors import UserError
 from launch.plan.out_of_memory import this_run
-from launch.preflight.machine.advice import lines_after_out_of_memory
+from launch.preflight.memory import lines_after_out_of_memory
 
 FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward and backward passes of the pipeline"
 OPTIMIZER, EVALUATION, CHECKPOINT = "the optimizer step", "an evaluation", "saving a checkpoint"

@@ -7,8 +7,7 @@ from launch.config.run_config import RunConfig
 from launch.devices.precision import describe_choice, resolve, stated
 from launch.plan.hardware import card_of_memory
 from launch.plan.job import Job
-from launch.preflight import run_on_flags
-from launch.preflight.machine import gates
+from launch.preflight import gpus, run_on_flags
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
 TUNE = "launch/finetune_generation.py"
@@ -65,7 +64,7 @@ def test_the_plan_counts_on_the_named_card():
 )
 def test_the_check_before_a_run_says_it(device, told):
     situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", "--device", device]))
-    [finding] = [one for one in gates.check_gates(situation) if one.subject == "precision"]
+    [finding] = [one for one in gpus.check_gates(situation) if one.subject == "precision"]
     assert finding.ok and finding.found.startswith(told)
 
 

@@ -7,7 +7,7 @@ from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.plan import out_of_memory
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.out_of_memory import this_run
-from launch.preflight.machine.advice import lines_after_out_of_memory
+from launch.preflight.memory import lines_after_out_of_memory
 from launch.watch.memory_watch import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]

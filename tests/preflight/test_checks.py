@@ -11,11 +11,11 @@ from launch import preflight
 from launch.checkpoint.state.output_lock import LOCK, lock_output, lock_start
 from launch.config.flag_values import FlagValues, load_schema, read_number
 from launch.config.run_config import RunConfig
-from launch.preflight.data.token_files import check_data
 from launch.preflight.flags import check_flags
-from launch.preflight.machine.output import check_output
+from launch.preflight.host import check_output
 from launch.preflight.model_files import check_model
 from launch.preflight.report import Finding, print_findings
+from launch.preflight.token_files import check_data
 
 SCRIPT = "launch/run_pretrain.py"
 

@@ -20,7 +20,7 @@ from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.preflight import run_on_flags
-from launch.preflight.compatibility import check_compatibility
+from launch.preflight.rules import check_compatibility
 from launch.reporting.throughput import Throughput
 
 ROOT = Path(__file__).resolve().parents[2]

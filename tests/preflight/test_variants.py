@@ -7,7 +7,7 @@ import pytest
 
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.preflight.machine import disk, gates, gpus, memory
+from launch.preflight import gpus, host, memory
 from launch.preflight.rules import RULES, Rule, adapters, model_limits
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
@@ -29,14 +29,13 @@ def machine(monkeypatch, tmp_path):
         write_corpus(tmp_path / corpus)
     for dialogues in ("data", "build/demo-finetune/data"):
         write_dialogues(tmp_path / dialogues)
-    monkeypatch.setattr(disk, "free_bytes", lambda directory: 10**12)
+    monkeypatch.setattr(host, "free_bytes", lambda directory: 10**12)
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=512 * GIB))
 
     def make(here, files=()):
         nvml = FakeNvml(here, has_driver=bool(here))
-        for module, names in [(gpus, ("list_cards", "driver")), (gates, ("list_cards",))]:
-            for one in names:
-                monkeypatch.setattr(module, one, lambda real=getattr(module, one): real(nvml))
+        for attribute in ("list_cards", "driver"):
+            monkeypatch.setattr(gpus, attribute, lambda real=getattr(gpus, attribute): real(nvml))
         monkeypatch.setattr(gpus, "nvlink_pairs", lambda chosen, real=gpus.nvlink_pairs: real(chosen, nvml))
         monkeypatch.setattr(gpus, "paddle_build", lambda: "12.6")
         write_files(dict(files))

@@ -5,7 +5,13 @@ seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flag
 never apply to it.
 """
 
-from launch.preflight.rules import adapters, batch, checkpoint, degrees, model_limits, offload, overlap, unsupported
+from launch.checkpoint.state.verify import run_config
+from launch.config.flag_values import Flags, FlagValues
+from launch.config.layout import Layout, LayoutError, degree, sharding_stage
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.preflight.report import Finding
+from launch.preflight.rules import adapters, batch, checkpoint, degrees, model_limits, overlap
 from launch.preflight.rules.rule import Request, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -14,10 +20,49 @@ RULES: tuple[Rule, ...] = (
     *model_limits.FAMILY_RULES,
     *batch.RULES,
     *overlap.RULES,
-    *offload.RULES,
+    *degrees.OFFLOAD_RULES,
     *checkpoint.RULES,
     *adapters.RULES,
-    *unsupported.RULES,
+    *degrees.UNSUPPORTED_RULES,
 )
 
-__all__ = ["RULES", "Request", "Rule"]
+
+def check_compatibility(run: RunConfig) -> list[Finding]:
+    """The layout in one line, then what is refused and what is announced."""
+    try:
+        layout = run.layout
+        impossible = []
+    except LayoutError as error:
+        layout = _smallest(run.words)
+        impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
+    request = Request(run, layout, sharding_stage(run.words), _model(run.flags))
+    findings = [rule.finding(request) for rule in RULES if rule.when(request)]
+    return impossible + findings if impossible else [_described(request), *findings]
+
+
+def _described(run: Request) -> Finding:
+    return Finding(
+        True,
+        "layout",
+        f"{run.layout}; {run.samples_a_step} samples a step (data ranks {run.layout.data_ranks} x micro batch "
+        f"{run.flags.per_device_train_batch_size} x accumulation {run.flags.gradient_accumulation_steps})",
+    )
+
+
+def _smallest(flags: Flags) -> Layout:
+    """What the flags ask for, on as many processes as that needs: for the rows, where there are others."""
+    return Layout(
+        data_parallel_degree=1,
+        sharding_parallel_degree=2 if sharding_stage(flags) else 1,
+        tensor_parallel_degree=degree(flags, "tensor_parallel_degree"),
+        pipeline_parallel_degree=degree(flags, "pipeline_parallel_degree"),
+        sharding=sharding_stage(flags),
+    )
+
+
+def _model(values: FlagValues) -> dict:
+    """The model's configuration; empty where there is none, which the check of the model tells."""
+    try:
+        return run_config(values)
+    except UserError:
+        return {}

@@ -1,9 +1,12 @@
-"""Ways of dividing a run that exclude each other, or that do less than they say."""
+"""Layouts and CPU offload: degrees and stages that exclude each other or do nothing, and what is not supported."""
 
-from launch.preflight.rules.rule import ANNOUNCE, Rule
+from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
 WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
+OFFLOAD = "launch/offload"
+AUTOMATIC = "for upstream's automatic parallelism only, which this repository does not use"
+NOT_HERE = "not supported in this repository"
 
 RULES = (
     Rule(
@@ -97,4 +100,95 @@ RULES = (
         source="paddlenlp/trainer/trainer.py, Trainer.get_optimizer_cls_and_kwargs",
         fix="--optim adamw",
     ),
+)
+
+
+def offloads(run: Request) -> bool:
+    return run.has_word("sharding", "offload")
+
+
+# `--sharding "stage2 offload"`
+OFFLOAD_RULES = (
+    Rule(
+        flag="sharding",
+        when=lambda run: offloads(run) and run.stage not in ("stage2", "stage3"),
+        found="{run.flags.sharding}",
+        reason="offload is of stage2 and stage3",
+        source=OFFLOAD,
+        fix='--sharding "stage2 offload"; --offload_optim 1 keeps the states of stage1\'s optimizer in host memory',
+    ),
+    Rule(
+        flag="sharding",
+        when=lambda run: (
+            offloads(run) and run.stage in ("stage2", "stage3") and run.layout.sharding_parallel_degree == 1
+        ),
+        found="{run.flags.sharding} on {run.layout}",
+        reason="the sharding degree is 1, where upstream switches sharding off and offload with it",
+        source="paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__: sharding is emptied",
+        fix="two processes or more; on one card --offload_optim 1",
+    ),
+    Rule(
+        flag="offload_optim",
+        when=lambda run: offloads(run) and bool(run.flags.offload_optim),
+        found="1 with --sharding {run.flags.sharding}",
+        reason="it would bring all of the optimizer's states to the card at once, in each step",
+        source="paddlenlp/trainer/trainer.py, Trainer._offload_optimizer",
+        fix="--offload_optim 0: offload keeps them in host memory",
+    ),
+    Rule(
+        flag="amp_master_grad",
+        when=lambda run: offloads(run) and bool(run.flags.amp_master_grad) and bool(run.flags.fp16 or run.flags.bf16),
+        found="1 with --sharding {run.flags.sharding}",
+        reason="gradients that are summed in float32 are kept beside the parameters, where offload does not look",
+        source=f"{OFFLOAD}; upstream asserts it for stage2",
+        fix="--amp_master_grad 0, or no offload",
+    ),
+    Rule(
+        flag="sharding_parallel_config",
+        when=lambda run: offloads(run) and run.has_word("sharding_parallel_config", "enable_stage2_overlap"),
+        found="enable_stage2_overlap with --sharding {run.flags.sharding}",
+        reason="a gradient would leave for the host before its sum over the ranks is there",
+        source="paddle/distributed/fleet/meta_parallel/sharding/group_sharded_stage2.py, _get_reduce_fn",
+        fix="leave enable_stage2_overlap out, or no offload",
+    ),
+    Rule(
+        flag="optim",
+        when=lambda run: offloads(run) and run.flags.optim not in (None, "adamw"),
+        found="{run.flags.optim} with --sharding {run.flags.sharding}",
+        reason="its update is not made parameter by parameter",
+        source=f"{OFFLOAD}/streamed_optimizer.py",
+        fix="--optim adamw, or no offload",
+    ),
+)
+
+# Flags that upstream's arguments have and that nothing here acts on are refused instead of ignored:
+# flag -> (values that ask for nothing, why another is refused)
+UNSUPPORTED = {
+    "sep_parallel_degree": ((-1, 0, 1), NOT_HERE),
+    "context_parallel_degree": ((-1, 0, 1), NOT_HERE),
+    "expert_parallel_degree": ((-1, 0, 1), NOT_HERE),
+    "expert_tensor_parallel_degree": ((-1, 0, 1), NOT_HERE),
+    "use_expert_parallel": ((False,), NOT_HERE),
+    "enable_auto_parallel": ((False,), AUTOMATIC),
+    "to_static": ((False,), AUTOMATIC),
+    "data_parallel_config": (("",), AUTOMATIC),
+    "sequence_parallel_config": (("",), AUTOMATIC),
+    "auto_parallel_resume_form_hybrid_parallel": ((False,), AUTOMATIC),
+    "flatten_param_grads": ((False,), "upstream has it for NPUs only"),
+    "refined_recompute": (("",), "nothing passes it to the model"),
+    "do_predict": ((False,), NOT_HERE),
+    "do_export": ((False,), NOT_HERE),
+    "no_cuda": ((False,), "upstream does not read it: --device cpu"),
+}
+
+UNSUPPORTED_RULES = tuple(
+    Rule(
+        flag=flag,
+        when=lambda run, flag=flag, nothing=nothing: getattr(run.flags, flag) not in (None, *nothing),
+        found=f"{{run.flags.{flag}}}",
+        reason=reason,
+        source=ARGUMENTS,
+        fix="leave it out",
+    )
+    for flag, (nothing, reason) in UNSUPPORTED.items()
 )

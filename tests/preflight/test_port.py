@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from launch.config.run_config import ONE_NODE, Nodes
-from launch.preflight.machine.port import check_meeting_point
+from launch.preflight.host import check_meeting_point
 
 
 def told(master: str, rank: int = 0) -> tuple[bool, str, str]:

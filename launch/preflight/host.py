@@ -1,15 +1,20 @@
-"""Is there room on the disk for the checkpoints to come?"""
+"""This machine beside its cards: a writable output directory, room for checkpoints, a free meeting point."""
 
+import errno
 import shutil
+import socket
+import tempfile
 from pathlib import Path
 
 from launch.checkpoint.state.manifest import checkpoint_step
+from launch.checkpoint.state.output_lock import user_of
 from launch.checkpoint.state.verify import left_by_a_kill
 from launch.config.flag_values import FlagValues
-from launch.config.run_config import RunConfig
+from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
+from launch.nodes.address import own_addresses, resolve, split_address
 from launch.plan.job import checkpoints_at_once
 from launch.plan.states import MASTER, MOMENTS
 from launch.preflight.continuation import checkpoints_so_far
@@ -87,3 +92,60 @@ def free_bytes(directory: str) -> int:
     """On the disk of a directory that need not be there yet."""
     wanted = Path(directory).expanduser()
     return shutil.disk_usage(next(path for path in [wanted, *wanted.absolute().parents] if path.exists())).free
+
+
+def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
+    """Write a file, that is gone at once, where --output_dir is or will be made. starts: in it, now."""
+    flags = run.words
+    if not flags.get("output_dir"):
+        return [Finding(False, "output", "no --output_dir", "--output_dir FOLDER, or OUTPUT=FOLDER")]
+    wanted = Path(flags["output_dir"][0]).expanduser()
+    nearest = next(path for path in [wanted, *wanted.absolute().parents] if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        found = f"{wanted} cannot be written: {nearest}: {error.strerror}"
+        return [Finding(False, "output", found, "OUTPUT=FOLDER or --output_dir names another")]
+    user = user_of(wanted) if starts and wanted.is_dir() else None
+    if user:
+        fix = "end that run, or OUTPUT=FOLDER (--output_dir) names another; nothing of it was touched"
+        return [Finding(False, "output", f"{wanted} is in use by another run ({user})", fix)]
+    free = shutil.disk_usage(nearest).free / 1e9
+    return [Finding(True, "output", f"{wanted}, {free:,.0f} GB free")]
+
+
+def check_meeting_point(nodes: Nodes) -> list[Finding]:
+    """Which node this is; on node 0: that the meeting point is on this machine and free. Nothing on one node."""
+    if nodes.count == 1:
+        return []
+    assert nodes.master is not None  # several nodes have one
+    try:
+        host, port = split_address(nodes.master)
+        address = resolve(host)
+    except UserError as error:
+        return [Finding(False, "nodes", str(error), "MASTER=HOST:PORT of the node with RANK=0")]
+    fault = _port_fault(host, (address, port)) if nodes.rank == 0 else None
+    return [fault or Finding(True, "nodes", nodes.describe())]
+
+
+def _port_fault(host: str, address: tuple[str, int]) -> Finding | None:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
+        try:
+            one.bind(address)
+        except PermissionError as error:
+            return Finding(False, "nodes", f"port {address[1]} on {host}: {error.strerror}", "a port above 1023")
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                found = f"{host} is not an address of this machine, which has {', '.join(own_addresses()) or 'none'}"
+                return Finding(False, "nodes", found, "MASTER= names the node with RANK=0, or RANK= is another")
+            found = f"port {address[1]} on {host} is used by another process"
+            return Finding(False, "nodes", found, f"another port: MASTER={host}:{_free_port(address[0])}, on all nodes")
+    return None
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as one:
+        one.bind((host, 0))
+        return one.getsockname()[1]

@@ -10,7 +10,7 @@ from data_tools.formats.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.preflight.data.dialogues import _spread, check_sft_data
+from launch.preflight.dialogues import _spread, check_sft_data
 from launch.rehearsal.materials import documents
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"

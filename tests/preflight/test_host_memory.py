@@ -6,7 +6,7 @@ import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
-from launch.preflight.machine import memory
+from launch.preflight import memory
 
 GIB = 2**30
 RUN = (

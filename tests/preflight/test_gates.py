@@ -6,8 +6,8 @@ import pytest
 
 from launch.config.run_config import RunConfig
 from launch.devices import flash_attention, fused_ln
-from launch.preflight.machine import gates
-from launch.preflight.machine.gates import check_gates
+from launch.preflight import gpus
+from launch.preflight.gpus import check_gates
 from tests.devices.fake_nvml import card
 
 NOT_BUILT = (
@@ -27,7 +27,7 @@ def told(monkeypatch):
 
     def check(kinds, **flags):
         cards = [card(kind, index) for index, kind in enumerate(kinds)]
-        monkeypatch.setattr(gates, "list_cards", lambda: cards)
+        monkeypatch.setattr(gpus, "list_cards", lambda: cards)
         stated = LLAMA | {name: value if isinstance(value, list) else [value] for name, value in flags.items()}
         findings = check_gates(RunConfig("run_pretrain", stated, tuple(str(one.index) for one in cards)))
         return {finding.subject: (finding.ok, finding.found, finding.fix) for finding in findings}

@@ -6,8 +6,8 @@ from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
-from launch.preflight.machine import disk
-from launch.preflight.machine.disk import bytes_each, check_disk
+from launch.preflight import host
+from launch.preflight.host import bytes_each, check_disk
 from tests.preflight.test_continuation import make_checkpoint
 from tests.training.run_ranks import make_corpus
 
@@ -27,7 +27,7 @@ def told(monkeypatch):
     """told(free GB, **changes of FLAGS): the findings."""
 
     def check(free_gb: float, **changes) -> list[tuple[bool, str, str]]:
-        monkeypatch.setattr(disk, "free_bytes", lambda directory: int(free_gb * 1e9))
+        monkeypatch.setattr(host, "free_bytes", lambda directory: int(free_gb * 1e9))
         stated = {name: [str(value)] for name, value in (FLAGS | changes).items()}
         findings = check_disk(RunConfig("launch/run_pretrain.py", stated))
         return [(one.ok, one.found, one.fix) for one in findings]
@@ -130,7 +130,7 @@ def test_nothing_is_said_where_nothing_is_saved_or_known(told, changes):
 
 
 def test_free_space_of_a_folder_to_come_is_that_of_its_disk(tmp_path):
-    assert disk.free_bytes(str(tmp_path / "a" / "b")) == pytest.approx(disk.free_bytes(str(tmp_path)), rel=0.01)
+    assert host.free_bytes(str(tmp_path / "a" / "b")) == pytest.approx(host.free_bytes(str(tmp_path)), rel=0.01)
 
 
 def test_a_saved_checkpoint_has_the_bytes_of_the_formula(ranks, tmp_path):

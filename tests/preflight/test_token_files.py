@@ -6,7 +6,7 @@ import pytest
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import check_vocabulary, write_summary
 from launch.config.run_config import RunConfig
-from launch.preflight.data.token_files import BLOCK_TOKENS, SAMPLED_BLOCKS, check_data_fit, largest_of_sample
+from launch.preflight.token_files import BLOCK_TOKENS, SAMPLED_BLOCKS, check_data_fit, largest_of_sample
 from tests.corpora import write_corpus
 
 

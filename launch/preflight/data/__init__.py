@@ -1,1 +1,0 @@
-"""The data to train on."""
