@@ -5,13 +5,23 @@
 writes train.jsonl and heldout.jsonl with {"text", "module"} on each line, about 9 MB and 0.5 MB. The same
 interpreter gives the same files. Tests, site-packages and tables (encodings, _sysconfigdata) are left out:
 their near-copies of one another would make the held-out modules too easy.
+
+write_questions makes data for fine-tuning of it, train.json and dev.json: rows about its functions such as
+
+    {"src": "What does textwrap.dedent do?", "tgt": "Remove any common leading whitespace from every line in `text`."}
+    {"src": "How is textwrap.dedent called?", "tgt": "def dedent(text)"}
+
+Those of dev.json are about the held-out modules: nothing asked there has been seen, not even in pretraining.
 """
 
+import ast
 import hashlib
 import json
 import os
 import sysconfig
+import warnings
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount, run
@@ -29,6 +39,8 @@ LEFT_OUT = {
     "__pycache__",
 }
 HELDOUT_PERCENT = 5
+TRAIN_QUESTIONS, DEV_QUESTIONS = 4000, 128  # rows
+LONGEST_ANSWER = 100  # characters
 
 
 def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
@@ -84,6 +96,40 @@ def write_corpus(output: str | Path, root: str | Path, max_mb: float = float("in
                 raise DataError(f"{root}: no Python sources for {name}. Use a Python with its standard library.")
         written[path] = (count, size)
     return written
+
+
+def write_questions(directory: Path, train: int = TRAIN_QUESTIONS, dev: int = DEV_QUESTIONS) -> None:
+    """Write train.json and dev.json with so many rows at most."""
+    for name, heldout, count in (("train.json", False, train), ("dev.json", True, dev)):
+        with written_aside(directory / name) as file:
+            for row in islice(_rows(heldout), count):
+                file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def _rows(heldout: bool) -> Iterator[dict]:
+    for module, source in modules(sysconfig.get_path("stdlib"), heldout):
+        yield from questions(module.removesuffix(".__init__"), source)
+
+
+def questions(module: str, source: str) -> Iterator[dict]:
+    """Rows about each function and method of a module that has a docstring."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="invalid escape sequence")  # of the library's old strings
+        tree = ast.parse(source)
+    for name, function in _functions(tree, module):
+        text = (ast.get_docstring(function) or "").strip().partition("\n")[0].strip()
+        call = f"def {function.name}({ast.unparse(function.args)})"
+        if text and len(text) <= LONGEST_ANSWER and len(call) <= LONGEST_ANSWER:
+            yield {"src": f"What does {name} do?", "tgt": text}
+            yield {"src": f"How is {name} called?", "tgt": call}
+
+
+def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{place}.{node.name}", node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{place}.{node.name}")
 
 
 def main() -> None:

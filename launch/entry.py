@@ -6,7 +6,7 @@ import sys
 from launch import preflight
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
-from launch.devices.deterministic import set_switches
+from launch.devices.switches import set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.flags import flag_help

@@ -154,10 +154,10 @@ def _make_questions(run: RunConfig) -> list[str]:
     """Make the questions that recipes/tiny/lora.sh states where they are not there; the line that says so."""
     if run.words.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
         return []
-    from launch.demos.content import DEV_ROWS, TRAIN_ROWS, write_questions
+    from data_tools.stdlib_corpus import DEV_QUESTIONS, TRAIN_QUESTIONS, write_questions
 
-    write_questions(Path(QUESTIONS), TRAIN_ROWS, DEV_ROWS)
-    return [f"{QUESTIONS}: made, {TRAIN_ROWS} rows to train on, {DEV_ROWS} to evaluate on"]
+    write_questions(Path(QUESTIONS))
+    return [f"{QUESTIONS}: made, {TRAIN_QUESTIONS} rows to train on, {DEV_QUESTIONS} to evaluate on"]
 
 
 def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:

@@ -16,8 +16,13 @@ SHOWN_EVERYWHERE = ("Python", "packages")
 
 def environment(bench: Bench) -> None:
     """What make doctor and a recipe's start look at; then matrix products in each dtype, right and how fast."""
-    from launch.environment.machine import check_shared_memory
-    from launch.environment.packages import check_clashes, check_lock, check_python, installed_packages
+    from launch.environment.doctor_checks import (
+        check_clashes,
+        check_lock,
+        check_python,
+        check_shared_memory,
+        installed_packages,
+    )
     from launch.preflight.gpus import check_cards
 
     installed = installed_packages()

@@ -27,7 +27,7 @@ from launch.certify.bench import FAIL, MATERIALS, OPEN, PASS, make_materials, vi
 from launch.certify.checks import Check, all_checks
 from launch.certify.runner import Session, duration, run_checks
 from launch.devices.cards import driver, list_cards
-from launch.environment.machine import check_cpu
+from launch.environment.doctor_checks import check_cpu
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.gpus import describe

@@ -22,9 +22,9 @@ from rich.table import Table
 
 from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
+from data_tools.stdlib_corpus import write_questions
 from launch.checkpoint.safetensors_reader import read_header
 from launch.commands.demo import heading, run
-from launch.demos.content import DEV_ROWS, TRAIN_ROWS, write_questions
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary
@@ -101,7 +101,7 @@ class FinetuneDemo:
 
     def make_data(self) -> None:
         heading("questions about functions of the standard library, those to evaluate on about modules never seen")
-        write_questions(self.data, TRAIN_ROWS, DEV_ROWS)
+        write_questions(self.data)
         for name in ("train.json", "dev.json"):
             lines = (self.data / name).read_text(encoding="utf-8").splitlines()
             print(f"{self.data / name}: {len(lines)} rows, the first {lines[0]}")

@@ -29,26 +29,26 @@ if __name__ == "__main__":
 from data_tools.cli import Parser
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
-from launch.environment import custom_ops, machine, packages
+from launch.environment import custom_ops, doctor_checks
 from launch.guard import guarded
 from launch.preflight.report import print_findings
 
 
 def examine():
     """All findings, in the order in which things depend on each other."""
-    installed = packages.installed_packages()
+    installed = doctor_checks.installed_packages()
     return [
-        packages.check_python(),
-        packages.check_lock(installed),
-        *packages.check_clashes(installed),
+        doctor_checks.check_python(),
+        doctor_checks.check_lock(installed),
+        *doctor_checks.check_clashes(installed),
         custom_ops.check_fused_ln(),
-        machine.check_cpu(),
-        *machine.check_gpus(list_cards(), driver(), paddle_build(), "nvidia-ml-py" in installed),
-        machine.check_disk(ROOT),
-        machine.check_shared_memory(),
-        machine.check_ports(),
-        machine.check_proxy(),
-        machine.check_ccache(),
+        doctor_checks.check_cpu(),
+        *doctor_checks.check_gpus(list_cards(), driver(), paddle_build(), "nvidia-ml-py" in installed),
+        doctor_checks.check_disk(ROOT),
+        doctor_checks.check_shared_memory(),
+        doctor_checks.check_ports(),
+        doctor_checks.check_proxy(),
+        doctor_checks.check_ccache(),
     ]
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
-from launch.devices import cuda, fused_ln, kernel_choices, precision
+from launch.devices import cuda, fused_ln, precision, switches
 from launch.devices.cards import Card, Driver, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
 from launch.devices.flash_attention import case_of, mask_of, obstacle
@@ -205,7 +205,7 @@ def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) ->
     if switch == "required" and reason:
         fix = "--use_flash_attention auto for exact attention"
         return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
-    return [Finding(True, "attention", kernel_choices.flash_attention(switch, reason, cases[0].kernel).reason)]
+    return [Finding(True, "attention", switches.flash_attention(switch, reason, cases[0].kernel).reason)]
 
 
 def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
@@ -223,7 +223,7 @@ def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding
     if reason and switch != "off" and all(fused_ln.paddle_has_its_own(model_type, one) for one in capabilities):
         found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
         return [Finding(True, "RMSNorm", found)]
-    return [Finding(True, "RMSNorm", kernel_choices.fused_rms_norm(switch, reason).reason)]
+    return [Finding(True, "RMSNorm", switches.fused_rms_norm(switch, reason).reason)]
 
 
 def _chosen(devices: tuple[str, ...]) -> list[Card]:

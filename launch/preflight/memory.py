@@ -6,8 +6,6 @@ Nothing that cannot fit starts, unless --force 1 is given. A change is proposed 
 import shlex
 from dataclasses import replace
 
-import psutil
-
 from data_tools.formats.plural import plural
 from launch import preflight
 from launch.config.flag_values import Flags, flag_words, parse_flags
@@ -124,9 +122,16 @@ def card_of(run: RunConfig) -> Card | None:
         return None
 
 
+def available_bytes() -> int:
+    """What of this machine's memory is available."""
+    import psutil  # here: a plan needs no packages
+
+    return psutil.virtual_memory().available
+
+
 def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
     """What offload keeps there must be there: it is page-locked, so none of it can be swapped out."""
-    available, needed = psutil.virtual_memory().available, ranks * sum(parts.values())
+    available, needed = available_bytes(), ranks * sum(parts.values())
     found = f"{needed / GIB:.0f} GiB for {plural(ranks, 'rank')} here, {available / GIB:.0f} GiB available"
     if needed <= available or forced:
         return Finding(True, "host memory", found)
@@ -136,7 +141,7 @@ def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
 
 def _on_cpu(tensors: int, ranks: int) -> Finding:
     """Of all ranks of this machine together; what Python and the libraries take is not counted."""
-    available = psutil.virtual_memory().available
+    available = available_bytes()
     where = "1 rank" if ranks == 1 else f"each of {ranks} ranks"
     found = f"{tensors / GIB:.1f} GiB of tensors in {where}, {available / GIB:.1f} GiB available here"
     if tensors * ranks <= available:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from launch.checkpoint.ranks import gather
-from launch.devices import fused_ln, kernel_choices, precision
+from launch.devices import fused_ln, precision, switches
 from launch.devices.flash_attention import case_of, obstacle
-from launch.devices.kernel_choices import Decision
+from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import attention_heads, head_size, key_value_heads
@@ -58,7 +58,7 @@ def _flash_attention(model_args, training_args, capability, mask: str, prefix: i
         attend, heads = as_paddlenlp_calls_it(case.model_type), _heads(config, training_args.tensor_parallel_degree)
         tried = shapes(case.masked, prefix)
         found = first_of_ranks(kernel_missing(capability) or disagreement(attend, heads, dtype, tried))
-    return kernel_choices.flash_attention(switch, found, case.kernel)
+    return switches.flash_attention(switch, found, case.kernel)
 
 
 def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | None) -> Decision:
@@ -78,7 +78,7 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
         of_paddle = tried(fused_ln.PADDLES_OWN, rms_norm_check.fused_rms_norm)
         if not of_paddle:
             rms_norm_check.put_in_place()
-    return kernel_choices.fused_rms_norm(switch, found, of_paddle)
+    return switches.fused_rms_norm(switch, found, of_paddle)
 
 
 def _norm_dtypes(model_args, training_args) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.statistics import unigram_cross_entropy
-from launch.demos.content import first_loss_check, held_out_check
+from launch.commands.demo import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data_tools.stdlib_corpus import is_heldout
+from data_tools.stdlib_corpus import is_heldout, questions, write_questions
 from launch.commands.demo_finetune import METHODS, RESULTS, print_table
-from launch.demos.content import questions, write_questions
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
 

@@ -1,7 +1,5 @@
 """Host memory that offload needs, before anything starts."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from launch.config.flag_values import parse_flags
@@ -18,7 +16,7 @@ RUN = (
 @pytest.fixture
 def available(monkeypatch):
     def gib(size: float) -> None:
-        monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=size * GIB))
+        monkeypatch.setattr(memory, "available_bytes", lambda: size * GIB)
 
     return gib
 

@@ -15,7 +15,7 @@ from launch.config.flag_values import load_schema, parse_flags
 from launch.config.run_config import RunConfig
 from launch.devices import fused_ln
 from launch.devices.flash_attention import Case, obstacle
-from launch.devices.kernel_choices import flash_attention, fused_rms_norm
+from launch.devices.switches import flash_attention, fused_rms_norm
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config

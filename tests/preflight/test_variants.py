@@ -1,7 +1,6 @@
 """Shipped recipes and wrong variants of them, on pretended machines: exactly which findings appear."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +29,7 @@ def machine(monkeypatch, tmp_path):
     for dialogues in ("data", "build/demo-finetune/data"):
         write_dialogues(tmp_path / dialogues)
     monkeypatch.setattr(host, "free_bytes", lambda directory: 10**12)
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=512 * GIB))
+    monkeypatch.setattr(memory, "available_bytes", lambda: 512 * GIB)
 
     def make(here, files=()):
         nvml = FakeNvml(here, has_driver=bool(here))

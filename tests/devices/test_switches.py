@@ -1,8 +1,16 @@
-"""The decisions of the three-state switches."""
+"""The decisions of the three-state switches; those of --deterministic: set, refused where the environment says
+otherwise, checked in Paddle."""
 
 import pytest
 
-from launch.devices.kernel_choices import flash_attention, fused_rms_norm
+from launch.devices.switches import (
+    PADDLE_FLAGS,
+    VARIABLES,
+    check_switches,
+    flash_attention,
+    fused_rms_norm,
+    set_switches,
+)
 from launch.errors import UserError
 
 
@@ -43,3 +51,28 @@ def test_one_line_says_which_rms_norm_is_used_and_why():
     neither = fused_rms_norm("auto", "not built", "its result is off")
     assert not neither.enabled
     assert neither.reason == "fused RMSNorm: off (not built; its result is off), the framework's own RMSNorm"
+
+
+def test_all_are_set_and_told():
+    environment = {"NCCL_ALGO": "Ring", "HOME": "/root"}
+    line = set_switches(environment)
+    assert environment == {"HOME": "/root"} | PADDLE_FLAGS | VARIABLES
+    assert line.startswith("deterministic: FLAGS_cudnn_deterministic=1, ") and "NCCL_ALGO=Ring" in line
+
+
+def test_what_is_set_otherwise_is_refused_and_nothing_changed():
+    environment = {"NCCL_ALGO": "Tree", "FLAGS_embedding_deterministic": "0"}
+    expected = (
+        "found FLAGS_embedding_deterministic=0, NCCL_ALGO=Tree in the environment, expected "
+        "FLAGS_embedding_deterministic=1, NCCL_ALGO=Ring"
+    )
+    with pytest.raises(UserError, match=expected):
+        set_switches(environment)
+    assert environment == {"NCCL_ALGO": "Tree", "FLAGS_embedding_deterministic": "0"}
+
+
+def test_paddle_is_asked():
+    taken = {"FLAGS_cudnn_deterministic": True, "FLAGS_embedding_deterministic": 1, "FLAGS_cudnn_exhaustive_search": 0}
+    check_switches(taken.get)
+    with pytest.raises(UserError, match="Paddle did not take FLAGS_cudnn_deterministic, FLAGS_cudnn_exhaustive_search"):
+        check_switches((taken | {"FLAGS_cudnn_deterministic": False, "FLAGS_cudnn_exhaustive_search": 1}).get)

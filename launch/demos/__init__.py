@@ -1,1 +1,0 @@
-"""What the demos need beyond the commands of users."""

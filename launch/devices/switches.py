@@ -1,0 +1,94 @@
+"""The switches of a run that depend on its device: fused kernels, and what makes two equal runs equal to the bit.
+
+A three-state switch becomes a decision with its reason: auto and on use a feature where nothing speaks against it and
+say why not elsewhere, required makes that an error, off never uses it. The switches of --deterministic are set before
+Paddle is imported and checked after it. Measured on CPUs alone: there every run is equal without them. On GPUs they are
+what Paddle and NVIDIA document; this program has not been run on cards. No Paddle here.
+"""
+
+import os
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
+
+from launch.devices.fused_ln import PADDLES_OWN
+from launch.errors import UserError
+
+# Read by Paddle's GPU build: convolutions, flash attention's backward, scatter of embedding gradients; and no choice
+# of kernels by trial, whose winner differs from run to run.
+PADDLE_FLAGS = {
+    "FLAGS_cudnn_deterministic": "1",
+    "FLAGS_embedding_deterministic": "1",
+    "FLAGS_cudnn_exhaustive_search": "0",
+}
+# https://docs.nvidia.com/cuda/cublas/#results-reproducibility: one fixed workspace a stream.
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html: one algorithm and protocol, so that sums are
+# always formed in the same order; NVLink SHARP sums in the switch.
+VARIABLES = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "NCCL_NVLS_ENABLE": "0",
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome of a three-state switch: whether the feature is used, and why in one line."""
+
+    enabled: bool
+    reason: str
+
+
+def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
+    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing. kernel: its name.
+
+    Raises UserError when `required` meets an obstacle.
+    """
+    decision = _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
+    return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
+
+
+def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
+    """Whether a fused RMSNorm operator is used. obstacle: what speaks against the module fused_ln, "" for nothing.
+
+    of_paddle: what speaks against Paddle's own operator in its place; None where there is none, or it was not tried.
+    Raises UserError when `required` meets an obstacle.
+    """
+    if obstacle and of_paddle == "":
+        return Decision(True, f"fused RMSNorm: on, by {PADDLES_OWN} ({obstacle})")
+    found = f"{obstacle}; {of_paddle}" if of_paddle else obstacle
+    return _decide("use_fused_rms_norm", "fused RMSNorm", switch, found, "the framework's own RMSNorm")
+
+
+def _decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:
+    if switch == "required" and obstacle:
+        raise UserError(f"--{flag} required: not possible here: {obstacle}. Use --{flag} auto for {instead}.")
+    if switch == "off":
+        return Decision(False, f"{feature}: off by --{flag} off, {instead}")
+    if obstacle:
+        return Decision(False, f"{feature}: off ({obstacle}), {instead}")
+    return Decision(True, f"{feature}: on")
+
+
+def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
+    """Set them for this process, before it imports Paddle; returns the line about them.
+
+    Raises UserError where one is set to something else already: that run would not be deterministic.
+    """
+    wanted = PADDLE_FLAGS | VARIABLES
+    others = [name for name, value in wanted.items() if environment.get(name, value) != value]
+    if others:
+        found, right = (", ".join(f"{name}={of[name]}" for name in others) for of in (environment, wanted))
+        raise UserError(
+            f"--deterministic 1: found {found} in the environment, expected {right}: unset it, or leave "
+            "--deterministic out."
+        )
+    environment.update(wanted)
+    return "deterministic: " + ", ".join(f"{name}={value}" for name, value in wanted.items())
+
+
+def check_switches(value_of: Callable[[str], object]) -> None:
+    """value_of: gives what Paddle has made of a flag. Raises UserError where it has not taken one."""
+    wrong = [name for name, value in PADDLE_FLAGS.items() if str(int(bool(value_of(name)))) != value]
+    if wrong:
+        raise UserError(f"--deterministic 1: Paddle did not take {', '.join(wrong)}: is its version the pinned one?")
