@@ -90,12 +90,12 @@ def rms_norm(bench: Bench) -> None:
     """Each operator that --use_fused_rms_norm auto tries, in each dtype."""
     _own_check(bench, find_nvcc())
     start_paddle(bench)
-    from launch.training.rms_norm_check import disagreement
+    from launch.training.kernel_checks import rms_norm_fault
 
     copy = None if bench.pretend else _copied_bytes_a_second()
     for name, compute in _operators(bench).items():
         for dtype in ("float32",) if bench.pretend else ("float32", *half_dtypes(bench)):
-            wrong = disagreement(name, compute, HIDDEN, (dtype, dtype))
+            wrong = rms_norm_fault(name, compute, HIDDEN, (dtype, dtype))
             bench.row(f"{name} in {dtype}", "as in float64", wrong or "as in float64", not wrong)
             if copy:
                 _speed(bench, name, compute, dtype, copy)
@@ -125,17 +125,17 @@ def _own_check(bench: Bench, nvcc: Nvcc | None) -> None:
 def _operators(bench: Bench) -> dict[str, Callable]:
     """The operators that can be used here, in the order in which a run tries them; a row for one that cannot."""
     from launch.devices.fused_ln import PADDLES_OWN, find_build, obstacle
-    from launch.training.rms_norm_check import of_fused_ln
+    from launch.training.kernel_checks import fused_ln_rms_norm
 
     operators: dict[str, Callable] = {}
     if reason := obstacle(find_build(), "llama", None if bench.pretend else capability(bench)):
         bench.row("fused_ln", "built for this card", reason, None)
     else:
-        operators["fused_ln"] = of_fused_ln
+        operators["fused_ln"] = fused_ln_rms_norm
     if not bench.pretend:
-        from launch.training.rms_norm_check import fused_rms_norm
+        from launch.training.kernel_checks import paddle_rms_norm
 
-        operators[PADDLES_OWN] = fused_rms_norm
+        operators[PADDLES_OWN] = paddle_rms_norm
     return operators | {"the framework's own": _paddlenlp_rms_norm}
 
 
@@ -188,7 +188,7 @@ def flash_attention(bench: Bench) -> None:
     """Each case that the table allows is compared with exact attention, forward and backward."""
     start_paddle(bench)
     if not bench.pretend:
-        from launch.training.attention_check import kernel_missing
+        from launch.training.kernel_checks import kernel_missing
 
         missing = kernel_missing(capability(bench))
         bench.row("kernel", "in this build of Paddle", missing or "in this build of Paddle", not missing)
@@ -208,9 +208,10 @@ def prefix_attention(bench: Bench) -> None:
 
 
 def _attention(bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int) -> None:
-    """One row: the start-up check of a run (launch/training/attention_check.py) with these shapes."""
+    """One row: the start-up check of a run (launch/training/kernel_checks.py) with these shapes."""
     from launch.devices.flash_attention import Case, obstacle
-    from launch.training.attention_check import Heads, as_paddlenlp_calls_it, disagreement, shapes
+    from launch.families.registry import family_of
+    from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, shapes
 
     mask = "dense" if masked else "causal"
     earlier = f", a prefix of {prefix}" if prefix else ""
@@ -219,8 +220,9 @@ def _attention(bench: Bench, family: str, dtype: str, heads: tuple[int, int, int
     if reason := obstacle(case):
         bench.row(what, "not used here", reason, None)
         return
-    attend = as_paddlenlp_calls_it(family)
-    wrong = disagreement(_in_float32(attend) if bench.pretend else attend, Heads(*heads), dtype, shapes(masked, prefix))
+    attend = flash_attention_of(family_of(family))
+    attend = _in_float32(attend) if bench.pretend else attend
+    wrong = attention_fault(attend, Heads(*heads), dtype, shapes(masked, prefix))
     bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
 
 

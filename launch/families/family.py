@@ -69,9 +69,11 @@ class Family:
     answer_end:       the token that ends an answer; None: the tokenizer's eos
     mask_dtype:       with "prefix", of the attention mask. mask_covers_answer: generation needs mask and positions of
                       the answer, too; else the model extends those of the prompt
-    always_masked:    whether its code makes a mask of every batch for flash attention. weights_dtype_rotary: whether
-                      its rotary embeddings give queries and keys the dtype of the weights. flash_dropout: whether its
-                      code hands attention's dropout over to the kernel
+    always_masked:    whether its code makes a mask of every batch for flash attention, and calls Paddle's
+                      scaled_dot_product_attention with it; else it calls paddlenlp's fusion_flash_attention, which
+                      needs no mask of a causal batch. weights_dtype_rotary: whether its rotary
+                      embeddings give queries and keys the dtype of the weights. flash_dropout: whether its code hands
+                      attention's dropout over to the kernel
     fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
     window_by_default: whether `sliding_window` counts in a config.json that has no `use_sliding_window`
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported

@@ -9,15 +9,20 @@ from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import attention_heads, head_size, key_value_heads
-from launch.training import rms_norm_check
-from launch.training.attention_check import (
-    Heads,
-    as_paddlenlp_calls_it,
-    disagreement,
-    kernel_missing,
-    shapes,
-)
+from launch.families.registry import family_of
 from launch.training.device import compute_capability
+from launch.training.kernel_checks import (
+    Heads,
+    RMSNorm,
+    attention_fault,
+    flash_attention_of,
+    fused_ln_rms_norm,
+    kernel_missing,
+    paddle_rms_norm,
+    rms_norm_fault,
+    shapes,
+    use_paddle_rms_norm,
+)
 from launch.training.model import compute_dtype
 
 
@@ -55,9 +60,10 @@ def _flash_attention(model_args, training_args, capability, mask: str, prefix: i
     case = case_of(config, capability, dtype, mask, level=level)
     found = first_of_ranks(obstacle(case))
     if not found and switch != "off":
-        attend, heads = as_paddlenlp_calls_it(case.model_type), _heads(config, training_args.tensor_parallel_degree)
+        attend = flash_attention_of(family_of(case.model_type))
+        heads = _heads(config, training_args.tensor_parallel_degree)
         tried = shapes(case.masked, prefix)
-        found = first_of_ranks(kernel_missing(capability) or disagreement(attend, heads, dtype, tried))
+        found = first_of_ranks(kernel_missing(capability) or attention_fault(attend, heads, dtype, tried))
     return switches.flash_attention(switch, found, case.kernel)
 
 
@@ -67,17 +73,17 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
     config = load_config(model_args.model_name_or_path)
     found = first_of_ranks(fused_ln.obstacle(fused_ln.find_build(), config["model_type"], capability))
 
-    def tried(name: str, rms_norm: rms_norm_check.RMSNorm) -> str:
+    def tried(name: str, rms_norm: RMSNorm) -> str:
         dtypes = _norm_dtypes(model_args, training_args)
-        return first_of_ranks(rms_norm_check.disagreement(name, rms_norm, config["hidden_size"], dtypes))
+        return first_of_ranks(rms_norm_fault(name, rms_norm, config["hidden_size"], dtypes))
 
     if not found and switch != "off":
-        found = tried("the module fused_ln", rms_norm_check.of_fused_ln)
+        found = tried("the module fused_ln", fused_ln_rms_norm)
     of_paddle = None
     if found and switch in ("auto", "on") and fused_ln.paddle_has_its_own(config["model_type"], capability):
-        of_paddle = tried(fused_ln.PADDLES_OWN, rms_norm_check.fused_rms_norm)
+        of_paddle = tried(fused_ln.PADDLES_OWN, paddle_rms_norm)
         if not of_paddle:
-            rms_norm_check.put_in_place()
+            use_paddle_rms_norm()
     return switches.fused_rms_norm(switch, found, of_paddle)
 
 

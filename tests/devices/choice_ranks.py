@@ -7,7 +7,8 @@ from paddlenlp.transformers.chatglm_v2 import modeling as chatglm_v2
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
-from launch.training.attention_check import Heads, as_paddlenlp_calls_it, errors, shapes
+from launch.families.registry import family_of
+from launch.training.kernel_checks import Heads, attention_errors, flash_attention_of, shapes
 from tests.devices.pretended_card import pretended_card
 
 HEADS = 2  # nothing depends on their number
@@ -22,12 +23,12 @@ def kernels(cases: list) -> list:
 
 
 def _kernels(model_type: str, capability: list, dtype: str, size: int, masks: bool, prefix: int) -> list:
-    attend = as_paddlenlp_calls_it(model_type)
+    attend = flash_attention_of(family_of(model_type))
     with pretended_card(tuple(capability), dtype) as taken:
         found = [
             error
             for shape in shapes(masks, prefix)
-            for error in errors(attend, Heads(HEADS, HEADS, size), "float32", shape).values()
+            for error in attention_errors(attend, Heads(HEADS, HEADS, size), "float32", shape).values()
         ]
     return [sorted(set(taken)), max(found)]
 

@@ -37,14 +37,14 @@ def decide(
         install()
         paddle.distributed.init_parallel_env()
     checked = []
-    real = decisions.disagreement
+    real = decisions.attention_fault
 
-    def disagreement(attend, heads, dtype, shapes):
+    def attention_fault(attend, heads, dtype, shapes):
         tried = [[shape.length, shape.earlier, shape.padding] for shape in shapes]
         checked.append([heads.query, heads.key_value, heads.size, dtype, tried])
         return real(attend, heads, dtype, shapes) if verdicts[rank()] == "run" else verdicts[rank()]
 
-    decisions.disagreement = disagreement
+    decisions.attention_fault = attention_fault
     if verdicts[rank()] != "no kernel":
         decisions.kernel_missing = lambda capability: ""
     decisions.compute_capability = lambda: tuple(capabilities[rank()])

@@ -1,8 +1,8 @@
-"""The start-up check of flash attention, given right and wrong functions. On a CPU: it was not run on GPUs."""
+"""The checks of kernels at start, given right and wrong functions. On a CPU: they were not run on GPUs."""
 
 import pytest
 
-RANKS = "tests.training.attention_ranks"
+RANKS = "tests.training.kernel_check_ranks"
 GROUPED = (4, 2, 32)
 
 RIGHT = [
@@ -61,3 +61,26 @@ def test_why_the_table_is_needed_llama_loses_masks_where_the_kernel_is_another(r
 def test_without_a_mask_llama_under_flash_is_exact_on_a_cpu(ranks):
     [[difference, _]] = ranks(1, f"{RANKS}:llama_under_flash_on_a_cpu", False, False)
     assert difference < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("right", ""),
+        ("another epsilon", "the module fused_ln's result is off by 0.0"),
+        ("a wrong gradient", "the module fused_ln's gradient is off by 2, allowed 1e-05"),
+        ("not a number", "the module fused_ln's result is off by nan"),
+        ("fails", "the module fused_ln fails here: OSError: no kernel image for this card"),
+    ],
+)
+def test_a_fused_ln_that_fails_or_is_wrong_is_found_before_it_is_used(ranks, kind, found):
+    (message,) = ranks(1, f"{RANKS}:rms_norm_verdict", kind, "float32", "float32")
+    assert message.startswith(found) and bool(message) == bool(found)
+
+
+@pytest.mark.parametrize("dtypes", [("bfloat16", "bfloat16"), ("float16", "float16"), ("bfloat16", "float32")])
+def test_fused_ln_is_tried_in_the_dtypes_of_the_run(ranks, dtypes):
+    assert ranks(1, f"{RANKS}:rms_norm_verdict", "right", *dtypes) == [""]
+    (message,) = ranks(1, f"{RANKS}:rms_norm_verdict", "another epsilon", *dtypes)
+    allowed = {"bfloat16": "2e-02", "float16": "2e-03", "float32": "1e-05"}[dtypes[1]]
+    assert message.startswith("the module fused_ln's result is off by 0.0") and message.endswith(f"allowed {allowed}")

@@ -1,4 +1,7 @@
-"""Attention functions, right and wrong, and what the start-up check says of them; for ranks that have Paddle."""
+"""Attention and RMSNorm functions, right and wrong, and what the checks at start say of them. Imports Paddle."""
+
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -11,10 +14,12 @@ def verdicts(cases: list) -> list[str]:
 
     kind: of the shapes that are tried, "causal", "dense" or "prefix".
     """
-    from launch.training.attention_check import Heads, disagreement, shapes
+    from launch.training.kernel_checks import Heads, attention_fault, shapes
 
     return [
-        disagreement(globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0))
+        attention_fault(
+            globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0)
+        )
         for name, dtype, heads, kind in cases
     ]
 
@@ -113,18 +118,19 @@ def paddlenlps_llama(query, key, value, mask):
 
 
 def _by_paddlenlp(model_type, query, key, value, mask):
-    from launch.training.attention_check import as_paddlenlp_calls_it
+    from launch.families.registry import family_of
+    from launch.training.kernel_checks import flash_attention_of
 
-    arguments = [one.astype("float32") for one in (query, key, value)]
-    attend = as_paddlenlp_calls_it(model_type)
+    arguments = [tensor.astype("float32") for tensor in (query, key, value)]
+    attend = flash_attention_of(family_of(model_type))
     return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
 
 
 def _attend(query, key, value, mask, causal=True, diagonal=None, of_weights=lambda weights: weights):
     """Exact attention in float32. diagonal: the last key that the first query sees; None: its own."""
     groups = query.shape[2] // key.shape[2]
-    query, key, value = (one.astype("float32").transpose([0, 2, 1, 3]) for one in (query, key, value))
-    key, value = (one.repeat_interleave(groups, axis=1) for one in (key, value))
+    query, key, value = (tensor.astype("float32").transpose([0, 2, 1, 3]) for tensor in (query, key, value))
+    key, value = (tensor.repeat_interleave(groups, axis=1) for tensor in (key, value))
     scores = paddle.matmul(query, key, transpose_y=True) / query.shape[-1] ** 0.5
     if causal:
         last = key.shape[2] - query.shape[2] if diagonal is None else diagonal
@@ -165,3 +171,27 @@ def llama_under_flash_on_a_cpu(alibi: bool, left_padded: bool) -> list[float]:
 
     exact = logits(flash=False)
     return [float(np.abs(logits(flash=True) - exact).max()), float(np.abs(exact).max())]
+
+
+def rms_norm_verdict(kind: str, *dtypes: str) -> str:
+    """What the check says of a module that stands in for fused_ln.
+
+    dtypes: of x and the weight. kind: right, another epsilon, a wrong gradient, not a number, fails.
+    """
+
+    from launch.training.kernel_checks import fused_ln_rms_norm, rms_norm_fault
+
+    def fused_rms_norm(x, weight, epsilon):
+        if kind == "fails":
+            raise OSError("Error Message Summary:\n-----\nno kernel image\nfor this card")
+        wrong = 0.1 if kind == "another epsilon" else epsilon
+        wide = x.astype("float32")
+        y = wide * paddle.rsqrt(wide.pow(2).mean(-1, keepdim=True) + wrong) * weight.astype("float32")
+        if kind == "a wrong gradient":
+            y = (y.detach() - y) + y.detach()
+        if kind == "not a number":
+            y = y * float("nan")
+        return y.astype(weight.dtype), None
+
+    sys.modules["fused_ln"] = SimpleNamespace(fused_rms_norm=fused_rms_norm)
+    return rms_norm_fault("the module fused_ln", fused_ln_rms_norm, dtypes=tuple(dtypes))
