@@ -25,7 +25,7 @@ def texts(directory: str, answers: list[list[int]]) -> list[str]:
     """What the server would say for these ids, cut at eos."""
     from paddlenlp.transformers import AutoTokenizer
 
-    from launch.generation.stream import decode
+    from launch.generation.text import decode
 
     tokenizer = AutoTokenizer.from_pretrained(str(Path(directory) / "model"))
     end = tokenizer.eos_token_id

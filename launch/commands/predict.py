@@ -48,8 +48,7 @@ def main(argv: list[str]) -> None:
     from launch.adapters.quantized.base import use_quantized
     from launch.checkpoint.ranks import check_world, rank
     from launch.generation.generate import Decoding
-    from launch.prediction.answering import answer_one_by_one, answer_rows
-    from launch.prediction.predictor import load_predictor
+    from launch.prediction.predictor import answer_one_by_one, answer_rows, load_predictor
     from launch.training.device import set_device
 
     check_world()

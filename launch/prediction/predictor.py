@@ -4,10 +4,12 @@ predictor = load_predictor("models/llama-7b", "checkpoints/llama-7b-lora", dtype
 answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
 """
 
+import json
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +17,26 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.dialogues.questions import Question, encode_question, text_question
+from data_tools.formats.plural import plural
+from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantized.base import quantize_filled
 from launch.adapters.quantized.quantization import Format
-from launch.checkpoint.ranks import rank, world_size
+from launch.checkpoint.ranks import broadcast, rank, world_size
 from launch.checkpoint.read import load_model
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
-from launch.families.encoding import end_id
+from launch.families.chat import template_line
+from launch.families.encoding import encoding_of, end_id
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.families.tensor_parallel import require_divisible
 from launch.generation.generate import Decoding, generate, known_ids_of
-from launch.generation.stream import TextStream, decode
+from launch.generation.text import TextStream, decode
 from launch.training.model import family_config, open_tokenizer, weights_directory
 
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
@@ -135,3 +143,72 @@ def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int
     ids = [predictor.tokenizer(prompt)["input_ids"] for prompt in prompts]
     answers = dict(answer for [answer] in predictor.answer(ids, Decoding(max_new_tokens), batch_size=1))
     return [answers[number] for number in range(len(prompts))]
+
+
+# ---- questions of a file, or one after another from a terminal or a pipe
+
+
+def answer_rows(predictor: Predictor, questions: list[Question], args, decoding: Decoding) -> None:
+    """Write all rows with their predictions to args.output_file, or print them."""
+    encodings = _encodings(predictor, args)
+    prompts = [_encode(question, encodings) for question in questions]
+    cut = sum(was_cut for _, was_cut in prompts)
+    if cut and rank() == 0:
+        print(f"cut to their last {args.src_length} tokens (--src_length): {plural(cut, 'question')}", file=sys.stderr)
+    answers: dict[int, str] = {}
+    with counted("answering", len(questions), shown=rank() == 0) as reach:
+        for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size):
+            answers |= batch
+            reach(len(answers))
+    if rank() == 0:
+        rows = [question.row | {"prediction": answers[number]} for number, question in enumerate(questions)]
+        _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)
+
+
+def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: Decoding) -> None:
+    """Show the answers to texts, or where there are none to the lines of the standard input, while they are made."""
+    encodings = _encodings(predictor, args)
+    for text in texts or _lines():
+        ids, _ = _encode(text_question(text), encodings)
+        predictor.stream(ids, decoding)
+
+
+def _encodings(predictor: Predictor, args) -> Callable[[bool], Encoding]:
+    """From whether a question is a chat to its encoding, which is made and reported once."""
+
+    @cache
+    def encoding(chat: bool) -> Encoding:
+        made = encoding_of(args, predictor.tokenizer, predictor.config.to_dict(), chat, use=True)
+        if rank() == 0:
+            print(template_line(made.template), file=sys.stderr)
+        return made
+
+    return encoding
+
+
+def _encode(question: Question, encodings: Callable[[bool], Encoding]) -> tuple[list[int], bool]:
+    ids, was_cut = encode_question(question.dialogue, encodings(question.chat))
+    if not ids:
+        raise UserError(f"no token to begin with: {question.row}. Ask something.")
+    return ids, was_cut
+
+
+def _lines() -> Iterator[str]:
+    """The lines of rank 0's standard input that are not blank, on every rank."""
+    while True:
+        if rank() == 0 and sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = broadcast(sys.stdin.readline() if rank() == 0 else None)
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _write(lines: list[str], path: Path | None) -> None:
+    if path is None:
+        sys.stdout.writelines(lines)
+        return
+    with written_aside(path) as file:
+        file.writelines(line.encode("utf-8") for line in lines)
+    print(f"{path}: {len(lines)} answers", file=sys.stderr)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from launch.generation.stream import UNFINISHED
+from launch.generation.text import UNFINISHED
 from launch.serving.request import Finish, Options, Reason, Refusal, Row
 
 

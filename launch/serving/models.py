@@ -27,7 +27,7 @@ from launch.errors import UserError
 from launch.families.chat import NONE, template_line
 from launch.families.encoding import encoding_of
 from launch.generation.generate import Decoding, generate
-from launch.generation.stream import decode
+from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.request import Reason, Refusal, Row, draw, random_of
 

@@ -15,7 +15,7 @@ from launch.checkpoint.ranks import barrier, broadcast, gather, rank
 from launch.families.encoding import end_id
 from launch.families.registry import family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
-from launch.generation.stream import decode
+from launch.generation.text import decode, scores
 from launch.training.batches import PaddedShard
 from launch.training.watches import require_finite
 
@@ -106,8 +106,6 @@ class Answers:
         return broadcast(self._scored(everybodys, dataset, args, global_step) if rank() == 0 else None)
 
     def _scored(self, answers: dict[int, list[int]], dataset, args, global_step: int) -> dict[str, float]:
-        from launch.generation.scores import scores  # half a second of imports, for those who ask for it
-
         rows = [self._row(dataset[number], answers[number]) for number in range(len(dataset))]
         with written_aside(Path(args.output_dir) / PREDICTIONS / f"step-{global_step}.jsonl") as file:
             file.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8") for row in rows)

@@ -73,7 +73,7 @@ def ends(directory: str) -> dict:
     import contextlib
     import io
 
-    from launch.generation.stream import TextStream
+    from launch.generation.text import TextStream
 
     start_fleet()
     model, family, prompt = load("llama", directory), FAMILIES["llama"], prompts("llama")[0]

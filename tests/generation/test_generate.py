@@ -3,7 +3,7 @@
 import pytest
 
 from launch.families.registry import FAMILIES
-from launch.generation.stream import TextStream
+from launch.generation.text import TextStream
 
 MODULE = "tests.generation.generate_ranks"
 CAUSAL = [name for name, family in FAMILIES.items() if family.attention == "causal"]

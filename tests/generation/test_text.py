@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from launch.generation.scores import scores
+from launch.generation.text import scores
 
 
 def test_equal_texts_have_100_and_texts_without_a_common_word_0():

@@ -1,0 +1,69 @@
+"""The text of answers: decoded, shown while it is made, and compared with references."""
+
+import re
+import sys
+
+UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
+
+
+class TextStream:
+    """Takes the ids of one answer from paddlenlp's generate() as its `streamer`, and prints the text they make."""
+
+    def __init__(self, tokenizer, eos: int):
+        self.tokenizer = tokenizer
+        self.eos = eos
+        self.ids: list[int] = []
+        self.shown = 0  # characters
+
+    def put(self, ids) -> None:
+        """ids: int64 [1, 1] or [1]"""
+        token = int(ids.reshape([-1])[0])
+        if token == self.eos:
+            return
+        self.ids.append(token)
+        text = decode(self.tokenizer, self.ids)
+        if not text.endswith(UNFINISHED):
+            self._show(text)
+
+    def end(self) -> None:
+        self._show(decode(self.tokenizer, self.ids))
+        if self.ids:
+            print(flush=True)
+
+    def _show(self, text: str) -> None:
+        sys.stdout.write(text[self.shown :])
+        sys.stdout.flush()
+        self.shown = max(self.shown, len(text))
+
+
+def decode(tokenizer, ids: list[int]) -> str:
+    """The text of an answer, as it was learnt: "a . b" is not made "a. b"."""
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+# ---- how near answers are to their references
+
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef"
+WORDS = re.compile(rf"[{HAN}]|[^\W_{HAN}]+")
+ROUGE = ("rouge1", "rouge2", "rougeL")
+
+
+class Words:
+    """rouge-score's own words, letters and digits in lower case, of all alphabets; each Han character by itself."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return WORDS.findall(text.lower())
+
+
+def scores(answers: list[str], references: list[str]) -> dict[str, float]:
+    """{"bleu", "rouge1", "rouge2", "rougel"} of answers and what they should be, one for one, in per cent: BLEU of the
+    whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts."""
+    from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
+    from sacrebleu.metrics import BLEU
+
+    chinese = any(re.search(f"[{HAN}]", text) for text in references)
+    bleu = BLEU(tokenize="zh" if chinese else "13a").corpus_score(answers, [references])
+    scorer = RougeScorer(ROUGE, tokenizer=Words())
+    found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
+    means = {name.lower(): 100 * sum(score[name].fmeasure for score in found) / len(found) for name in ROUGE}
+    return {"bleu": bleu.score, **means}
