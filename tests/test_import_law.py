@@ -57,9 +57,6 @@ WITHOUT_PADDLE = (
     "launch/reporting/announce.py",
     "launch/serving/event_loop.py",
     "launch/tape",
-    "launch/watch/hang.py",
-    "launch/watch/loss.py",
-    "launch/watch/memory_watch.py",
     "launch/weights",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "launch").glob("*.py"))),
 )

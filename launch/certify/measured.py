@@ -12,7 +12,7 @@ from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
 from launch.reporting.records import read_summary, read_train_log
-from launch.watch.loss import Window, parse_window
+from launch.watch import Window, parse_window
 
 # Steps that are left out of the measured speed: kernels are chosen and memory is taken in them.
 WARM_UP = 3

@@ -92,7 +92,7 @@ class Follower:
 
 
 KILLED = 128 + signal.SIGKILL
-HUNG = 128 + signal.SIGALRM  # launch/watch/hang.py
+HUNG = 128 + signal.SIGALRM  # launch/watch.py
 BY_SIGNAL = {  # exit codes of ranks that could not say a word themselves
     KILLED: "it was killed from outside: by hand, by a scheduler, or by the kernel for lack of host memory "
     "(`dmesg | grep -i kill` tells)",

@@ -59,7 +59,7 @@ POLL_SECONDS = 0.1
 def die_with_parent() -> None:
     """Have the kernel send this rank SIGTERM when the process that started it ends: while it trains, it saves first.
 
-    A rank that hangs then is ended by launch/watch/hang.py. Does nothing in a forked rank, which ends at once
+    A rank that hangs then is ended by launch/watch.py. Does nothing in a forked rank, which ends at once
     (fork.py), and in a process that is no rank, that is where no launcher has set PADDLE_TRAINER_ID: a training started
     by hand must survive the end of its shell.
     """

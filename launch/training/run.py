@@ -31,7 +31,7 @@ from launch.training.model import (
 from launch.training.reporter import PlannedMemory, finish
 from launch.training.resuming import identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
-from launch.watch.memory_watch import BUILDING, Phase, out_of_memory_explained
+from launch.watch import BUILDING, Phase, out_of_memory_explained
 
 
 class Stage:

@@ -19,20 +19,19 @@ import paddlenlp.trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
+from launch import watch
 from launch.checkpoint.ranks import rank
 from launch.checkpoint.state.tensors import innermost
 from launch.offload.group_sharded import Offload
-from launch.reporting.callbacks import REPORTS
 from launch.reporting.throughput import Throughput
 from launch.training.checkpointer import Checkpointer
 from launch.training.data import TrainingData
 from launch.training.evaluation import Answers, Evaluator
 from launch.training.losses import Loss
 from launch.training.optimizer import ClipByGlobalNorm, GradNorm, ScaleRule, follow, keep_norm
-from launch.training.reporter import Reporter
+from launch.training.reporter import REPORTS, Reporter
 from launch.training.result import Result, save_whole_model
 from launch.training.watches import Watches
-from launch.watch import memory_watch
 
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -84,7 +83,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         """Train from step 0, or from where a checkpoint of ours ended. damaged: newer ones, which are put aside."""
         self.reporter.clock.lap()
         self.checkpointer.begin(checkpoint, damaged)
-        with memory_watch.out_of_memory_explained(self.watches.phase, self.args):
+        with watch.out_of_memory_explained(self.watches.phase, self.args):
             try:
                 if self.checkpointer.all_steps_done:
                     self._restore_without_training()
@@ -112,7 +111,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
         Every token of the dataset counts once, those of the last partial batch included.
         """
-        with self.reporter.clock.paused(), self.watches.phase.during(memory_watch.EVALUATION):
+        with self.reporter.clock.paused(), self.watches.phase.during(watch.EVALUATION):
             metrics = self.evaluator.metrics(
                 self.data.valid if eval_dataset is None else eval_dataset, metric_key_prefix
             )
@@ -127,7 +126,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         last = self.evaluator.last
         if last and last["global_step"] == self.checkpointer.weights_step:
             return last
-        with memory_watch.out_of_memory_explained(self.watches.phase, self.args):
+        with watch.out_of_memory_explained(self.watches.phase, self.args):
             return self.evaluate()
 
     # ---- upstream's methods that are replaced
@@ -140,9 +139,9 @@ class Trainer(paddlenlp.trainer.Trainer):
         """Upstream's is the model's own mean over a micro batch."""
         if not model.training:
             return self.loss(model, inputs, return_outputs)
-        self.watches.phase.name = memory_watch.FORWARD
+        self.watches.phase.name = watch.FORWARD
         loss = self.loss(model, inputs, return_outputs)
-        self.watches.phase.name = memory_watch.BACKWARD
+        self.watches.phase.name = watch.BACKWARD
         return loss
 
     def training_step(self, model, inputs):
@@ -154,7 +153,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     def training_pipeline_step(self, model, inputs):
         """A pipeline does not call compute_loss: forward and backward passes alternate."""
-        self.watches.phase.name = memory_watch.PIPELINE
+        self.watches.phase.name = watch.PIPELINE
         return super().training_pipeline_step(model, inputs)
 
     def create_optimizer(self, lr_scheduler=None):
@@ -234,7 +233,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         with (
             self.reporter.clock.paused(),
             self.watches.hang_timer.beside_steps(),
-            self.watches.phase.during(memory_watch.CHECKPOINT),
+            self.watches.phase.during(watch.CHECKPOINT),
         ):
             self.checkpointer.save(metrics)
 

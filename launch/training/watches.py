@@ -11,9 +11,17 @@ from launch.checkpoint.weight_files import listed
 from launch.errors import UserError
 from launch.reporting.records import past_losses
 from launch.training.optimizer import SkippedSteps
-from launch.watch.hang import HangTimer
-from launch.watch.loss import REMEMBERED, Fault, Limits, LossWatch, parse_window
-from launch.watch.memory_watch import FORWARD, OPTIMIZER, Phase
+from launch.watch import (
+    FORWARD,
+    OPTIMIZER,
+    USUAL_LOSSES,
+    Fault,
+    HangTimer,
+    Limits,
+    LossWatch,
+    Phase,
+    parse_window,
+)
 
 
 class LossReport(TrainerCallback):
@@ -23,7 +31,7 @@ class LossReport(TrainerCallback):
         self.limits = limits
 
     def on_train_begin(self, args, state, control, **kwargs):
-        past = past_losses(args.output_dir, state.global_step, REMEMBERED) if args.process_index == 0 else ()
+        past = past_losses(args.output_dir, state.global_step, USUAL_LOSSES) if args.process_index == 0 else ()
         self.watch = LossWatch(self.limits, past)
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -6,8 +6,7 @@ from docs.tools.pages import ROOT, read
 from launch.config.flag_values import load_schema
 from launch.plan.hardware import GIB
 from launch.plan.memory_model import CUDA_CONTEXT, NCCL_COMMUNICATOR, WORKSPACE
-from launch.watch.hang import FIRST_STEPS
-from launch.watch.loss import CLOSED_FORM_TOLERANCE, COLLAPSE_STEPS, REMEMBERED
+from launch.watch import CLOSED_FORM_TOLERANCE, COLLAPSE_STEPS, FIRST_STEPS, USUAL_LOSSES
 from tests.distributed import parity, test_two_nodes
 from tests.golden import curves
 from tests.plan import test_accuracy, test_published
@@ -51,7 +50,7 @@ SENTENCES = {
         f"random weights: more than {per_cent(CLOSED_FORM_TOLERANCE)} from ln V + h sigma^2/2",
         f"below {per_cent(FLAGS['loss_collapse'])} of the first loss (at least of 1 nat)",
         f"within {COLLAPSE_STEPS} steps and the first epoch",
-        f"more than {FLAGS['loss_spike']:g} nats above the median of the last {REMEMBERED} logged losses",
+        f"more than {FLAGS['loss_spike']:g} nats above the median of the last {USUAL_LOSSES} logged losses",
         f"for {FLAGS['hang_factor']:g} times the median step, but at least {FLAGS['hang_seconds']:g} s "
         f"({FIRST_STEPS * FLAGS['hang_seconds']:g} s until three steps are known)",
     ],

@@ -8,7 +8,7 @@ from launch.plan import out_of_memory
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.out_of_memory import this_run
 from launch.preflight.memory import lines_after_out_of_memory
-from launch.watch.memory_watch import BACKWARD, _message
+from launch.watch import BACKWARD, _message
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
 ON_A_CARD = [
@@ -46,7 +46,7 @@ def test_nothing_where_nothing_can_be_planned():
 
 
 def test_the_message_has_it(monkeypatch):
-    monkeypatch.setattr("launch.watch.memory_watch.this_run", lambda: this_run(ARGV, {}))
+    monkeypatch.setattr("launch.watch.this_run", lambda: this_run(ARGV, {}))
     told = _message(MemoryError(), BACKWARD, ["--recompute 1"])
     assert told.index("--recompute 1") < told.index("\nThe plan of this run:\n") < told.index("\nThe error was:")
 

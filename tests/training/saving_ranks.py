@@ -25,8 +25,8 @@ def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) 
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
-    from launch.reporting.callbacks import LogLastStep
     from launch.run_pretrain import main
+    from launch.training.reporter import LogLastStep
 
     reached = []
     upstream = LogLastStep.on_step_end

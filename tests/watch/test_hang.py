@@ -12,7 +12,7 @@ import pytest
 from launch.checkpoint.state.manifest import checkpoints
 from launch.checkpoint.state.verify import first_fault
 from launch.processes.logs import HUNG, KILLED, print_failure
-from launch.watch.hang import FIRST_STEPS, HangTimer
+from launch.watch import FIRST_STEPS, HangTimer
 from tests.training.run_ranks import make_corpus
 from tests.training.test_run_pretrain import argv
 
@@ -46,7 +46,7 @@ def test_a_step_with_something_beside_it_is_not_measured(monkeypatch):
 
 
 def run(source: str) -> subprocess.CompletedProcess:
-    head = "import time\nfrom launch.watch.hang import HangTimer\n"
+    head = "import time\nfrom launch.watch import HangTimer\n"
     command = [sys.executable, "-c", head + textwrap.dedent(source)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from launch.errors import UserError
-from launch.watch.loss import Limits, LossWatch, Window, parse_window
+from launch.watch import Limits, LossWatch, Window, parse_window
 
 USUAL = Limits(first_loss=None, collapse=0.01, spike=2.0)
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
-from launch.watch.memory_watch import (
+from launch.watch import (
     BACKWARD,
     EVALUATION,
     FORWARD,
