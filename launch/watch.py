@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from launch.errors import UserError
-from launch.plan.out_of_memory import this_run
+from launch.plan.plan_report import this_run
 from launch.preflight.memory import lines_after_out_of_memory
 
 # ---- the loss: looked at with every record of a run, before the next checkpoint is written

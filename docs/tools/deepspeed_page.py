@@ -1,15 +1,15 @@
-"""Write docs/from-deepspeed.md, the table of keys.json.
+"""Write docs/from-deepspeed.md, the table of deepspeed_keys.json.
 
     python -m docs.tools.deepspeed_page
 
-Run it after a change of keys.json; a test fails until then.
+Run it after a change of deepspeed_keys.json; a test fails until then.
 """
 
 import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
-from launch.deepspeed.translate import table
+from launch.config.deepspeed import table
 from launch.guard import guarded
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-deepspeed.md"

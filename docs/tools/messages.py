@@ -17,7 +17,8 @@ from data_tools.language import CATALOG, read_po
 from data_tools.tokenize import GOES_ON_WITHOUT_RESTART
 from launch.commands import demo, demo_finetune
 from launch.guard import guarded
-from launch.plan import memory_plan, time_plan
+from launch.plan.memory_model import PARTS
+from launch.plan.time_plan import STEP_PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
@@ -36,9 +37,9 @@ ROOMS = (
     "launch/config/recipe_file.py",
     "launch/families/named_configs.py",
     "launch/nodes",
-    "launch/plan/advice",
-    "launch/plan/memory_plan.py",
-    "launch/plan/out_of_memory.py",
+    "launch/plan/changes.py",
+    "launch/plan/edits.py",
+    "launch/plan/memory_model.py",
     "launch/plan/plan_report.py",
     "launch/plan/work.py",
     "launch/preflight",
@@ -46,7 +47,6 @@ ROOMS = (
     "launch/processes/supervise.py",
 )
 # Words that stand alone in the tables and lines of a plan, and in front of messages.
-TIME_PARTS = [value for name, value in vars(time_plan).items() if name.isupper() and isinstance(value, str)]
 TERMS = (
     *("fix", "interrupted", "interrupted: {0}", "error: {0}", "warning: {0}", "layers", "together"),
     *("{0} needed", "{0} of {1} GB needed", "here: {0}", "chosen: {0}", "none"),
@@ -57,8 +57,8 @@ TERMS = (
     *("Free the disk", "Make the output directory writable", "Leave more host memory to the ranks"),
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
     *("stage {0}", "fits: {0}, {1}{2}", "other {0}"),
-    *memory_plan.PARTS,
-    *(f"{part} {{0}}" for part in TIME_PARTS),
+    *PARTS,
+    *(f"{part} {{0}}" for part in STEP_PARTS),
     *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),
 )
 GENERATORS = {"flag_help"}  # functions whose text is the list of flags

@@ -54,8 +54,7 @@ def examine():
 
 def translate_file(file):
     """Print the flags that a configuration of DeepSpeed means, or one of Hugging Face's Trainer."""
-    from launch.deepspeed.source import read_source
-    from launch.deepspeed.translate import show, translate
+    from launch.config.deepspeed import read_source, show, translate
 
     print(show(translate(read_source(file)), file))
 

@@ -28,7 +28,7 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.plan.advice import Candidate, fastest_layouts, smallest_layout
+from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
 from launch.processes.command import LaunchCommand
 

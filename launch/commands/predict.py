@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 def _print_plan(args: argparse.Namespace) -> None:
     """The memory that the same flags take on cards; nothing is loaded."""
-    from launch.families.tensor_parallel import require_divisible
+    from launch.families.arithmetic import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
     from launch.tape.quantized import QuantizedBase

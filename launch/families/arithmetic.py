@@ -1,9 +1,10 @@
-"""Numbers that follow from a model's configuration alone: parameters, arithmetic per token, first loss."""
+"""Numbers that follow from a model's configuration alone: parameters, arithmetic per token, first loss, shards."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from launch.errors import UserError
 from launch.families.parameters import (
     HEAD,
     LINEAR,
@@ -88,3 +89,17 @@ def prefix_parameters(config: dict, tokens: int) -> int:
 def _head(tensors: list[Parameter]) -> Parameter:
     """The output head: the word embedding where it is shared."""
     return next((one for one in tensors if one.kind == HEAD), None) or next(one for one in tensors if one.kind == WORD)
+
+
+def require_divisible(config: dict, ranks: int) -> None:
+    """Raises UserError where a model cannot be divided over so many processes, a card each."""
+    sizes = {"attention heads": attention_heads(config), "key-value heads": key_value_heads(config)}
+    if not family_of_config(config).odd_vocabulary:
+        sizes["vocabulary"] = config["vocab_size"]
+    for name, size in sizes.items():
+        if size % ranks:
+            largest = next(n for n in range(ranks, 0, -1) if not any(size % n for size in sizes.values()))
+            raise UserError(
+                f"{ranks} processes cannot divide this model's {name}, {size}. Start {largest}: --nproc_per_node or "
+                "--gpus of the launcher."
+            )

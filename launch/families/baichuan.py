@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from launch.families.family import ALIBI
+from launch.families.family import ALIBI, HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
 from launch.families.gated_decoder import CONFIG_KEYS, read_gated_config
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
 from launch.families.llama import LLAMA
 
 

@@ -2,9 +2,19 @@
 
 from collections.abc import Iterator
 
-from launch.families.family import ALIBI, FUSED_LINEAR, NO_PIPELINE, NO_SEQUENCE, Family
+from launch.families.family import (
+    ALIBI,
+    FUSED_LINEAR,
+    NO_PIPELINE,
+    NO_SEQUENCE,
+    Family,
+    HuggingFace,
+    TokenizerFiles,
+    Values,
+    native,
+    taken,
+)
 from launch.families.forward import FLOAT32, Model
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native, taken
 from launch.families.parameters import WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 

@@ -2,10 +2,23 @@
 
 from collections.abc import Iterator
 
-from launch.families.family import FUSED_LINEAR, NO_PACKING, NO_PIPELINE, NO_SEQUENCE, PREFIX_LM, Family, xavier
+from launch.families.family import (
+    FUSED_LINEAR,
+    NO_PACKING,
+    NO_PIPELINE,
+    NO_SEQUENCE,
+    PREFIX_LM,
+    Family,
+    HuggingFace,
+    TokenizerFiles,
+    Values,
+    taken,
+    tokenizer_with_code,
+    with_code,
+    xavier,
+)
 from launch.families.forward import FLOAT32
 from launch.families.glm import GLMForward, glm_layer
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
 from launch.families.parameters import WORD, Parameter, layers, norm
 from launch.tape.autograd import Tensor
 

@@ -2,9 +2,18 @@
 
 from collections.abc import Iterator
 
-from launch.families.family import FUSED_LINEAR, Family, xavier
+from launch.families.family import (
+    FUSED_LINEAR,
+    Family,
+    HuggingFace,
+    TokenizerFiles,
+    Values,
+    taken,
+    tokenizer_with_code,
+    with_code,
+    xavier,
+)
 from launch.families.forward import FLOAT32, Model
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
 from launch.families.parameters import (
     HEAD,
     WORD,

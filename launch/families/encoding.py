@@ -1,12 +1,88 @@
-"""How a dialogue becomes ids for a model: its chat template, the marks of its family, begin and end tokens."""
+"""How a dialogue becomes what a model reads: its chat template, its ids, and the masks and positions of GLM.
+
+Chat template: the one that is named, the tokenizer's own, or that of the family (launch/families/chat_templates).
+
+GLM and ChatGLM-6B read, beside the token ids, who sees whom, and two rows of positions. A sample is prompt, then the
+token that begins the answer (<sop> of ChatGLM, <|startofpiece|> of GLM), then the answer. The prompt, which ends with
+the mask token that the answer replaces, is seen in both directions, the answer from left to right. The first row of
+positions counts the prompt and stands still at the mask token during the answer; the second is 0 in the prompt and
+counts the answer from 1. Which tokens these are: Family.answer_marks.
+Sources: arXiv 2103.10360, section 2; get_position_ids and get_masks of THUDM/chatglm-6b.
+"""
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from data_tools.formats.dialogues.chat_template import (
+    TOKENIZER_CONFIG,
+    ChatTemplate,
+    directory_template,
+    load_template,
+    special_tokens,
+)
 from data_tools.formats.dialogues.encoding import Encoding
 from launch.errors import UserError
-from launch.families.chat import family_chat_template, find_template
 from launch.families.registry import Family, family_of_config
+
+TEMPLATES = Path(__file__).parent / "chat_templates"
+NONE = "none"  # --chat_template none: the bare texts
+
+
+def template_names() -> list[str]:
+    return sorted(path.stem for path in TEMPLATES.glob("*.json"))
+
+
+def find_template(named: str | None, directory: Path | None, config: dict) -> ChatTemplate | None:
+    """The template of --chat_template, else that of the tokenizer's directory, else that of the model's family.
+
+    named: a name of template_names(), a file, a directory, "none", or None where no flag is given. directory: of the
+    tokenizer, where it is known. None: the bare texts. Raises UserError where there is none of that name, DataError
+    where one cannot be read.
+    """
+    if named == NONE:
+        return None
+    tokens = special_tokens(directory) if directory else {}
+    if named is None:
+        own = directory_template(directory) if directory else None
+        return own or family_chat_template(directory, config)
+    if named in template_names():
+        return _shipped(named, "of --chat_template", tokens)
+    path = Path(named)
+    template = directory_template(path) if path.is_dir() else load_template(path, tokens) if path.is_file() else None
+    if template is None:
+        raise UserError(
+            f"--chat_template: found {named!r}, allowed: {', '.join(template_names())}, {NONE}, a file's path, or a "
+            "directory whose tokenizer has one."
+        )
+    return replace(template, tokens=tokens or template.tokens)
+
+
+def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
+    """That of the model's family. directory: of the tokenizer."""
+    tokens = special_tokens(directory) if directory else {}
+    return _shipped(_family_template(directory, config), "of the model's family", tokens)
+
+
+def template_line(template: ChatTemplate | None) -> str:
+    """What a start says about it."""
+    return f"chat template: {template.origin if template else 'none, the bare texts'}"
+
+
+def _shipped(name: str, origin: str, tokens: dict[str, str]) -> ChatTemplate:
+    return replace(load_template(TEMPLATES / f"{name}.json", tokens), origin=f"{name} ({origin})")
+
+
+def _family_template(directory: Path | None, config: dict) -> str:
+    family = family_of_config(config)
+    if directory is None:
+        return family.chat_template
+    for token, template in family.chat_template_by_token:
+        files = (directory / name for name in (TOKENIZER_CONFIG, "tokenizer.json"))
+        if any(f'"{token}"'.encode() in file.read_bytes() for file in files if file.is_file()):
+            return template
+    return family.chat_template
 
 
 def encoding_of(
@@ -81,3 +157,26 @@ def _begin(tokenizer, encode) -> tuple[int, ...]:
     plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
     starts = (start for start in range(len(full)) if full[start : start + len(plain)] == plain)
     return tuple(full[: next(starts, 0)])
+
+
+def prefix_lm_mask(length: int, context_length: int) -> np.ndarray:
+    """bool [1, length, length]: may the token of a row see the token of a column?
+
+    context_length: tokens before the one that begins the answer.
+    """
+    mask = np.tril(np.ones((length, length), dtype=bool))
+    mask[:, :context_length] = True
+    return mask[None]
+
+
+def prefix_lm_positions(length: int, context_length: int, mask_position: int) -> np.ndarray:
+    """int64 [2, length]. mask_position: where in the prompt [MASK] or [gMASK] stands, which the answer replaces."""
+    positions = np.arange(length)
+    blocks = np.maximum(positions - context_length + 1, 0)
+    positions[context_length:] = mask_position
+    return np.stack([positions, blocks])
+
+
+def mask_position(context_length: int, marks: tuple[str, ...]) -> int:
+    """Where the first of the marks stands; the last is the token behind the context."""
+    return max(context_length + 1 - len(marks), 0)

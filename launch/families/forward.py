@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from launch.tape.autograd import Tensor, recompute
+from launch.tape.autograd import Memory, Storage, Tensor, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import QuantizedBase
-from launch.tape.timeline import Memory, Storage
 
 FLOAT32 = 4
 

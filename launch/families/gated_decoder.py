@@ -5,8 +5,8 @@ The forward pass is that of paddlenlp/transformers/llama and qwen2, modeling.py.
 
 from collections.abc import Iterator
 
+from launch.families.family import Values, taken
 from launch.families.forward import FLOAT32, Model
-from launch.families.hugging_face import Values, taken
 from launch.families.parameters import HEAD, WORD, Parameter, attention_heads, key_value_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 

@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator
 
-from launch.families.family import FUSED_LINEAR, NO_FLASH, NO_PACKING, NO_PIPELINE, NO_SEQUENCE, PREFIX_LM, Family
+from launch.families.family import (
+    FUSED_LINEAR,
+    NO_FLASH,
+    NO_PACKING,
+    NO_PIPELINE,
+    NO_SEQUENCE,
+    PREFIX_LM,
+    Family,
+    HuggingFace,
+    TokenizerFiles,
+    Values,
+    taken,
+    with_code,
+)
 from launch.families.forward import Model
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, taken, with_code
 from launch.families.parameters import POSITION, WORD, Parameter, attention_heads, layers, linear, norm
-from launch.tape.autograd import Tensor
-from launch.tape.timeline import Storage
+from launch.tape.autograd import Storage, Tensor
 
 
 def _parameters(config: dict) -> Iterator[Parameter]:

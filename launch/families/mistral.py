@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from launch.families.family import NO_PIPELINE, NO_SEQUENCE, Family, xavier
+from launch.families.family import NO_PIPELINE, NO_SEQUENCE, Family, HuggingFace, TokenizerFiles, Values, native, xavier
 from launch.families.forward import FLOAT32
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
@@ -12,7 +12,6 @@ from launch.families.gated_decoder import (
     rope_scaling,
     write_gated_config,
 )
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native
 from launch.tape.autograd import Tensor
 
 # The published length, which our max_position_embeddings is not where a window is shorter.

@@ -2,9 +2,18 @@
 
 from collections.abc import Iterator
 
-from launch.families.family import NO_FLASH, NO_PIPELINE, NO_SEQUENCE, Family
+from launch.families.family import (
+    NO_FLASH,
+    NO_PIPELINE,
+    NO_SEQUENCE,
+    Family,
+    HuggingFace,
+    TokenizerFiles,
+    Values,
+    native,
+    taken,
+)
 from launch.families.forward import Model
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native, taken
 from launch.families.parameters import POSITION, WORD, Parameter, attention_heads, layers, linear, norm
 from launch.tape.autograd import Tensor
 

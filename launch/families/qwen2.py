@@ -3,7 +3,7 @@
 from functools import partial
 
 from launch.errors import UserError
-from launch.families.family import Family
+from launch.families.family import Family, HuggingFace, TokenizerFiles, Values, native
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
     GatedDecoder,
@@ -12,7 +12,6 @@ from launch.families.gated_decoder import (
     rope_scaling,
     write_gated_config,
 )
-from launch.families.hugging_face import HuggingFace, TokenizerFiles, Values, native
 
 
 def _read_config(theirs: Values) -> dict:

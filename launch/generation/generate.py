@@ -13,7 +13,7 @@ import paddle
 from paddlenlp.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from launch.errors import UserError
-from launch.families import prefix_lm
+from launch.families.encoding import mask_position, prefix_lm_mask, prefix_lm_positions
 from launch.families.registry import Family
 from launch.upstream import correct
 
@@ -123,7 +123,7 @@ def _inputs(family: Family, prompts: list[list[int]], new_tokens: int) -> dict[s
 
 
 def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_tokens: int) -> dict[str, np.ndarray]:
-    """Mask and positions of launch/families/prefix_lm.py; a prompt's last token is the one that begins the answer.
+    """Mask and positions of launch/families/encoding.py; a prompt's last token is the one that begins the answer.
 
     GLM wants them for the answer, too; ChatGLM's grow with it.
     """
@@ -132,7 +132,7 @@ def _prefix_inputs(family: Family, prompts: list[list[int]], length: int, new_to
     positions = np.zeros((len(prompts), 2, total), dtype=np.int64)
     for number, prompt in enumerate(prompts):
         pad, context = length - len(prompt), len(prompt) - 1
-        mask = prefix_lm.mask_position(context, family.answer_marks)
-        masks[number, :, pad:, pad:] = prefix_lm.attention_mask(total - pad, context)
-        positions[number, :, pad:] = prefix_lm.position_ids(total - pad, context, mask)
+        mask = mask_position(context, family.answer_marks)
+        masks[number, :, pad:, pad:] = prefix_lm_mask(total - pad, context)
+        positions[number, :, pad:] = prefix_lm_positions(total - pad, context, mask)
     return {"attention_mask": masks.astype(family.mask_dtype), "position_ids": positions}

@@ -11,7 +11,7 @@ from launch.adapters.lora_files import Lora, LoraLayer
 from launch.checkpoint.read import open_layerwise
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import find_weights
-from launch.families import prefix_lm
+from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.training.model import family_config
@@ -75,9 +75,9 @@ def fixed_logits(directory: Path, lora: Lora | None = None) -> np.ndarray:
 def fixed_inputs(family: Family, vocab_size: int) -> dict[str, np.ndarray]:
     inputs = {"input_ids": np.random.default_rng(0).integers(0, vocab_size, (SAMPLES, LENGTH))}
     if family.attention == "prefix":
-        mask = np.tile(prefix_lm.attention_mask(LENGTH, PROMPT), (SAMPLES, 1, 1, 1))
+        mask = np.tile(prefix_lm_mask(LENGTH, PROMPT), (SAMPLES, 1, 1, 1))
         inputs["attention_mask"] = mask.astype(family.mask_dtype)
-        inputs["position_ids"] = np.tile(prefix_lm.position_ids(LENGTH, PROMPT, PROMPT - 1), (SAMPLES, 1, 1))
+        inputs["position_ids"] = np.tile(prefix_lm_positions(LENGTH, PROMPT, PROMPT - 1), (SAMPLES, 1, 1))
     return inputs
 
 

@@ -13,8 +13,8 @@ from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.plan.hardware import CARDS, GIB, Card
 from launch.plan.job import Job
-from launch.plan.memory_model import plan_memory
-from launch.plan.memory_plan import WEIGHTS, MemoryPlan, Phase
+from launch.plan.memory_model import MemoryPlan, Phase, plan_memory
+from launch.plan.states import WEIGHTS
 from launch.plan.time_plan import plan_time, with_pcie
 
 SCRIPT = "launch/finetune_generation.py"

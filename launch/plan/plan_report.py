@@ -1,15 +1,26 @@
-"""A plan as text of 80 columns and as JSON: memory by part and phase, the time of a step, whether it fits."""
+"""A plan as text of 80 columns and as JSON: memory by part and phase, the time of a step, whether it fits.
+
+`this_run` plans the run that this process is a rank of, for messages after an out-of-memory error.
+"""
 
 import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from data_tools.language import localized
 from data_tools.terminal import columns, width, wrapped
+from launch.config.recipe_file import SCRIPTS
+from launch.config.run_config import RunConfig
+from launch.devices.cards import list_cards
+from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers
-from launch.plan.hardware import GIB, Card
+from launch.plan.hardware import GIB, Card, card_named
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
-from launch.plan.memory_model import plan_memory
-from launch.plan.memory_plan import PARTS, MemoryPlan
+from launch.plan.memory_model import PARTS, MemoryPlan, plan_memory
 from launch.plan.time_plan import DAY, TimePlan, plan_time
 
 TEXT, JSON = "text", "json"
@@ -216,3 +227,43 @@ def duration(seconds: float) -> str:
     if seconds < 2 * DAY:
         return f"{seconds / HOUR:.1f} hours"
     return f"{seconds / DAY:.1f} days" if seconds < 20 * DAY else f"{seconds / DAY:.0f} days"
+
+
+@dataclass(frozen=True)
+class ThisRun:
+    """The run that this process is a rank of, planned. card: None for a CPU and for a kind that is not in the
+    catalogue."""
+
+    run: RunConfig
+    card: Card | None
+    job: Job
+    plan: MemoryPlan
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan's table."""
+        return memory_lines(self.job, self.plan)
+
+
+def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> ThisRun | None:
+    """None for other programs, and where the model or the layout cannot be planned: one error is enough."""
+    script, *words = argv
+    if Path(script).stem not in SCRIPTS:
+        return None
+    try:
+        run, _, _ = RunConfig.of_rank(script, words, environment)
+        card = None if run.on_cpu else _card_here()
+        job = Job.from_run(run, card)
+    except UserError:
+        return None
+    return ThisRun(run, card, job, plan_memory(job, card))
+
+
+def _card_here() -> Card | None:
+    """The kind of this machine's first card; None for one that is not in the catalogue."""
+    for card in list_cards()[:1]:
+        try:
+            return card_named(card.name)
+        except UserError:
+            break
+    return None

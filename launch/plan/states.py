@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from launch.plan.job import Job
-from launch.plan.memory_plan import WEIGHTS
 from launch.plan.shards import (
     ADAPTER,
     CPU_ALIGNMENT,
@@ -17,9 +16,10 @@ from launch.plan.shards import (
     padded,
     sliced,
 )
-from launch.tape.autograd import Leaf
-from launch.tape.timeline import Memory, Storage
+from launch.tape.autograd import Leaf, Memory, Storage
 
+# Parts of a device's memory that are the model's own weights.
+WEIGHTS: tuple[str, ...] = ("parameters", "quantized base", "adapter")
 # Bytes a parameter.
 MOMENTS = 8  # AdamW's two, in float32 in every precision
 MASTER = 4  # the float32 copy of a half-precision weight

@@ -6,8 +6,7 @@ from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
 from launch.plan.shards import LocalTensor, adapter_tensors, local_tensors, stage_layers
 from launch.plan.states import States, gradients_of, states_of
-from launch.tape.autograd import Leaf, Tensor, backward, keep_graph
-from launch.tape.timeline import Memory, Storage
+from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER = "loading", "forward", "backward", "optimizer step"
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"

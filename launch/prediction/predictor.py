@@ -30,11 +30,10 @@ from launch.checkpoint.read import load_model
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
-from launch.families.chat import template_line
-from launch.families.encoding import encoding_of, end_id
+from launch.families.arithmetic import require_divisible
+from launch.families.encoding import encoding_of, end_id, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
-from launch.families.tensor_parallel import require_divisible
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import TextStream, decode
 from launch.training.model import family_config, open_tokenizer, weights_directory

@@ -14,7 +14,7 @@ from data_tools.text.encoders import load_encoder
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.families.chat import find_template, template_line
+from launch.families.encoding import find_template, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding

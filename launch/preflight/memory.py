@@ -13,12 +13,11 @@ from launch.config.layout import ACCUMULATION
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.plan.advice import Change, advice_lines, changed_arguments, cheapest_changes
+from launch.plan.changes import Change, advice_lines, changed_arguments, cheapest_changes
 from launch.plan.hardware import GIB, Card, card_named, requested_card
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
-from launch.plan.out_of_memory import ThisRun
-from launch.plan.plan_report import verdict
+from launch.plan.plan_report import ThisRun, verdict
 from launch.preflight.report import Finding
 
 SHOWN = 3  # changes in the fix of a finding

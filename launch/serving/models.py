@@ -24,8 +24,7 @@ from launch.adapters.quantized.base import use_quantized
 from launch.adapters.quantized.quantization import Format
 from launch.checkpoint.read import without_values
 from launch.errors import UserError
-from launch.families.chat import NONE, template_line
-from launch.families.encoding import encoding_of
+from launch.families.encoding import NONE, encoding_of, template_line
 from launch.generation.generate import Decoding, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer

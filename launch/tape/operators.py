@@ -9,9 +9,8 @@ A tensor is alive until the last operator that reads it is done, and as long as 
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from launch.tape.autograd import Node, Tensor
+from launch.tape.autograd import Memory, Node, Storage, Tensor
 from launch.tape.quantized import QuantizedBase
-from launch.tape.timeline import Memory, Storage
 
 
 class Operators:

@@ -8,7 +8,7 @@ import numpy as np
 
 from data_tools.formats.dialogues.encoding import IGNORED
 from launch.checkpoint.state.data_ledger import shuffled
-from launch.families import prefix_lm
+from launch.families.encoding import mask_position, prefix_lm_mask, prefix_lm_positions
 from launch.families.registry import Family, family_of_config
 
 
@@ -174,7 +174,7 @@ def _padded(ids: np.ndarray, length: int, value: int) -> np.ndarray:
 
 
 class PrefixCollator(Collator):
-    """Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/families/prefix_lm.py).
+    """Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/families/encoding.py).
 
     Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
 
@@ -189,11 +189,11 @@ class PrefixCollator(Collator):
         batch = super().__call__(samples)
         length = batch["labels"].shape[1]
         contexts = [max(int(np.argmax(labels != IGNORED)), 1) for labels in batch["labels"]]
-        masks = np.stack([prefix_lm.attention_mask(length, context) for context in contexts])
+        masks = np.stack([prefix_lm_mask(length, context) for context in contexts])
         batch["attention_mask"] = masks.astype(self.family.mask_dtype)
         batch["position_ids"] = np.stack(
             [
-                prefix_lm.position_ids(length, context, prefix_lm.mask_position(context, self.family.answer_marks))
+                prefix_lm_positions(length, context, mask_position(context, self.family.answer_marks))
                 for context in contexts
             ]
         )

@@ -16,8 +16,7 @@ from launch.checkpoint.ranks import first_on_rank_zero, rank
 from launch.checkpoint.state.data_ledger import Ledger
 from launch.checkpoint.state.manifest import read_manifest
 from launch.errors import UserError
-from launch.families.chat import template_line
-from launch.families.encoding import encoding_of
+from launch.families.encoding import encoding_of, template_line
 from launch.processes.orphans import be_data_worker
 from launch.reporting.throughput import TimedLoader, TrainingClock
 from launch.training.batches import PaddedDataset, PaddedShard, SampleStream

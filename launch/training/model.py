@@ -19,8 +19,7 @@ from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
-from launch.families.tokenizer_files import read_tokenizer
-from launch.families.vocabulary import fresh_vocabulary
+from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.offload.group_sharded import keep_filled
 from launch.upstream import correct
 

@@ -1,8 +1,8 @@
 """A Hugging Face config.json to ours, as launch/families/configs has them, and back."""
 
 from launch.errors import UserError
-from launch.families.config_check import check_config, check_values
-from launch.families.hugging_face import TOKENS, HuggingFace, Values
+from launch.families.family import HuggingFace, Values
+from launch.families.named_configs import TOKENS, check_config, check_values
 from launch.families.registry import FAMILIES, family_of_config
 
 

@@ -7,7 +7,7 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
-from launch.families import prefix_lm
+from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES, Family
 from launch.upstream import correct
@@ -72,8 +72,8 @@ def batch(family: Family, samples: int = SAMPLES, length: int = LENGTH) -> dict:
 
 
 def prefix_inputs(family: Family, samples: int, length: int) -> dict:
-    mask = np.tile(prefix_lm.attention_mask(length, PROMPT), (samples, 1, 1, 1))
-    positions = np.tile(prefix_lm.position_ids(length, PROMPT, MASK_POSITION), (samples, 1, 1))
+    mask = np.tile(prefix_lm_mask(length, PROMPT), (samples, 1, 1, 1))
+    positions = np.tile(prefix_lm_positions(length, PROMPT, MASK_POSITION), (samples, 1, 1))
     return {"attention_mask": mask.astype(family.mask_dtype), "position_ids": positions}
 
 

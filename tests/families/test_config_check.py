@@ -6,8 +6,7 @@ import re
 import pytest
 
 from launch.errors import UserError
-from launch.families.config_check import check_config, check_values
-from launch.families.named_configs import CONFIGS, load_config
+from launch.families.named_configs import CONFIGS, check_config, check_values, load_config
 from launch.families.registry import parameters
 from launch.plan.job import Job
 from launch.preflight.model_files import check_model

@@ -6,9 +6,8 @@ from pathlib import Path
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.job import Job
-from launch.plan.memory_plan import WEIGHTS
 from launch.plan.shards import adapter_tensors, local_tensors
-from launch.plan.states import states_of
+from launch.plan.states import WEIGHTS, states_of
 from launch.plan.step import Place, replay
 from tests.families.cells import Cell
 from tests.plan.material import flags, model

@@ -4,9 +4,9 @@ import re
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import HANDED_OVER, RunConfig
-from launch.plan import out_of_memory
+from launch.plan import plan_report
 from launch.plan.hardware import CARDS, GIB
-from launch.plan.out_of_memory import this_run
+from launch.plan.plan_report import this_run
 from launch.preflight.memory import lines_after_out_of_memory
 from launch.watch import BACKWARD, _message
 
@@ -52,7 +52,7 @@ def test_the_message_has_it(monkeypatch):
 
 
 def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monkeypatch):
-    monkeypatch.setattr(out_of_memory, "_card_here", lambda: CARDS["4090"])
+    monkeypatch.setattr(plan_report, "_card_here", lambda: CARDS["4090"])
     run = this_run(ON_A_CARD, {})
     assert run.plan.fits
     changes = [line for line in lines_after_out_of_memory(run) if re.match(r" +\d\.", line)]
@@ -61,7 +61,7 @@ def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monk
 
 
 def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
-    monkeypatch.setattr(out_of_memory, "_card_here", lambda: CARDS["4090"])
+    monkeypatch.setattr(plan_report, "_card_here", lambda: CARDS["4090"])
     script, *words = [*ON_A_CARD, "--lora_rank", "4"]
     handed_over = RunConfig(script, parse_flags(words), own={"lora_rank": ["4"]}).to_json()
     for environment, own in (({HANDED_OVER: handed_over}, "--lora_rank 4 "), ({}, "")):

@@ -8,8 +8,8 @@ from launch.config.layout import Layout
 from launch.families.named_configs import load_config
 from launch.plan.job import Job
 from launch.plan.step import Place, replay
+from launch.tape.autograd import Memory
 from launch.tape.operators import Operators
-from launch.tape.timeline import Memory
 
 CONFIGS = ["llama-rehearsal", "chatglm-rehearsal", "chatglm2-rehearsal", "bloom-rehearsal", "opt-rehearsal"]
 ONE, PIPELINE = Layout(1, 1, 1, 1, ""), Layout(1, 1, 1, 2, "")

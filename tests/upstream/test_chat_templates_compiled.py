@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from launch.families.chat import find_template
+from launch.families.encoding import find_template
 from tests.training.finetune_material import VOCABULARY
 
 LOADED = "tests.upstream.chat_templates_ranks:loaded"

@@ -5,7 +5,7 @@ import paddle
 import paddlenlp.transformers as transformers
 
 from launch.checkpoint.read import load_model
-from launch.families import prefix_lm
+from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.training.model import family_config
@@ -23,9 +23,9 @@ def save_logits(directories: list[str], ids_file: str) -> None:
         arrays = {"input_ids": ids}
         if family.attention == "prefix":
             batch, length = ids.shape
-            mask = np.tile(prefix_lm.attention_mask(length, PROMPT), (batch, 1, 1, 1))
+            mask = np.tile(prefix_lm_mask(length, PROMPT), (batch, 1, 1, 1))
             arrays["attention_mask"] = mask.astype("float32") if family.name == "glm" else mask
-            arrays["position_ids"] = np.tile(prefix_lm.position_ids(length, PROMPT, MASK), (batch, 1, 1))
+            arrays["position_ids"] = np.tile(prefix_lm_positions(length, PROMPT, MASK), (batch, 1, 1))
         with paddle.no_grad():
             outputs = model(**{key: paddle.to_tensor(value) for key, value in arrays.items()})
         logits = outputs[0] if isinstance(outputs, tuple) else outputs

@@ -10,7 +10,7 @@ from data_tools.formats.errors import DataError
 from data_tools.text.encoders import load_encoder
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.errors import UserError
-from launch.families.chat import find_template
+from launch.families.encoding import find_template
 from launch.families.registry import FAMILIES
 from launch.families.tokenizer_files import read_tokenizer
 from launch.rehearsal.materials import documents

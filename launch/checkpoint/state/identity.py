@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 
 from launch.checkpoint.weight_files import find_weights, listed
-from launch.families import config_check
+from launch.families import named_configs
 
 # Keys of a configuration that decide what the model computes. Numbers of positions are left out: they grow with the
 # length of the samples, which is part of the data's identity.
@@ -16,11 +16,11 @@ COMPUTES = {
     "model_type",
     "hidden_act",
     "activation_function",
-    *config_check.SIZES,
-    *config_check.EPSILONS,
-    *config_check.POSITIVE,
-    *config_check.SWITCHES,
-    *config_check.OBJECTS,
+    *named_configs.SIZES,
+    *named_configs.EPSILONS,
+    *named_configs.POSITIVE,
+    *named_configs.SWITCHES,
+    *named_configs.OBJECTS,
 } - {"max_position_embeddings", "max_sequence_length", "model_max_length", "seq_length", "use_cache", "output_predict"}
 SAMPLE = 1024  # elements of each tensor of a base that are looked at
 

@@ -22,7 +22,7 @@ from launch.checkpoint.state.manifest import (
 )
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.families.vocabulary import fresh_vocabulary
+from launch.families.tokenizer_files import fresh_vocabulary
 
 PIECE = 1 << 24
 LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")

@@ -10,7 +10,7 @@ from data_tools.formats.dialogues.chat_template import ChatTemplate, as_jinja, l
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
 from data_tools.formats.dialogues.samples import DialogueDataset
-from launch.families.chat import TEMPLATES
+from launch.families.encoding import TEMPLATES
 from tests.families.chat_templates import COUNTED
 
 SPECIAL = ("<s>", "</s>")

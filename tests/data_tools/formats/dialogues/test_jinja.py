@@ -11,7 +11,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
 from data_tools.formats.dialogues.template_worker import Renderer
 from data_tools.formats.errors import DataError
-from launch.families.chat import find_template, template_names
+from launch.families.encoding import find_template, template_names
 
 TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
 SCENE = Dialogue(TWO.turns, "S")

@@ -14,7 +14,7 @@ from data_tools.formats.dialogues.questions import (
     text_question,
 )
 from data_tools.formats.errors import DataError
-from launch.families.chat import find_template
+from launch.families.encoding import find_template
 
 EOS = 0
 ROWS = [  # (with the answer, without)

@@ -8,8 +8,9 @@ from launch import preflight
 from launch.config.flag_values import flag_words, parse_flags
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
-from launch.plan.advice import advice_lines, changes, cheapest_changes, search
-from launch.plan.advice.edits import Edit, Requested, edits, with_edits
+from launch.plan import changes
+from launch.plan.changes import advice_lines, cheapest_changes
+from launch.plan.edits import Edit, Requested, edits, with_edits
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
 
@@ -46,7 +47,6 @@ def stub_memory(monkeypatch, needs):
 
     monkeypatch.setattr(changes, "least_bytes", lambda job: 0)
     monkeypatch.setattr(changes, "plan_memory", plan_memory)
-    monkeypatch.setattr(search, "plan_memory", plan_memory)
 
 
 def test_the_list_is_in_the_literatures_order():
@@ -225,7 +225,7 @@ def test_the_advised_arguments_lead_to_the_planned_run(monkeypatch):
 
 def test_all_divisions_are_tried():
     flags = parse_flags(f"{PRETRAIN} {HALF}".split())
-    ways = search._timed("launch/run_pretrain.py", flags, 4, CARD, legal_for("run_pretrain", 4), 64)
+    ways = changes._timed("launch/run_pretrain.py", flags, 4, CARD, legal_for("run_pretrain", 4), 64)
     tried = {str(time.job.layout).partition(": ")[2] for time, _ in ways}
     assert tried == {
         "data parallel 4",
@@ -246,7 +246,7 @@ def test_all_divisions_are_tried():
 def fastest(words: str, processes: int):
     script = "launch/run_pretrain.py"
     flags = parse_flags(words.split())
-    return search.fastest_layouts(script, flags, processes, CARD, legal_for(script, processes), 64)
+    return changes.fastest_layouts(script, flags, processes, CARD, legal_for(script, processes), 64)
 
 
 def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
@@ -269,7 +269,7 @@ def test_no_faster_layout_than_those_found_fits(monkeypatch):
     stub_memory(monkeypatch, lambda job: needs[job.layout.sharding] + 10 * job.micro_batch)
     legal = legal_for("run_pretrain", 4)
     flags = parse_flags(f"{PRETRAIN} {HALF}".split())
-    ways = [way for way in search._timed("launch/run_pretrain.py", flags, 4, CARD, legal, 64)]
+    ways = [way for way in changes._timed("launch/run_pretrain.py", flags, 4, CARD, legal, 64)]
     fitting = [time for time, _ in ways if needs[time.job.layout.sharding] + 10 * time.job.micro_batch < 79.15]
     assert fastest(f"{PRETRAIN} {HALF}", 4)[0].time.step_seconds == min(time.step_seconds for time in fitting)
 
@@ -278,6 +278,6 @@ def test_what_needs_least_is_named_where_nothing_fits(monkeypatch):
     stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
     flags = parse_flags(f"{PRETRAIN} {HALF}".split())
     script, legal = "launch/run_pretrain.py", legal_for("run_pretrain", 2)
-    assert search.fastest_layouts(script, flags, 2, CARD, legal, 8) == []
-    smallest = search.smallest_layout(script, flags, 2, CARD, legal, 8)
+    assert changes.fastest_layouts(script, flags, 2, CARD, legal, 8) == []
+    smallest = changes.smallest_layout(script, flags, 2, CARD, legal, 8)
     assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")
