@@ -15,10 +15,13 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from launch.config.layout import Layout
+from launch.families.forward import FLOAT32
+from launch.families.gated_decoder import rotary_rows
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 from launch.plan.memory_model import plan_memory
+from launch.plan.shards import stage_layers
 
 NVIDIA_SMI, ALLOCATED = "nvidia-smi", "max_memory_allocated"
 # FlagPerf training/nvidia/llama1_7B-paddle: fp16 O2, 2048 tokens, flash attention, fused RMSNorm.
@@ -46,9 +49,11 @@ class Row:
 
     @property
     def planned(self) -> list[float]:
-        """GiB of each pipeline stage, as published."""
+        """GiB of each pipeline stage, as published: with the rotary tables that upstream keeps in every layer."""
         peaks = [stage.peak for stage in plan_memory(self.job, CARDS[self.card]).stages]
-        return [(one.total_bytes if self.counted == NVIDIA_SMI else one.allocated_bytes) / GIB for one in peaks]
+        sizes = [peak.total_bytes if self.counted == NVIDIA_SMI else peak.allocated_bytes for peak in peaks]
+        extra = [_tables_of_more_layers(self.job, len(layers)) for layers in stage_layers(self.job)]
+        return [(size + more) / GIB for size, more in zip(sizes, extra, strict=True)]
 
     @property
     def errors(self) -> list[float]:
@@ -57,6 +62,16 @@ class Row:
     @property
     def fits(self) -> bool:
         return plan_memory(self.job, CARDS[self.card]).fits
+
+
+def _tables_of_more_layers(job: Job, layers: int) -> int:
+    """Bytes of the tables that launch/upstream/rotary_tables_of_every_layer.py saves in so many layers of a LLaMA."""
+    if job.family.model_type != "llama":
+        return 0
+    config = job.config
+    positions = max(config["max_position_embeddings"], job.sequence_length)
+    head_size = config["hidden_size"] // config["num_attention_heads"]
+    return (layers * positions - rotary_rows(job.sequence_length, positions)) * head_size * 2 * FLOAT32
 
 
 def _job(model: str, layout: Layout, micro_batch: int, accumulation: int, length: int, **more) -> Job:

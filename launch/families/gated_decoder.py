@@ -77,6 +77,12 @@ def rope_scaling(theirs: Values) -> tuple[str, dict]:
     return scaling.get("rope_type") or scaling.get("type") or "default", scaling
 
 
+def rotary_rows(length: int, positions: int) -> int:
+    """Rows of the rotary tables that launch/upstream/rotary_tables_of_every_layer.py keeps for a sequence of this
+    length, of a model with so many positions."""
+    return min(-(-length // 1024) * 1024, positions)
+
+
 class GatedDecoder(Model):
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
@@ -95,11 +101,12 @@ class GatedDecoder(Model):
             return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Cosines and sines of each layer, in float32; ALiBi needs none."""
+        """Cosines and sines once, in float32, and frequencies of each layer; ALiBi needs none."""
         if self.has_alibi:
             return {}
         positions = max(self.job.config.get("max_position_embeddings", 0), self.length)
-        return {"attention": layers * (2 * positions + 2) * self.head_size * FLOAT32}
+        rows = rotary_rows(self.keys_length, positions)
+        return {"attention": (2 * rows + 2 * layers) * self.head_size * FLOAT32}
 
     def embed(self) -> Tensor:
         with self.memory.of("embedding"):

@@ -10,6 +10,7 @@ from launch.families.gated_decoder import (
     gated_parameters,
     read_gated_config,
     rope_scaling,
+    rotary_rows,
     write_gated_config,
 )
 from launch.tape.autograd import Tensor
@@ -27,9 +28,9 @@ class MistralForward(GatedDecoder):
             return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Cosines and sines of each layer in the dtype of the weights, and their frequencies in float32."""
-        positions = max(self.job.config["max_position_embeddings"], self.length)
-        return {"attention": layers * self.head_size * (2 * positions * self.item + FLOAT32 // 2)}
+        """Cosines and sines once, in the dtype of the weights, and frequencies of each layer in float32."""
+        rows = rotary_rows(self.keys_length, max(self.job.config["max_position_embeddings"], self.length))
+        return {"attention": self.head_size * (2 * rows * self.item + layers * FLOAT32 // 2)}
 
     def layer_block(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
         """Every --recompute_granularity recomputes the whole layer."""
@@ -131,6 +132,7 @@ MISTRAL = Family(
     prefix_postprocess="mistral_postprocess_past_key_value",
     chat_template="mistral",
     lacking={"pipeline_parallel": NO_PIPELINE, "sequence_parallel": NO_SEQUENCE},
+    corrections=("rotary_tables_of_every_layer",),
     parameters=partial(gated_parameters, prefix="mistral"),
     forward=MistralForward,
     published=HuggingFace(

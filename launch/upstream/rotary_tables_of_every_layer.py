@@ -1,0 +1,66 @@
+"""Every attention layer keeps rotary tables of its own, for all positions that the model could take.
+
+Upstream: LLaMA's, Qwen2's and Mistral's attention layers (paddlenlp/transformers/*/modeling.py, *RotaryEmbedding) each
+compute the cosines and sines of max_position_embeddings when they are made.
+Without the correction: Qwen2-7B keeps 28 layers x 2 tables x 131,072 positions x 128 float32, 3.5 GiB, whatever the
+length of its samples.
+Here: layers with the same frequencies share two tables. Upstream's own code computes them when they are first needed,
+for the positions of that sequence, rounded up to ROWS (in the plan: rotary_rows of launch/families/gated_decoder.py).
+LLaMA's dynamic scaling, which computes tables of each length anyway, stays as it is.
+"""
+
+from weakref import WeakValueDictionary
+
+import paddle
+from paddlenlp.transformers.llama import modeling as llama
+from paddlenlp.transformers.mistral import modeling as mistral
+from paddlenlp.transformers.qwen2 import modeling as qwen2
+
+ROWS = 1024  # tables are rounded up to so many, so that generating token by token rarely computes them anew
+KINDS = (
+    llama.LlamaRotaryEmbedding,
+    llama.LlamaLinearScalingRotaryEmbedding,
+    qwen2.Qwen2RotaryEmbedding,
+    mistral.MistralRotaryEmbedding,
+)
+_compute = {kind: kind._set_cos_sin_cache for kind in KINDS}
+_forward = {kind: kind.forward for kind in KINDS}
+
+
+def correct() -> None:
+    for kind in KINDS:
+        kind._set_cos_sin_cache = _remember_length
+        kind.forward = _forward_with_shared_tables
+    llama.LlamaDynamicNTKScalingRotaryEmbedding._set_cos_sin_cache = _compute[llama.LlamaRotaryEmbedding]
+
+
+class Tables:
+    """Cosines and sines of the first `rows` positions, in upstream's shape and dtype."""
+
+    def __init__(self):
+        self.rows, self.cosines, self.sines = 0, None, None
+
+
+_shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long as a layer uses them
+
+
+def _remember_length(self, seq_len: int, dtype: str = "float32") -> None:
+    """Instead of computing tables when a layer is made. dtype: Mistral's tables have that of the weights."""
+    self.positions, self.tables_dtype, self.tables = seq_len, dtype, None
+
+
+def _forward_with_shared_tables(self, x: paddle.Tensor, seq_len: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+    kind = next(kind for kind in type(self).__mro__ if kind in _forward)
+    if self.tables is None:
+        scaling = getattr(self, "scaling_factor", 1.0)
+        key = kind, tuple(self.inv_freq.tolist()), scaling, self.positions, self.tables_dtype, str(x.place)
+        self.tables = _shared.setdefault(key, Tables())
+    tables = self.tables
+    if seq_len > tables.rows:
+        ends = isinstance(self, llama.LlamaRotaryEmbedding)  # the others grow beyond the model's length
+        rows = min(-(-seq_len // ROWS) * ROWS, self.positions if ends else max(self.positions, seq_len))
+        with paddle.no_grad(), paddle.amp.auto_cast(False):
+            _compute[kind](self, rows, *([self.tables_dtype] if kind is mistral.MistralRotaryEmbedding else []))
+        tables.rows, tables.cosines, tables.sines = rows, self.cos_cached, self.sin_cached
+    self.cos_cached, self.sin_cached, self.max_seq_len_cached = tables.cosines, tables.sines, tables.rows
+    return _forward[kind](self, x, seq_len)
