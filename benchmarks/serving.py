@@ -35,7 +35,7 @@ from rich.table import Table
 from benchmarks.cpu_training import machine_facts
 from benchmarks.page import conditions, put
 from launch.reporting.markdown import markdown
-from launch.weights.exporting import export_directory
+from launch.weights.model_directories import export_directory
 from tests.ranks import RankServer
 from tests.serving.servers import Server, start_serve
 

@@ -110,7 +110,7 @@ def lacking_of_the_demo(run: RunConfig) -> dict[str, str]:
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check, start the ranks, watch them; the exit code."""
     from launch import preflight
-    from launch.checkpoint.state.output_lock import lock_start
+    from launch.checkpoint.output_directory import lock_start
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
 

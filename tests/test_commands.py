@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_commands import start_often
-from tests.merging.material import llama, save_base, save_lora
+from tests.weights.lora_material import llama, save_base, save_lora
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.

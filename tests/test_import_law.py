@@ -24,7 +24,7 @@ FLOORS = {
         ("preflight",),
         ("environment", "watch"),
         ("training",),
-        ("merging", "prediction", "rehearsal"),
+        ("prediction", "rehearsal"),
         ("serving", "entry"),
         ("certify",),
         ("commands",),

@@ -24,10 +24,10 @@ from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config
 from launch.adapters.lora_files import read_lora, target_modules
+from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
 from launch.checkpoint.ranks import gather
-from launch.checkpoint.read import Fill, Plan, agree, run_fills
-from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.tensors import local_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError

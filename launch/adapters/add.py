@@ -14,8 +14,8 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCausalLM
 
-from launch.adapters.quantized.base import use_quantized
-from launch.adapters.quantized.quantization import Format
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_layers import use_quantized
 from launch.errors import UserError
 from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.families.registry import family_of_config

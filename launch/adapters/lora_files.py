@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.checkpoint.pdparams_reader import read_pdparams
-from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor
 from launch.checkpoint.weight_files import Misfits, difference, read_indexed
 from launch.errors import UserError

@@ -285,9 +285,9 @@ def quantized(bench: Bench) -> None:
 def _quantized_products(bench: Bench, algo: str, dtype: str, double: bool) -> None:
     import paddle
 
-    from launch.adapters.quantized import cuda_kernels
-    from launch.adapters.quantized.product import linear
-    from launch.adapters.quantized.quantization import Format, dequantize, quantize
+    from launch.adapters import cuda_kernels
+    from launch.adapters.quantization import Format, dequantize, quantize
+    from launch.adapters.quantized_layers import linear
 
     size = 256 if bench.pretend else 4096
     paddle.seed(0)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
+from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, first_fault, read_manifest, stray_weights
+from launch.checkpoint.parts import DividedTensor, divided_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
-from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.manifest import MANIFEST, PARTIAL_MODEL, read_manifest
-from launch.checkpoint.state.parts import DividedTensor, divided_weights
-from launch.checkpoint.state.verify import first_fault, stray_weights
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_questions
-from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.safetensors_file import read_header
 from launch.commands.demo import heading, run
 from launch.errors import UserError
 from launch.guard import guarded

@@ -20,7 +20,7 @@ from launch.adapters import lora_files
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.guard import guarded
-from launch.weights.exporting import export_directory
+from launch.weights.model_directories import export_directory
 from launch.weights.peft import CONFIG as PEFT_CONFIG
 from launch.weights.peft import export_adapter
 

@@ -20,7 +20,7 @@ from launch.errors import UserError
 from launch.families.named_configs import how_to_get
 from launch.guard import guarded
 from launch.weights import peft
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 
 
 def main(argv: list[str]) -> None:

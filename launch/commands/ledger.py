@@ -16,9 +16,8 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.terminal import marks
-from launch.checkpoint.state.data_ledger import Epoch, Ledger, Range, epochs, faults
-from launch.checkpoint.state.manifest import RUN, checkpoints, is_ours
-from launch.checkpoint.state.verify import first_fault
+from launch.checkpoint.data_ledger import Epoch, Ledger, Range, epochs, faults
+from launch.checkpoint.manifest import RUN, checkpoints, first_fault, is_ours
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import TRAIN_LOG, read_train_log

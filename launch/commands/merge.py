@@ -23,7 +23,7 @@ from launch.adapters.lora_files import Lora, read_lora
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.merging.merged import check_weights, merge, merged_tensors
+from launch.weights.merging import check_weights, merge, merged_tensors
 
 
 def main(argv: list[str]) -> None:
@@ -44,7 +44,7 @@ def _check(base: Path, lora: Lora, merged: Path) -> None:
     """Raises UserError where `merged` is not base + adapter."""
     print(f"largest difference of weights, as a part of the largest nearby: {check_weights(base, lora, merged):.2g}")
     start_paddle(on_cpu=True)
-    from launch.merging.logits import compare_logits
+    from launch.prediction.merged_logits import compare_logits
 
     comparison = compare_logits(base, lora, merged)
     if not comparison.ok:

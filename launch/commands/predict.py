@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
     import paddle
 
     from launch.adapters.add import base_format
-    from launch.adapters.quantized.base import use_quantized
+    from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
     from launch.generation.generate import Decoding
     from launch.prediction.predictor import answer_one_by_one, answer_rows, load_predictor

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
     check_model(str(args.model_name_or_path))
     start_paddle(on_cpu=args.device == "cpu")
 
-    from launch.adapters.quantized.quantization import Format
+    from launch.adapters.quantization import Format
     from launch.prediction.format_losses import losses
     from launch.training.device import set_device
 

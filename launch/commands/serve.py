@@ -73,7 +73,7 @@ def _key(args) -> str | None:
 def _service(args, name: str, adapters: dict[str, Path]):
     start_paddle(on_cpu=args.device == "cpu")
 
-    from launch.adapters.quantized.quantization import Format
+    from launch.adapters.quantization import Format
     from launch.serving.models import load_models
     from launch.serving.service import Limits, Service
     from launch.training.device import set_device

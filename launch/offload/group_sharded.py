@@ -94,7 +94,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
 
 def keep_filled(fill) -> None:
-    """For launch/checkpoint/read.py: a parameter that has just been read waits in the host until it is sharded."""
+    """A parameter that launch/checkpoint/model_loader.py has just read waits in the host until it is sharded."""
     host_memory().keep(fill.parameter)
 
 

@@ -3,7 +3,7 @@
 import importlib.util
 from dataclasses import dataclass, replace
 
-from launch.checkpoint.state.verify import run_config
+from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig

@@ -32,8 +32,8 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 
 
 def load(job: Job, place: Place, memory: Memory) -> None:
-    """The model before sharding divides it (launch/checkpoint/read.py); of a base that is quantized while it is read
-    one weight as it was (launch/adapters/quantized/base.py). Parameters that are offloaded pass one by one
+    """The model before it is sharded (launch/checkpoint/model_loader.py); of a base that is quantized while it is
+    read one weight as it was (launch/adapters/quantized_layers.py). Parameters that are offloaded pass one by one
     (launch/offload/group_sharded.py)."""
     tensors = local_tensors(job, place.stage)
     quantized = [one for one in tensors if one.base]

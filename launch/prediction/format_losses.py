@@ -13,9 +13,9 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
-from launch.adapters.quantized.base import quantize_filled, use_quantized
-from launch.adapters.quantized.quantization import Format
-from launch.checkpoint.read import load_model, open_layerwise
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_layers import quantize_filled, use_quantized
+from launch.checkpoint.model_loader import load_model, open_layerwise
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
 from launch.prediction.predictor import load_tokenizer

@@ -9,7 +9,7 @@ from launch.devices.cuda import paddle_build
 from launch.families.named_configs import load_config
 from launch.families.registry import parameters
 
-QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantized
+QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantization.py
 FORMATS = ", ".join(QUANTIZED)
 DEVICES = ["cpu", "gpu"]
 

@@ -23,10 +23,10 @@ from data_tools.formats.dialogues.questions import Question, encode_question, te
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter
-from launch.adapters.quantized.base import quantize_filled
-from launch.adapters.quantized.quantization import Format
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_layers import quantize_filled
+from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, rank, world_size
-from launch.checkpoint.read import load_model
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError

@@ -14,19 +14,18 @@ from shlex import quote
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.blend import training_identities
-from launch.checkpoint.state import data_ledger
-from launch.checkpoint.state.identity import differences, model_identity
-from launch.checkpoint.state.manifest import Manifest, checkpoint_step, checkpoints, read_manifest
-from launch.checkpoint.state.verify import (
-    AUTO,
-    NONE,
+from launch.checkpoint import data_ledger
+from launch.checkpoint.manifest import (
+    Manifest,
+    checkpoint_step,
+    checkpoints,
     first_fault,
-    in_the_way,
     is_foreign,
-    newest_whole,
-    run_config,
+    read_manifest,
     stray_weights,
 )
+from launch.checkpoint.model_identity import differences, model_identity, run_config
+from launch.checkpoint.output_directory import AUTO, NONE, in_the_way, newest_whole
 from launch.config.flag_values import FlagValues
 from launch.config.layout import LayoutError
 from launch.config.run_config import RunConfig

@@ -6,9 +6,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-from launch.checkpoint.state.manifest import checkpoint_step
-from launch.checkpoint.state.output_lock import user_of
-from launch.checkpoint.state.verify import left_by_a_kill
+from launch.checkpoint.manifest import checkpoint_step
+from launch.checkpoint.output_directory import left_by_a_kill, user_of
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from launch.checkpoint.state.parts import MODEL
-from launch.checkpoint.state.verify import run_config
+from launch.checkpoint.model_identity import run_config
+from launch.checkpoint.parts import MODEL
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.config.flag_values import Flags

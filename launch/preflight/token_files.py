@@ -10,7 +10,7 @@ from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.samples import Split, split_boundaries
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.text.encoders import JSON_NAME, fingerprint, load_encoder
-from launch.checkpoint.state.verify import run_config
+from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags
 from launch.config.run_config import RunConfig
 from launch.errors import UserError

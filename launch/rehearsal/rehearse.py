@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from data_tools.formats.plural import plural
-from launch.checkpoint.state.output_lock import lock_start
+from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_words
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config

@@ -20,9 +20,9 @@ from data_tools.formats.dialogues.dialogue import RowError
 from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
 from launch.adapters.adapter_files import load_adapter
-from launch.adapters.quantized.base import use_quantized
-from launch.adapters.quantized.quantization import Format
-from launch.checkpoint.read import without_values
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_layers import use_quantized
+from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
 from launch.families.encoding import NONE, encoding_of, template_line
 from launch.generation.generate import Decoding, generate

@@ -81,7 +81,7 @@ class Operators:
 
     def quantized_matmul(self, x: Tensor, weight: Tensor, base: QuantizedBase) -> Tensor:
         """By a weight that is computed from its codes in each pass; nothing of x is kept
-        (launch/adapters/quantized/product.py)."""
+        (launch/adapters/quantization.py_layers.py)."""
         scratch = base.scratch(weight.elements, weight.item)
         shape = (*x.shape[:-1], weight.shape[-1])
         if base.algo == "llm.int8":
@@ -95,7 +95,8 @@ class Operators:
         return self.record(out, [x], temporary=max(scratch - x.nbytes, weight.nbytes))
 
     def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
-        """LLM.int8 (launch/adapters/quantized): inputs and codes as whole numbers in float32, and their product."""
+        """LLM.int8 (launch/adapters/quantization.py): inputs and codes as whole numbers in float32, and
+        their product."""
         rows, codes = 4 * x.elements, 4 * weight.elements
         result = rows // x.shape[-1] * weight.shape[-1]
         values = 0 if x.item == 4 else rows

@@ -1,11 +1,11 @@
-"""Frozen weights in 8 or 4 bits: what they take, and what using one takes (launch/adapters/quantized)."""
+"""Frozen weights in 8 or 4 bits: what they take, and what using one takes (launch/adapters/quantization.py)."""
 
 from dataclasses import dataclass
 
 # Bytes an element of a piece takes while it is computed from its code: the float32 result, and of 4 bits the int32
 # place of a pair in the table.
 SCRATCH = {"weight_only_int8": 4, "llm.int8": 4, "weight_only_int4": 6, "nf4": 6, "fp4": 6}
-# Bytes an element reads and writes while it is computed from its code (launch/adapters/quantized/quantization.py): the
+# Bytes an element reads and writes while it is computed from its code (launch/adapters/quantization.py): the
 # cast of the code (of 4 bits to the place of a pair, and the gather of the pair), and the product with its scale, in
 # place.
 MOVED = {8: 5 + 8, 4: 2.5 + 6 + 8}

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from data_tools.formats.dialogues.encoding import IGNORED
-from launch.checkpoint.state.data_ledger import shuffled
+from launch.checkpoint.data_ledger import shuffled
 from launch.families.encoding import mask_position, prefix_lm_mask, prefix_lm_positions
 from launch.families.registry import Family, family_of_config
 

@@ -14,9 +14,9 @@ import paddle
 import psutil
 from paddlenlp.trainer import TrainerCallback
 
+from launch.checkpoint.local_tensors import local_tensors, restore_tensors
+from launch.checkpoint.manifest import checkpoint_name, read_manifest
 from launch.checkpoint.ranks import rank, world_size
-from launch.checkpoint.state.manifest import checkpoint_name, read_manifest
-from launch.checkpoint.state.tensors import local_tensors, restore_tensors
 from launch.processes.command import COMMAND, DECIDE_THE_START
 from launch.processes.orphans import recorded_signals
 from launch.training.resuming import Continuation, fault_for_all, put_later_aside, scaler_state

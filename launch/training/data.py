@@ -12,9 +12,9 @@ from data_tools.formats.dialogues.chat_template import trained_with
 from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
 from data_tools.formats.dialogues.samples import sample_lines
 from data_tools.formats.tokens.blend import find_corpora, open_splits
+from launch.checkpoint.data_ledger import Ledger
+from launch.checkpoint.manifest import read_manifest
 from launch.checkpoint.ranks import first_on_rank_zero, rank
-from launch.checkpoint.state.data_ledger import Ledger
-from launch.checkpoint.state.manifest import read_manifest
 from launch.errors import UserError
 from launch.families.encoding import encoding_of, template_line
 from launch.processes.orphans import be_data_worker

@@ -9,11 +9,11 @@ from paddlenlp.trainer import set_seed
 from paddlenlp.trainer.trainer_utils import ShardingOption
 from paddlenlp.transformers import AutoTokenizer
 
-from launch.adapters.quantized.base import quantize_filled, random_model
-from launch.adapters.quantized.quantization import Format
+from launch.adapters.quantization import Format
+from launch.adapters.quantized_layers import quantize_filled, random_model
+from launch.checkpoint.model_identity import vocabulary_so_far
+from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
-from launch.checkpoint.read import load_model
-from launch.checkpoint.state.verify import vocabulary_so_far
 from launch.cpu import kernels
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError

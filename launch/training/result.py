@@ -15,11 +15,8 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 
 from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
-from launch.checkpoint.ranks import barrier, first_on_rank_zero, gather, raise_first, rank
-from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.manifest import PARTIAL_MODEL
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.tensors import (
+from launch.checkpoint.checkpoint_writer import NewTensor, put_in_place, safetensors_file, write_hashed
+from launch.checkpoint.local_tensors import (
     LocalTensor,
     Parts,
     give_to_others,
@@ -27,7 +24,10 @@ from launch.checkpoint.state.tensors import (
     parts_of_ranks,
     whole_values,
 )
-from launch.checkpoint.state.write import NewTensor, put_in_place, safetensors_file, write_hashed
+from launch.checkpoint.manifest import PARTIAL_MODEL
+from launch.checkpoint.parts import Part
+from launch.checkpoint.ranks import barrier, first_on_rank_zero, gather, raise_first, rank
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import listed, read_indexed
 from launch.errors import UserError

@@ -12,30 +12,24 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import base_format
-from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
-from launch.checkpoint.state import random_state
-from launch.checkpoint.state.data_ledger import Ledger
-from launch.checkpoint.state.identity import base_fingerprint, differences, model_changed, model_identity
-from launch.checkpoint.state.manifest import (
+from launch.checkpoint import random_state
+from launch.checkpoint.data_ledger import Ledger
+from launch.checkpoint.local_tensors import local_tensors, restore_tensors
+from launch.checkpoint.manifest import (
     DAMAGED,
     MANIFEST,
     RUN,
     checkpoint_step,
     checkpoints,
-    rank_file,
-    read_manifest,
-)
-from launch.checkpoint.state.output_lock import LOCK, lock_output
-from launch.checkpoint.state.tensors import local_tensors, restore_tensors
-from launch.checkpoint.state.verify import (
-    AUTO,
-    NONE,
     first_fault,
     is_foreign,
-    move_aside,
-    remove_partial,
+    rank_file,
+    read_manifest,
     stray_weights,
 )
+from launch.checkpoint.model_identity import base_fingerprint, differences, model_changed, model_identity
+from launch.checkpoint.output_directory import AUTO, LOCK, NONE, lock_output, move_aside, remove_partial
+from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.errors import UserError
 from launch.reporting.records import cut_log, next_free_name, plain, topology
 

@@ -16,23 +16,8 @@ import numpy as np
 import paddle
 from paddle.base import core
 
-from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
-from launch.checkpoint.state import random_state
-from launch.checkpoint.state.manifest import (
-    RUN,
-    Manifest,
-    rank_file,
-    tensor_file,
-)
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.tensors import (
-    MODEL,
-    OPTIMIZER,
-    LocalTensor,
-    local_tensors,
-    trains_all,
-)
-from launch.checkpoint.state.write import (
+from launch.checkpoint import random_state
+from launch.checkpoint.checkpoint_writer import (
     NewFile,
     NewTensor,
     PartialCheckpoint,
@@ -40,6 +25,10 @@ from launch.checkpoint.state.write import (
     remove_old,
     safetensors_file,
 )
+from launch.checkpoint.local_tensors import MODEL, OPTIMIZER, LocalTensor, local_tensors, trains_all
+from launch.checkpoint.manifest import RUN, Manifest, rank_file, tensor_file
+from launch.checkpoint.parts import Part
+from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
 from launch.errors import UserError
 from launch.reporting.records import git_revision, how_to_mend, package_versions, plain
 from launch.training.result import whole_config

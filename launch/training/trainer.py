@@ -20,8 +20,8 @@ from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch import watch
+from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
-from launch.checkpoint.state.tensors import innermost
 from launch.offload.group_sharded import Offload
 from launch.reporting.throughput import Throughput
 from launch.training.checkpointer import Checkpointer
@@ -37,7 +37,7 @@ SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": Line
 
 
 class Trainer(paddlenlp.trainer.Trainer):
-    """model_identity: what a checkpoint keeps of the model (launch/checkpoint/state/identity.py).
+    """model_identity: what a checkpoint keeps of the model (launch/checkpoint/model_identity.py).
 
     random_weights_loss: what random weights give at first, None for trained ones. answers: has the model answer at each
     evaluation; None where the loss is enough. keep_best: whether the model of the lowest evaluation loss is kept, too.

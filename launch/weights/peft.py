@@ -11,15 +11,14 @@ import numpy as np
 
 from launch.adapters import lora_files
 from launch.adapters.lora_files import Lora, read_lora, require_lora
-from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.safetensors_file import SINGLE, TORCH, NewTensor, read_header, write_safetensors
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR
 from launch.families.registry import parameters
-from launch.weights.names import their_name
-from launch.weights.safetensors_writer import SINGLE, TORCH, NewTensor, write_safetensors
+from launch.weights.conversion import their_name
 from launch.weights.whole import written_whole
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"

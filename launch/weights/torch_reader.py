@@ -17,8 +17,10 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.checkpoint.pdparams_reader import Refused, StrictUnpickler, dispatch
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
-from launch.checkpoint.strict_pickle import Refused, StrictUnpickler, dispatch
+from launch.checkpoint.weight_files import read_indexed
 from launch.errors import UserError
 
 HOW_TO_CONVERT = "Where you trust the file, load it with torch and save the model as safetensors."
@@ -175,3 +177,31 @@ def _require_stored(path: Path, entry: zipfile.ZipInfo) -> None:
     """Raises UserError where an entry would have to be unpacked: a small file could fill the memory."""
     if entry.compress_type != zipfile.ZIP_STORED:
         raise UserError(f"{path}: its tensors are compressed, as torch.save never does. {HOW_TO_CONVERT}")
+
+
+# ---- a model directory
+
+
+# In the order in which transformers looks for them.
+FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def find_torch_weights(directory: Path) -> dict[str, StoredTensor]:
+    """Tensors by name. Raises UserError where there are none, a file is missing or damaged, or they are Paddle's."""
+    for name in FILES:
+        path = directory / name
+        if path.is_file():
+            return read_indexed(path, _read_file) if path.suffix == ".json" else _read_file(path)
+    raise UserError(f"{directory}: no weights: looked for {', '.join(FILES)}.")
+
+
+def _read_file(path: Path) -> dict[str, StoredTensor]:
+    if path.suffix == ".bin":
+        return read_torch(path)
+    tensors, metadata = read_header(path)
+    if metadata.get("format", "pt") != "pt":
+        raise UserError(
+            f"{path}: not in Hugging Face's layout (format {metadata['format']!r}, theirs is 'pt'). Weights of "
+            "PaddleNLP need no import: --model_name_or_path takes the directory."
+        )
+    return tensors

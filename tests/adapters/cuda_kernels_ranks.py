@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 
-from launch.adapters.quantized import base as quantized_base
-from launch.adapters.quantized import cuda_kernels
-from launch.adapters.quantized.product import ExactRows, linear
-from launch.adapters.quantized.quantization import Format, dequantize, quantize
+from launch.adapters import cuda_kernels
+from launch.adapters import quantized_layers as quantized_base
+from launch.adapters.quantization import Format, dequantize, quantize
+from launch.adapters.quantized_layers import ExactRows, linear
 
 INPUTS, OUTPUTS = 256, 128
 

@@ -3,8 +3,8 @@
 import numpy as np
 import paddle
 
-from launch.adapters.quantized.product import ExactRows, linear, outlier_columns, rounded_product
-from launch.adapters.quantized.quantization import Format, dequantize, quantize
+from launch.adapters.quantization import Format, dequantize, quantize
+from launch.adapters.quantized_layers import ExactRows, linear, outlier_columns, rounded_product
 
 FORMAT = Format("llm.int8")
 SAMPLES, INPUTS, OUTPUTS = 24, 512, 384

@@ -9,7 +9,7 @@ def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
     their codes, of all other tensors, of one linear weight in float32."""
     from paddle.base import core
 
-    from launch.adapters.quantized.quantization import Format
+    from launch.adapters.quantization import Format
 
     format = Format(algo, double_quant=algo == "nf4")
     _load(warm_up, format)
@@ -31,8 +31,8 @@ def peak(warm_up: str, directory: str, algo: str) -> dict[str, int]:
 def _load(directory: str, format):
     import paddlenlp.transformers as transformers
 
-    from launch.adapters.quantized.base import quantize_filled, use_quantized
-    from launch.checkpoint.read import load_model
+    from launch.adapters.quantized_layers import quantize_filled, use_quantized
+    from launch.checkpoint.model_loader import load_model
     from launch.families.named_configs import load_config
     from launch.families.registry import FAMILIES
     from launch.training.model import family_config

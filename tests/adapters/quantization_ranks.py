@@ -3,10 +3,10 @@
 import numpy as np
 import paddle
 
-from launch.adapters.quantized import base as quantized_base
-from launch.adapters.quantized import product as quantized_product
-from launch.adapters.quantized import quantization
-from launch.adapters.quantized.quantization import Format, dequantize, quantize
+from launch.adapters import quantization
+from launch.adapters import quantized_layers as quantized_base
+from launch.adapters import quantized_layers as quantized_product
+from launch.adapters.quantization import Format, dequantize, quantize
 from launch.families.registry import FAMILIES
 from tests.families import family_ranks
 
@@ -122,7 +122,7 @@ def random_model() -> dict:
     it."""
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
-    from launch.adapters.quantized.base import random_model
+    from launch.adapters.quantized_layers import random_model
     from tests.plan.memory_ranks import allocated, forget_peak, peak
 
     config = LlamaConfig(vocab_size=128, hidden_size=256, intermediate_size=512, num_hidden_layers=8)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.checkpoint.loading_memory import MB, SHAPE
-from tests.merging.material import llama, save_base
+from tests.weights.lora_material import llama, save_base
 
 # One weight passes: as it is in the file, as a parameter, in float32 and its codes; a LoRA layer draws another one.
 WEIGHTS_AT_ONCE = 6

@@ -3,7 +3,7 @@
 import hashlib
 
 from launch import preflight
-from launch.checkpoint.state.tensors import local_tensors, parts_of_ranks, whole_values
+from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.training import arguments
 from launch.training.resuming import Continuation, scaler_state
 from launch.training.saver import Saver

@@ -57,7 +57,7 @@ def peak(warm_up: str, directory: str, flags: dict, way: str, dtype: str = "floa
 
     from paddle.base import core
 
-    from launch.checkpoint.read import load_model
+    from launch.checkpoint.model_loader import load_model
 
     arguments = start(flags)
 

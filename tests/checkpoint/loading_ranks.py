@@ -39,7 +39,7 @@ def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "
     import numpy as np
     import paddle
 
-    from launch.checkpoint.read import load_model
+    from launch.checkpoint.model_loader import load_model
 
     arguments = start(flags)
     parameters = {}
@@ -67,7 +67,7 @@ def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "
 
 def refusal(directory: str, flags: dict, dtype: str = "float32") -> str:
     """What load_model says on this rank."""
-    from launch.checkpoint.read import load_model
+    from launch.checkpoint.model_loader import load_model
     from launch.errors import UserError
 
     model_class, config = prepare(directory, start(flags))

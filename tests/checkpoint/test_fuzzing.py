@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from launch.checkpoint.manifest import MANIFEST, Manifest, first_fault, sha256
+from launch.checkpoint.parts import divided_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
-from launch.checkpoint.safetensors_reader import read_header
-from launch.checkpoint.state.manifest import MANIFEST, Manifest
-from launch.checkpoint.state.parts import divided_weights
-from launch.checkpoint.state.verify import first_fault, sha256
+from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.weights.torch_reader import read_torch

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.checkpoint.state.manifest import read_manifest
+from launch.checkpoint.manifest import read_manifest
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from paddlenlp.transformers.llama import modeling
 
-from launch.checkpoint.state.tensors import innermost
+from launch.checkpoint.local_tensors import innermost
 from launch.training.trainer import Trainer
 
 

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.checkpoint.state.manifest import read_manifest
+from launch.checkpoint.manifest import read_manifest
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, LAYOUTS, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
 from tests.training.finetune_material import argv as finetune_argv

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.safetensors_reader import read_header
+from launch.checkpoint.safetensors_file import read_header
 from tests.distributed.resuming import CASES, LORA, OFFLOADED, resume
 
 

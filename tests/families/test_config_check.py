@@ -10,7 +10,7 @@ from launch.families.named_configs import CONFIGS, check_config, check_values, l
 from launch.families.registry import parameters
 from launch.plan.job import Job
 from launch.preflight.model_files import check_model
-from launch.weights.configuration import our_config
+from launch.weights.conversion import our_config
 
 SMALL = load_config("llama-rehearsal")
 FAULTS = [

@@ -5,7 +5,7 @@ import pytest
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config, parameters
-from launch.weights.configuration import our_config, their_config
+from launch.weights.conversion import our_config, their_config
 from tests.families import published
 
 

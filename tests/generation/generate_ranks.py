@@ -118,7 +118,7 @@ def no_numbers(directory: str, broken: str) -> dict:
     import paddlenlp.transformers as transformers
     from safetensors.numpy import load_file, save_file
 
-    from launch.checkpoint.read import load_model
+    from launch.checkpoint.model_loader import load_model
     from launch.errors import UserError
     from launch.training.watches import require_finite
 

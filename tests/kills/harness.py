@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.checkpoint.state.manifest import read_manifest
-from launch.checkpoint.state.write import FAULT_POINTS, FAULT_VARIABLE
+from launch.checkpoint.checkpoint_writer import FAULT_POINTS, FAULT_VARIABLE
+from launch.checkpoint.manifest import read_manifest
 from launch.processes.fork import Outcome
 from launch.processes.logs import KILLED, last_lines
 from launch.reporting.records import read_train_log

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.state.manifest import checkpoints
-from launch.checkpoint.state.verify import first_fault
+from launch.checkpoint.manifest import checkpoints, first_fault
 from tests.distributed.layouts import SINGLE, Layout
 from tests.kills.harness import STEPS, VICTIMS, Kill, Slaughter, Victim, hashes, kills, records, was_killed
 from tests.training.run_ranks import make_corpus

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.state.manifest import MANIFEST, RUN, read_manifest
-from launch.checkpoint.state.write import FAULT_VARIABLE
+from launch.checkpoint.checkpoint_writer import FAULT_VARIABLE
+from launch.checkpoint.manifest import MANIFEST, RUN, read_manifest
 from launch.commands.ledger import main as ledger
 from tests.distributed.layouts import DP2, SINGLE, Layout
 from tests.kills.reading_ranks import read_notes

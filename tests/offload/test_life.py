@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from launch.checkpoint.state.write import FAULT_VARIABLE
+from launch.checkpoint.checkpoint_writer import FAULT_VARIABLE
 from tests.corpora import write_corpus
 from tests.kills.harness import hashes, records, was_killed
 from tests.training.finetune_material import argv as finetune_argv
@@ -94,7 +94,7 @@ def test_the_adapter_is_complete_and_small(adapted):
 @pytest.mark.long
 def test_the_adapter_is_merged_and_answers(ranks, adapted, material, tmp_path):
     merge = ["--adapter_path", str(adapted.killed), "--output_dir", str(tmp_path / "merged")]
-    [[said]] = ranks(1, "tests.merging.logits_ranks:merge_all", [merge])
+    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
     assert said["exit_code"] == 0, said["stderr"]
 
     def answer(model, *more) -> str:

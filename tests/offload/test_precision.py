@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.checkpoint.state.manifest import read_manifest
+from launch.checkpoint.manifest import read_manifest
 from launch.reporting.records import read_train_log
 
 STEPS = 5

@@ -57,7 +57,7 @@ def train(module: str, argv: list[str]) -> dict:
 
 def bytes_of(trainer) -> dict:
     """Of what this rank keeps between two steps: parameters and gradients as the buffers that they lie in."""
-    from launch.checkpoint.state.tensors import innermost
+    from launch.checkpoint.local_tensors import innermost
 
     host = trainer.offload.host if trainer.offload else None
 
@@ -89,7 +89,7 @@ def bytes_of(trainer) -> dict:
 
 def packed_tensors(model) -> list:
     """Codes and scales of all quantized layers, each once."""
-    from launch.adapters.quantized.quantization import Packed
+    from launch.adapters.quantization import Packed
 
     waiting = [layer.packed for layer in model.sublayers() if hasattr(layer, "packed")]
     found = {}

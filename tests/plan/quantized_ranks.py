@@ -14,7 +14,7 @@ def taken_of_all(cases: list) -> list[dict]:
 
 def taken(shape: list[int], algo: str, double_quant: bool) -> dict:
     """Bytes of a float32 weight of random numbers: packed, and while it is computed from its codes."""
-    from launch.adapters.quantized.quantization import Format, dequantize, quantize
+    from launch.adapters.quantization import Format, dequantize, quantize
 
     weight = paddle.randn(shape)
     before = allocated()
@@ -28,8 +28,8 @@ def taken(shape: list[int], algo: str, double_quant: bool) -> dict:
 
 def moved_of_all(cases: list) -> list[float]:
     """Bytes that operators read and write to compute a weight (shape, algo, dtype) from its codes. Views move none."""
-    from launch.adapters.quantized import quantization
-    from launch.adapters.quantized.product import whole_codes
+    from launch.adapters import quantization
+    from launch.adapters.quantized_layers import whole_codes
 
     views = {"reshape", "flatten", "squeeze", "unsqueeze", "slice", "transpose"}
     moved, stock = [0], {}

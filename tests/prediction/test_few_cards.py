@@ -32,7 +32,7 @@ def trained(ranks, tmp_path_factory):
         assert said["exit_code"] == 0, said["stderr"]
         assert f"base: 14 linear layers in {base['weight_quantize_algo']}, " in said["stdout"]
     merges = [["--adapter_path", str(root / one), "--output_dir", str(root / f"{one}-merged")] for one in BASES]
-    for said in ranks(1, "tests.merging.logits_ranks:merge_all", merges)[0]:
+    for said in ranks(1, "tests.prediction.merged_logits_ranks:merge_all", merges)[0]:
         assert said["exit_code"] == 0, said["stderr"]
     return root
 

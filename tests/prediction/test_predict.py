@@ -21,7 +21,7 @@ def trained(ranks, tmp_path_factory):
     assert said["exit_code"] == 0, said["stderr"]
     assert read_summary(root / "lora")["evaluation"]["eval_accuracy"] == 1.0
     merge = ["--adapter_path", str(root / "lora"), "--output_dir", str(root / "merged")]
-    [[said]] = ranks(1, "tests.merging.logits_ranks:merge_all", [merge])
+    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
     assert said["exit_code"] == 0, said["stderr"]
     ranks(1, "tests.prediction.predict_ranks:make_prefix", str(root / "model"), str(root / "prefix"))
     return root

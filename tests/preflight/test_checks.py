@@ -8,7 +8,7 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
-from launch.checkpoint.state.output_lock import LOCK, lock_output, lock_start
+from launch.checkpoint.output_directory import LOCK, lock_output, lock_start
 from launch.config.flag_values import FlagValues, load_schema, read_number
 from launch.config.run_config import RunConfig
 from launch.preflight.flags import check_flags

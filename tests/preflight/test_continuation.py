@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from data_tools.formats.tokens.blend import training_identities
-from launch.checkpoint.state.identity import model_identity
-from launch.checkpoint.state.manifest import MANIFEST, Manifest
-from launch.checkpoint.state.verify import remove_partial
+from launch.checkpoint.manifest import MANIFEST, Manifest
+from launch.checkpoint.model_identity import model_identity
+from launch.checkpoint.output_directory import remove_partial
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from launch.checkpoint.state.parts import Part
-from launch.checkpoint.state.write import NewTensor, PartialCheckpoint, safetensors_file
+from launch.checkpoint.checkpoint_writer import NewTensor, PartialCheckpoint, safetensors_file
+from launch.checkpoint.parts import Part
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
 from launch.families.registry import parameters
 from launch.preflight.model_files import check_weights
-from tests.checkpoint.state.test_write import manifest
+from tests.checkpoint.test_checkpoint_writer import manifest
 
 
 def told(directory, **flags) -> list[tuple[bool, str]]:

@@ -10,11 +10,11 @@ from launch.preflight import gpus, host, memory
 from launch.preflight.rules import RULES, Rule, adapters, model_limits
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
-from tests.merging.material import save_base
 from tests.preflight.recipe_findings import recipe_findings
 from tests.preflight.variants import VARIANTS
 from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN
 from tests.recipes.test_rendered import RECIPES, name
+from tests.weights.lora_material import save_base
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ def served(directory: str, algo: str) -> dict:
     """How far the logits of each model are from those on the base as it is, and whether all share the same codes."""
     from pathlib import Path
 
-    from launch.adapters.quantized.quantization import Format
+    from launch.adapters.quantization import Format
     from launch.serving.models import load_models
 
     root = Path(directory)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.checkpoint.state.tensors import innermost
+from launch.checkpoint.local_tensors import innermost
 from launch.training import run
 from tests.checkpoint import half_ranks
 from tests.distributed.training_ranks import pretrain

@@ -11,7 +11,7 @@ from paddle.base import framework
 from paddlenlp.trainer import Trainer, TrainerCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
-from launch.checkpoint.state.tensors import local_tensors
+from launch.checkpoint.local_tensors import local_tensors
 from launch.training import run
 from launch.training.optimizer import ScaleRule
 from tests.distributed.training_ranks import pretrain

@@ -9,7 +9,7 @@ from tests.training.finetune_ranks import finetune
 def finetune_with(fault: str, argv: list[str]) -> dict:
     """fault: "bytes": a byte of the saved numbers is changed; "scaling": the saved configuration is; "updates": the
     optimizer makes none; "logits": what is read is not what comes to be computed with; "none"."""
-    from launch.checkpoint.state.tensors import LocalTensor
+    from launch.checkpoint.local_tensors import LocalTensor
     from launch.training import result
 
     stock_save, stock_fill = result.save_adapter, LocalTensor.fill

@@ -11,7 +11,7 @@ import signal
 import time
 from pathlib import Path
 
-from launch.checkpoint.state.verify import first_fault
+from launch.checkpoint.manifest import first_fault
 from launch.reporting.records import TRAIN_LOG
 
 
@@ -51,12 +51,12 @@ def _happen(event: str, output: Path) -> None:
         (output / "save-now").touch()
     elif event == "disk full":
         _wait_for_a_checkpoint(output)
-        from launch.checkpoint.state import write
+        from launch.checkpoint import checkpoint_writer
 
         def fsync(descriptor):
             raise OSError(28, "No space left on device")
 
-        write.os.fsync = fsync
+        checkpoint_writer.os.fsync = fsync
     elif event == "no room for the model":
         from launch.training import result
 
@@ -66,7 +66,7 @@ def _happen(event: str, output: Path) -> None:
 
         result.write_hashed = write_hashed
     elif event == "no memory":
-        from launch.checkpoint.state.tensors import LocalTensor
+        from launch.checkpoint.local_tensors import LocalTensor
 
         def values(held):
             raise MemoryError
@@ -74,12 +74,12 @@ def _happen(event: str, output: Path) -> None:
         LocalTensor.values = values
     elif event == "no report":
         _wait_for_a_checkpoint(output)
-        from launch.checkpoint.state import write
+        from launch.checkpoint import checkpoint_writer
 
         def write_report(path, report):
             raise OSError(28, "No space left on device")
 
-        write._write_report = write_report
+        checkpoint_writer._write_report = write_report
     elif event.endswith("filled"):
         size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
         left = size // 2 if event == "half filled" else 0

@@ -7,7 +7,7 @@ from data_tools.formats.blended import BlendedDataset
 
 def stream_of_a_blend(positions: int) -> tuple[list, list]:
     """(the samples at the first positions of a run, those of the blend's own epochs)"""
-    from launch.checkpoint.state.data_ledger import Ledger
+    from launch.checkpoint.data_ledger import Ledger
     from launch.training.data import sample_stream
 
     blend = BlendedDataset([range(40), range(500), range(90)], [0.2, 0.5, 0.3])

@@ -150,7 +150,7 @@ def test_the_best_adapter_of_two_ranks_is_whole_and_small(ranks, run, material, 
     assert sum(one.stat().st_size for one in files) < (material / "model" / "model.safetensors").stat().st_size / 2
     merge = ["--model_name_or_path", material / "model", "--adapter_path", output / "best"]
     merge = [*map(str, merge), "--output_dir", str(tmp_path / "merged")]
-    [[said]] = ranks(1, "tests.merging.logits_ranks:merge_all", [merge])
+    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
     assert said["exit_code"] == 0, said["stderr"]
     assert {name for file in files for name in load_file(file)} == {
         name for file in output.glob("*.safetensors") for name in load_file(file)

@@ -9,7 +9,7 @@ import pytest
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.rehearsal.materials import documents, write_dialogues
 from launch.reporting.records import read_summary
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 from tests.training import imported_material
 from tests.training.finetune_material import argv, write_first
 

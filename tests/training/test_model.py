@@ -3,7 +3,7 @@
 import shutil
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from tests.checkpoint.state.test_manifest import BEFORE_DIGESTS
+from tests.checkpoint.test_manifest import BEFORE_DIGESTS
 
 DOWNLOAD = "tests.training.model_ranks:download"
 

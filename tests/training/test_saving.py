@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.checkpoint.state.manifest import checkpoints
-from launch.checkpoint.state.output_lock import lock_output
-from launch.checkpoint.state.verify import first_fault
+from launch.checkpoint.manifest import checkpoints, first_fault
+from launch.checkpoint.output_directory import lock_output
 from launch.checkpoint.weight_files import find_weights
 from launch.reporting.records import read_train_log
 

@@ -38,11 +38,11 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
 
     import paddle
 
-    from launch.checkpoint.state import write
+    from launch.checkpoint import checkpoint_writer
     from launch.run_pretrain import main
     from launch.training.trainer import Trainer
 
-    upstream, upstream_write = Trainer.compute_loss, write.write_hashed
+    upstream, upstream_write = Trainer.compute_loss, checkpoint_writer.write_hashed
 
     def write_hashed(path, pieces):
         if paddle.distributed.get_rank() == rank and path.parent.name.endswith(f"-{step}"):
@@ -55,7 +55,7 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
             time.sleep(0.15)
             yield piece
 
-    write.write_hashed = write_hashed
+    checkpoint_writer.write_hashed = write_hashed
 
     def compute_loss(trainer, *args, **kwargs):
         here = paddle.distributed.get_rank() == rank and trainer.state.global_step + 1 == step

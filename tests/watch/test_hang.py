@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.state.manifest import checkpoints
-from launch.checkpoint.state.verify import first_fault
+from launch.checkpoint.manifest import checkpoints, first_fault
 from launch.processes.logs import HUNG, KILLED, print_failure
 from launch.watch import FIRST_STEPS, HangTimer
 from tests.training.run_ranks import make_corpus

@@ -8,7 +8,7 @@ import paddlenlp.transformers as transformers
 
 from launch.adapters.adapter_files import save_adapter
 from launch.adapters.add import add_lora
-from launch.checkpoint.read import load_model
+from launch.checkpoint.model_loader import load_model
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.training.model import family_config

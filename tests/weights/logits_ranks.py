@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
 
-from launch.checkpoint.read import load_model
+from launch.checkpoint.model_loader import load_model
 from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 from tests.families.published import IN_TRANSFORMERS
 from tests.weights.test_tokenizer import TEXTS
 

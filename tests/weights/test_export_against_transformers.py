@@ -11,8 +11,7 @@ import sentencepiece
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.families.registry import FAMILIES
-from launch.weights.exporting import export_directory
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import export_directory, import_directory
 from launch.weights.peft import export_adapter
 from launch.weights.tokenizer import export_tokenizer
 from tests.families import published as models

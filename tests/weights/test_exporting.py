@@ -14,10 +14,9 @@ from launch.commands.export import main
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES, family_of_config
-from launch.weights import exporting
-from launch.weights.configuration import our_config, their_config
-from launch.weights.exporting import export_directory
-from launch.weights.importing import import_directory
+from launch.weights import model_directories
+from launch.weights.conversion import our_config, their_config
+from launch.weights.model_directories import export_directory, import_directory
 from tests.families import published as models
 
 SHARD = 10**9
@@ -139,7 +138,7 @@ def test_missing_extra_and_misshaped_tensors_are_all_named_and_nothing_is_writte
 
 
 def test_what_reads_back_differently_is_an_error_and_leaves_nothing(tmp_path, ours, monkeypatch):
-    write = exporting.write_safetensors
+    write = model_directories.write_safetensors
 
     def write_and_damage(directory, *args):
         write(directory, *args)
@@ -148,7 +147,7 @@ def test_what_reads_back_differently_is_an_error_and_leaves_nothing(tmp_path, ou
         data[-3] ^= 1
         file.write_bytes(data)
 
-    monkeypatch.setattr(exporting, "write_safetensors", write_and_damage)
+    monkeypatch.setattr(model_directories, "write_safetensors", write_and_damage)
     with pytest.raises(UserError, match="when read back: is the disk sound"):
         export_directory(ours, tmp_path / "out" / "x", None, SHARD)
     assert left(tmp_path / "out") == []
@@ -158,7 +157,7 @@ def test_an_interruption_leaves_nothing(tmp_path, ours, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(exporting, "export_tokenizer", interrupt)
+    monkeypatch.setattr(model_directories, "export_tokenizer", interrupt)
     with pytest.raises(KeyboardInterrupt):
         export_directory(ours, tmp_path / "out" / "x", None, SHARD)
     assert left(tmp_path / "out") == []

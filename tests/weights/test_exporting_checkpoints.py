@@ -5,9 +5,9 @@ import shutil
 import pytest
 from safetensors.numpy import load_file
 
-from launch.checkpoint.state.parts import divided_weights
+from launch.checkpoint.parts import divided_weights
 from launch.errors import UserError
-from launch.weights.exporting import export_directory
+from launch.weights.model_directories import export_directory
 from tests.distributed.layouts import DP2, PP2, STAGE3, TP2
 
 SHARD = 10**9

@@ -17,7 +17,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.commands.import_weights import main
 from launch.errors import UserError
 from launch.families.registry import parameters
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 from tests.families import published as models
 from tests.weights.torch_files import save_arrays
 
@@ -224,7 +224,7 @@ def test_an_interrupted_import_leaves_nothing(source, target, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.weights.importing.import_tokenizer", interrupted)
+    monkeypatch.setattr("launch.weights.model_directories.import_tokenizer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         import_directory(source, target, None, SHARD)
     assert left(target) == []

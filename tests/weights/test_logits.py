@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 from tests.families import published as models
 from tests.families import reference
 from tests.families.published import MASK, PROMPT

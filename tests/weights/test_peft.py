@@ -11,7 +11,7 @@ from launch.adapters.lora_files import read_lora
 from launch.commands.export import main
 from launch.errors import UserError
 from launch.prediction.model_flags import check_adapter
-from launch.weights.importing import import_directory
+from launch.weights.model_directories import import_directory
 from launch.weights.peft import export_adapter, import_adapter
 from tests.families import published as models
 

@@ -5,7 +5,7 @@ seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flag
 never apply to it.
 """
 
-from launch.checkpoint.state.verify import run_config
+from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.config.run_config import RunConfig

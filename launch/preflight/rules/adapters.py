@@ -2,7 +2,7 @@
 
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
-QUANTIZATION = "launch/adapters/quantized/quantization.py"
+QUANTIZATION = "launch/adapters/quantization.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -90,7 +90,7 @@ RULES = (
         ),
         found="{run.flags.weight_quantize_algo} without an adapter",
         reason="quantized weights are not trained",
-        source="launch/adapters/quantized/base.py",
+        source="launch/adapters/quantized_layers.py",
         fix="--lora 1, or --prefix_tuning 1; --do_train 0 evaluates it",
     ),
     Rule(

@@ -54,7 +54,7 @@ RULES = (
         reason="the optimizer's states then lie in fused buffers, which checkpoints do not take apart: a run that is "
         "continued would begin without them",
         source="paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py; "
-        "launch/checkpoint/state/tensors.py",
+        "launch/checkpoint/local_tensors.py",
         fix="leave {run.fusion_words} out, or --save_strategy no",
     ),
     Rule(

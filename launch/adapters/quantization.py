@@ -1,0 +1,327 @@
+"""Weights in 8 and 4 bits: to codes and scales, and back, with Paddle's plain operators on any device.
+
+    packed = quantize(weight, Format("nf4", double_quant=True))
+    weight = dequantize(packed)
+
+A weight passes in pieces of some rows: beside it and its codes there are PIECE numbers in float32, not all.
+
+weight_only_int8, weight_only_int4  whole numbers from -127 to 127 (-7 to 7) times one scale for each output
+llm.int8     the weights of weight_only_int8; inputs are rounded, too, when they are used (product.py)
+nf4, fp4     one of 16 numbers between -1 and 1 times one scale for each block of --weight_blocksize weights in a row:
+             nf4 has a sixteenth of a normal distribution around each (QLoRA, arXiv 2305.14314, appendix E), fp4 is a
+             sign, two bits of exponent and one of mantissa (bitsandbytes, FP4). With --weight_double_quant the scales,
+             less their mean, are themselves codes of 8 bits times a scale for each --weight_double_quant_block_size
+             of them, on the dynamic scale of arXiv 2110.02861.
+
+Two codes of 4 bits share a byte.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import paddle
+
+from launch.adapters import cuda_kernels
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+FP4_POSITIVE = (0.0, 0.0625 / 12, 2 / 12, 3 / 12, 4 / 12, 6 / 12, 8 / 12, 1.0)
+TABLES = {
+    "nf4": NF4,
+    "fp4": tuple(sorted({-value for value in FP4_POSITIVE} | set(FP4_POSITIVE))),
+    "weight_only_int4": tuple(map(float, range(-7, 8))),
+}
+
+
+def dynamic_table() -> tuple[float, ...]:
+    """256 numbers from -0.993 to 1: for each power of ten from -6 to 0 twice as many as for the one below."""
+    numbers = [0.0, 1.0]
+    for exponent in range(7):
+        count = 2**exponent
+        width = 0.9 / count
+        means = [10.0 ** (exponent - 6) * (0.1 + (i + 0.5) * width) for i in range(count)]
+        numbers += means + [-one for one in means]
+    return tuple(sorted(numbers))
+
+
+DYNAMIC = dynamic_table()
+
+
+def blocks(tensor: paddle.Tensor, block: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """The tensor's elements in rows of `block`, the last one filled up with zeros; the largest magnitude of each."""
+    flat = tensor.flatten()
+    rows = paddle.nn.functional.pad(flat, [0, -flat.shape[0] % block]).reshape([-1, block])
+    return rows, rows.abs().max(axis=1)
+
+
+def no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
+    """Where all that a scale is of are 0, any divisor does."""
+    return paddle.where(scales == 0, paddle.ones_like(scales), scales)
+
+
+def nearest(values: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
+    """The place of the nearest number in an ascending table, the lower one of two that are as near."""
+    numbers = on_device(table)
+    return paddle.bucketize(values, (numbers[1:] + numbers[:-1]) / 2, out_int32=True)
+
+
+def on_device(table: tuple[float, ...]) -> paddle.Tensor:
+    """float32, copied from the host once for each device."""
+    return _on_device(table, str(paddle.framework._current_expected_place()))
+
+
+@lru_cache
+def _on_device(table: tuple[float, ...], place: str) -> paddle.Tensor:
+    return paddle.to_tensor(table, dtype="float32")
+
+
+@lru_cache
+def pair_table(table: tuple[float, ...]) -> tuple[float, ...]:
+    """For each of the 256 bytes the two numbers of its codes, one after the other; codes without a number are 0."""
+    numbers = table + (0.0,) * (16 - len(table))
+    return tuple(number for upper in numbers for lower in numbers for number in (upper, lower))
+
+
+def numbers_of_bytes(codes: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
+    """uint8 [n] -> float32 [n]: what codes of 8 bits stand for."""
+    return paddle.gather(on_device(table), codes.astype("int32"))
+
+
+def numbers_of_pairs(codes: paddle.Tensor, table: tuple[float, ...], count: int) -> paddle.Tensor:
+    """uint8 [(count + 1) / 2] -> float32 [count]: what pairs of codes of 4 bits stand for, both with one gather."""
+    pairs = on_device(pair_table(table)).reshape([256, 2])
+    numbers = paddle.gather(pairs, codes.astype("int32")).flatten()
+    return numbers if count % 2 == 0 else numbers[:count]
+
+
+def scale_blocks_(numbers: paddle.Tensor, scales: paddle.Tensor, block: int) -> paddle.Tensor:
+    """float32 [n]: each number times its block's scale, in place where blocks are whole."""
+    count = numbers.shape[0]
+    if count % block:
+        numbers = paddle.nn.functional.pad(numbers, [0, -count % block])
+    rows = numbers.reshape([-1, block]).multiply_(scales.unsqueeze(1)).flatten()
+    return rows[:count] if count % block else rows
+
+
+def pack(codes: paddle.Tensor) -> paddle.Tensor:
+    """uint8 [n] below 16 -> uint8 [(n + 1) / 2]"""
+    pairs = paddle.nn.functional.pad(codes.astype("int32"), [0, codes.shape[0] % 2]).reshape([-1, 2])
+    return (pairs[:, 0] * 16 + pairs[:, 1]).astype("uint8")
+
+
+LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
+PIECE = 2**22  # elements
+# llm.int8: rows whose largest weight is so many times the median row's are no part of the scales, at most one in KEPT.
+LARGE_ROW = 4.0
+KEPT = 64
+
+
+@dataclass(frozen=True)
+class Format:
+    """algo: of TABLES or LARGEST. block, double_quant, double_block: for nf4 and fp4, see above."""
+
+    algo: str
+    block: int = 64
+    double_quant: bool = False
+    double_block: int = 256
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return 8 if LARGEST.get(self.algo) == 127 else 4
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A quantized tensor. codes: int8 [n], or uint8 [n / 2] of two codes, the first in the upper half, or uint8 [n] of
+    scales; scales: float32, for
+    each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
+    For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
+    are taken from there always. by_kernel: codes and scales are those of cuda_kernels.py. squares:
+    summed, of what rounding has changed, and of the weight."""
+
+    format: Format
+    codes: paddle.Tensor
+    scales: "paddle.Tensor | Packed"
+    offset: paddle.Tensor | None
+    shape: tuple[int, ...]
+    dtype: paddle.dtype
+    exact: Callable[[list[int]], paddle.Tensor] | None = None
+    apart: tuple[int, ...] = ()
+    by_kernel: bool = False
+    squares: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def nbytes(self) -> int:
+        scales = self.scales
+        scales = scales.nbytes if isinstance(scales, Packed) else scales.element_size() * int(scales.size)
+        return int(self.codes.size) + scales + (4 if self.offset is not None else 0)
+
+
+@paddle.no_grad()
+def quantize(
+    weight: paddle.Tensor, format: Format, exact: Callable[[list[int]], paddle.Tensor] | None = None
+) -> Packed:
+    """weight: [inputs, outputs], of any floating-point dtype."""
+    shape = tuple(weight.shape)
+    apart = _large_rows(weight, format) if exact else ()
+    by_kernel = cuda_kernels.can_take(format.algo, weight)
+    if by_kernel and format.algo != "llm.int8":
+        codes, scales = cuda_kernels.codes_of(weight, format.algo)
+        packed = Packed(format, codes, scales, None, shape, weight.dtype, by_kernel=True)
+        return replace(packed, squares=_squares(weight, packed))
+    offset = None
+    if format.algo in LARGEST:
+        scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
+        codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
+    else:
+        coded = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
+        codes, scales = [one for one, _ in coded], paddle.concat([one for _, one in coded])
+        if format.double_quant:
+            offset = scales.mean()
+            scales = _quantize_scales(scales - offset, format.double_block)
+    codes = paddle.concat([pack(one) if format.bits == 4 else one for one in codes])
+    if by_kernel:
+        codes = cuda_kernels.by_outputs(codes, shape)
+    packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart, by_kernel)
+    return replace(packed, squares=_squares(weight, packed))
+
+
+@paddle.no_grad()
+def dequantize(packed: Packed) -> paddle.Tensor:
+    """The weight in its own shape and dtype."""
+    inputs, scales = packed.shape[0], _scales(packed)
+    if packed.by_kernel and packed.format.algo != "llm.int8":
+        assert not isinstance(packed.scales, Packed)  # the kernels know no scales in 8 bits
+        weight = cuda_kernels.dequantized(packed.codes, packed.scales, packed.format.algo)
+    elif _rows_of_a_piece(packed.shape, packed.format) >= inputs:
+        weight = _rows(packed, scales, 0, inputs)
+    else:
+        weight = paddle.empty(packed.shape, packed.dtype)
+        for start, stop in _places(packed.shape, packed.format):
+            piece = weight[start:stop]
+            # An assignment would copy twice; a name for the rows would keep them while the next ones are computed.
+            piece.copy_(_rows(packed, scales, start, stop), False)  # pyright: ignore[reportCallIssue]
+    if packed.apart:
+        assert packed.exact is not None  # it reads the rows that are apart
+        weight[paddle.to_tensor(packed.apart)] = packed.exact(list(packed.apart)).astype(packed.dtype)
+    return weight
+
+
+def whole_codes(packed: Packed, dtype: paddle.dtype) -> paddle.Tensor:
+    """[inputs, outputs], whole numbers from -127 to 127, which every dtype holds exactly: of llm.int8."""
+    return packed.codes.reshape(packed.shape).astype(dtype)
+
+
+# ---- pieces of a weight
+
+
+def _rows_of_a_piece(shape: Sequence[int], format: Format) -> int:
+    """So many that codes fill whole bytes and blocks are whole, too."""
+    together = math.lcm(2, 1 if format.algo in LARGEST else format.block)
+    return max(PIECE // shape[1] // together, 1) * together
+
+
+def _places(shape: Sequence[int], format: Format) -> Iterator[tuple[int, int]]:
+    """(first row, one behind the last) of each piece."""
+    step = _rows_of_a_piece(shape, format)
+    for start in range(0, shape[0], step):
+        yield start, min(start + step, shape[0])
+
+
+def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
+    """Some rows after the other, in float32."""
+    for start, stop in _places(weight.shape, format):
+        yield weight[start:stop].astype("float32")
+
+
+def _squares(weight: paddle.Tensor, packed: Packed) -> tuple[float, float]:
+    changed = whole = 0.0
+    rounded = dequantize(packed)
+    for (start, stop), rows in zip(_places(packed.shape, packed.format), _pieces(weight, packed.format), strict=True):
+        changed += float((rounded[start:stop].astype("float32") - rows).square().sum())
+        whole += float(rows.square().sum())
+    return changed, whole
+
+
+def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
+    """The weight with zeros in these rows."""
+    if not rows:
+        return weight
+    kept = paddle.ones([weight.shape[0], 1], weight.dtype)
+    kept[paddle.to_tensor(rows)] = 0
+    return weight * kept
+
+
+def _scales(packed: Packed) -> paddle.Tensor:
+    """float32, for each output or block."""
+    if isinstance(packed.scales, Packed):
+        assert packed.offset is not None  # their mean
+        return _dequantize_scales(packed.scales) + packed.offset
+    return packed.scales
+
+
+def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
+    """[outputs]: the largest magnitude of each, rows that are apart not counted."""
+    pieces = _pieces(_without(weight, apart), format)
+    return paddle.stack([rows.abs().max(axis=0) for rows in pieces]).max(axis=0)
+
+
+def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
+    """In ascending order: those of llm.int8 that would make the scales of all others coarse."""
+    largest = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
+    order = np.argsort(-largest, kind="stable")[: len(largest) // KEPT]
+    return tuple(sorted(order[largest[order] > LARGE_ROW * np.median(largest)].tolist()))
+
+
+def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
+    """[n]: whole numbers as int8, those of 4 bits as places in their table."""
+    codes = (rows / no_zeros(scales)).round().clip(-largest, largest).flatten()
+    return codes.astype("int8") if largest == 127 else (codes + largest).astype("uint8")
+
+
+def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """uint8 [n]: places in the format's table; float32: the scale of each block."""
+    values, scales = blocks(rows, format.block)
+    codes = nearest(values / no_zeros(scales).unsqueeze(1), TABLES[format.algo])
+    return codes.flatten()[: rows.size].astype("uint8"), scales
+
+
+def _numbers(packed: Packed, start: int, stop: int) -> paddle.Tensor:
+    """float32 [n]: what the codes of the rows from start to stop stand for, without their scales."""
+    first, last = start * packed.shape[1], stop * packed.shape[1]
+    if packed.format.bits == 4:
+        pairs = packed.codes[first // 2 : (last + 1) // 2]
+        return numbers_of_pairs(pairs, TABLES[packed.format.algo], last - first)
+    codes = packed.codes[:, start:stop].T if packed.by_kernel else packed.codes[first:last]
+    return codes.astype("float32").flatten()
+
+
+def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
+    """The rows from start to stop in the weight's dtype; codes times scales in float32."""
+    format, shape = packed.format, [stop - start, packed.shape[1]]
+    numbers = _numbers(packed, start, stop)
+    if format.algo in LARGEST:
+        return numbers.reshape(shape).multiply_(scales).astype(packed.dtype)
+    first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
+    return scale_blocks_(numbers, scales[first:last], format.block).reshape(shape).astype(packed.dtype)
+
+
+# ---- scales in 8 bits
+
+
+def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
+    values, largest = blocks(scales, block)
+    codes = nearest(values / no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: scales.size].astype("uint8")
+    return Packed(Format("dynamic", block), codes, largest, None, tuple(scales.shape), scales.dtype)
+
+
+def _dequantize_scales(packed: Packed) -> paddle.Tensor:
+    assert not isinstance(packed.scales, Packed)  # they are quantized once
+    return scale_blocks_(numbers_of_bytes(packed.codes, DYNAMIC), packed.scales, packed.format.block)

@@ -1,1 +1,0 @@
-"""Frozen bases in 8 and 4 bits."""

@@ -1,0 +1,291 @@
+"""A linear layer's product with a weight in 8 or 4 bits, and its gradient by the inputs, of which it keeps nothing.
+
+LLM.int8 (arXiv 2208.07339, section 3): a product whose inputs and weights are rounded to 8 bits, except for outliers.
+A few columns of the inputs are far larger than all others and would take the 255 steps of 8 bits for themselves.
+Columns with a value of at least THRESHOLD are computed apart, in 16 bits, with the weights' rows as they were before
+they were rounded; the rest is rounded by a scale for each row of the inputs and one for each output of the weights.
+Rows of weights that are far larger than the others are treated likewise (Packed.apart). The exact rows come from the
+weights' file when they are first needed (ExactRows): which these are, no file says. Without a file (weights that never
+were in one) the rounded rows are taken.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+from paddle.distributed.fleet.meta_parallel import PipelineLayer
+from paddlenlp.transformers.model_utils import dtype_guard
+
+from launch.adapters import cuda_kernels
+from launch.adapters.quantization import KEPT, LARGEST, Format, Packed, dequantize, no_zeros, quantize, whole_codes
+from launch.checkpoint.model_loader import Fill, without_values
+from launch.checkpoint.stored_tensor import convert
+from launch.families.registry import Family, family_of_config
+
+LARGEST_FLOAT16 = 65504.0
+THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
+
+
+def columns_apart(inputs: paddle.Tensor, packed: Packed) -> list[int]:
+    """inputs: [..., inputs]. The columns with a value of at least THRESHOLD, and those of the weight's large rows."""
+    return sorted({*outlier_columns(inputs), *packed.apart})
+
+
+def outlier_columns(inputs: paddle.Tensor) -> list[int]:
+    large = (inputs.reshape([-1, inputs.shape[-1]]).abs() >= THRESHOLD).any(axis=0)
+    return large.nonzero().flatten().tolist()  # pyright: ignore[reportReturnType]  # of one axis
+
+
+@paddle.no_grad()
+def product_with_outliers(inputs: paddle.Tensor, columns: list[int], packed: Packed) -> paddle.Tensor:
+    """inputs [..., inputs] x weight [inputs, outputs], in the inputs' dtype. columns: those that are computed apart."""
+    flat = inputs.reshape([-1, packed.shape[0]])
+    outputs = rounded_product(_without(flat, columns), packed)
+    if columns:
+        chosen = paddle.to_tensor(columns)
+        outputs += paddle.matmul(flat.index_select(chosen, axis=1), rows_of(packed, columns).astype(flat.dtype))
+    return outputs.reshape([*inputs.shape[:-1], packed.shape[1]])
+
+
+@paddle.no_grad()
+def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) -> paddle.Tensor:
+    """Of a loss by the inputs, from that by the outputs [..., outputs]: rounding passes it on as it is."""
+    weight = dequantize(packed).astype(gradient.dtype)
+    if columns:
+        weight[paddle.to_tensor(columns)] = rows_of(packed, columns).astype(gradient.dtype)
+    return paddle.matmul(gradient, weight, transpose_y=True)
+
+
+def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
+    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. By a kernel, or in the inputs' dtype: whole numbers are
+    exact in 16 bits, too, also times a power of two, by which sums stay below float16's largest number. Sums themselves
+    are made in float32, and rounded to 16 bits once."""
+    if packed.by_kernel:
+        assert not isinstance(packed.scales, Packed)  # as _scales has it, of nf4 alone
+        return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
+    largest, dtype = LARGEST["llm.int8"], inputs.dtype
+    down = 2.0 ** -math.ceil(math.log2(largest * largest * packed.shape[0] / LARGEST_FLOAT16))
+    values = inputs.astype("float32")
+    scales = values.abs().max(axis=1, keepdim=True) / largest
+    whole = (values / no_zeros(scales)).round() * down
+    sums = paddle.matmul(whole.astype(dtype), whole_codes(packed, dtype)).astype("float32")
+    return (sums * (scales / down) * packed.scales).astype(dtype)
+
+
+def rows_of(packed: Packed, columns: list[int]) -> paddle.Tensor:
+    """[columns, outputs]: the weight's rows that outliers are multiplied with."""
+    if packed.exact:
+        return packed.exact(columns)
+    return dequantize(packed).index_select(paddle.to_tensor(columns), axis=0)
+
+
+def _without(inputs: paddle.Tensor, columns: list[int]) -> paddle.Tensor:
+    if not columns:
+        return inputs
+    kept = paddle.ones([inputs.shape[1]], inputs.dtype)
+    kept[paddle.to_tensor(columns)] = 0
+    return inputs * kept
+
+
+class ExactRows:
+    """Rows of a weight in 16 bits from where they are stored, kept while they are few.
+
+    read: gives the rows of these numbers, [rows, outputs]. inputs: rows that there are. dtype: of training
+    """
+
+    def __init__(self, read: Callable[[list[int]], paddle.Tensor], inputs: int, dtype: str):
+        self.read = read
+        self.most = max(2 * inputs // KEPT, 1)  # the large rows, and as many for outliers
+        self.dtype: Literal["bfloat16", "float16"] = "bfloat16" if dtype == "bfloat16" else "float16"
+        self.kept: dict[int, paddle.Tensor] = {}
+
+    def __call__(self, columns: list[int]) -> paddle.Tensor:
+        """[columns, outputs]. Whether they were kept changes nothing but the time that it takes."""
+        unknown = [column for column in columns if column not in self.kept]
+        if unknown:
+            if len(self.kept) + len(unknown) > self.most:
+                self.kept.clear()
+                unknown = columns
+            rows = self.read(unknown).astype(self.dtype)
+            self.kept |= {column: rows[i] for i, column in enumerate(unknown)}
+        return paddle.stack([self.kept[column] for column in columns])
+
+
+stock_linear = F.linear
+
+
+def linear(x, weight, bias=None, name=None) -> paddle.Tensor:
+    """paddle.nn.functional.linear, which also takes a Packed for its weight."""
+    if not isinstance(weight, Packed):
+        return stock_linear(x, weight, bias, name)
+    outputs = (Int8Product if weight.format.algo == "llm.int8" else Product).apply(x, weight)
+    return outputs if bias is None else outputs + bias
+
+
+@contextmanager
+def linear_replaced() -> Iterator[None]:
+    """Within, layers that call paddle.nn.functional.linear call ours."""
+    before, F.linear = F.linear, linear
+    try:
+        yield
+    finally:
+        F.linear = before
+
+
+class Product(PyLayer):
+    """With the numbers that codes stand for, which have memory while they are used, in each pass anew.
+
+    Whatever automatic mixed precision does around it, it computes in the dtype of the weight, and codes times scales in
+    float32: as float16, scales would be rounded to nothing, and sums of whole numbers too large.
+    """
+
+    @staticmethod
+    def forward(ctx, x, packed):
+        ctx.packed, ctx.dtype = packed, x.dtype
+        with paddle.amp.auto_cast(False):
+            x = x.astype(packed.dtype)
+            if packed.by_kernel:
+                return cuda_kernels.product(x, packed.codes, packed.scales, packed.format.algo)
+            return paddle.matmul(x, dequantize(packed))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with paddle.amp.auto_cast(False):
+            weight = dequantize(ctx.packed).astype(gradient.dtype)
+            return paddle.matmul(gradient, weight, transpose_y=True).astype(ctx.dtype)
+
+
+class Int8Product(PyLayer):
+    """Of LLM.int8."""
+
+    @staticmethod
+    def forward(ctx, x, packed):
+        ctx.packed, ctx.dtype = packed, x.dtype
+        ctx.columns = columns_apart(x, packed)
+        with paddle.amp.auto_cast(False):
+            return product_with_outliers(x.astype(packed.dtype), ctx.columns, packed)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with paddle.amp.auto_cast(False):
+            return input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)
+
+
+# ---- layers
+
+
+class QuantizedWeight:
+    """Put before the class of a linear layer: its `weight` is `packed`, of which the layer's forward makes a product;
+    anybody else who asks gets the numbers that it stands for."""
+
+    packed: Packed
+    computing = False
+
+    @property
+    def weight(self) -> paddle.Tensor | Packed:
+        return self.packed if self.computing else dequantize(self.packed)
+
+    def forward(self, *args, **kwargs):
+        self.computing = True
+        try:
+            with linear_replaced():
+                return super().forward(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # the layer's class
+        finally:
+            self.computing = False
+
+
+def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
+    """What load_model calls for each tensor that it has read: a linear layer's becomes codes, its values go."""
+
+    def quantize_one(fill: Fill) -> None:
+        if _is_linear_weight(fill.name, family):
+            exact = _exact_rows(fill) if format.algo == "llm.int8" else None
+            fill.parameter.packed = quantize(fill.parameter, format, exact)
+            fill.release()
+
+    return quantize_one
+
+
+def use_quantized(model, format: Format) -> str:
+    """Let the layers of a model compute with what quantize_filled has made of their weights, once all adapters are in
+    place; one line about it."""
+    found = [(layer, packed) for layer in model.sublayers() if (packed := _packed_of(layer))]
+    for layer, packed in found:
+        _swap(layer, packed)
+    return describe([layer for layer, _ in found], format)
+
+
+def random_model(model_class, config, dtype: str, format: Format):
+    """A model with random weights, each linear layer's quantized as soon as it is drawn: use_quantized is to follow.
+
+    Norms, embedding and head are drawn as the family's model does, linear layers with its initializer_range.
+    """
+    config.dtype = dtype
+    model = without_values(model_class, config, dtype)
+    family = family_of_config(config.to_dict())
+    deviation = getattr(config, "initializer_range", 0.02)
+    for name, layer in model.named_sublayers(include_self=True):
+        # A head that shares the embedding's weight comes a second time, and has been drawn.
+        parameters = {name: one for name, one in layer._parameters.items() if one is not None and one._init_func}
+        for parameter in parameters.values():
+            parameter.initialize()
+        if "weight" in parameters and _is_linear_weight(f"{name}.weight", family):
+            weight = parameters["weight"]
+            weight.packed = quantize(paddle.tensor.random.gaussian(weight.shape, std=deviation, dtype=dtype), format)
+            weight._clear_data()
+        elif parameters:
+            with dtype_guard(dtype):
+                model._init_weights(layer)
+    if isinstance(model, PipelineLayer):
+        model._synchronize_shared_weights()
+    return model
+
+
+def describe(layers: list, format: Format) -> str:
+    weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
+    nbytes = sum(layer.packed.nbytes for layer in layers)
+    changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
+    by_kernel = sum(layer.packed.by_kernel for layer in layers)
+    kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
+    if reasons := _why_not(layers):
+        kernels += f" ({len(layers) - by_kernel} not on Paddle's kernels: {'; '.join(reasons)})"
+    return (
+        f"base: {len(layers)} linear layers in {format.algo}{kernels}, {8 * nbytes / weights:.2f} bits a weight, "
+        f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
+    )
+
+
+def _why_not(layers: list) -> list[str]:
+    """On a card: the reasons why Paddle's kernels do not compute with some of the layers, in the order they come."""
+    others = [one.packed for one in layers if not one.packed.by_kernel and cuda_kernels.on_card(one.packed.codes)]
+    return list(dict.fromkeys(cuda_kernels.why_not(one.format.algo, one.shape, one.dtype) for one in others))
+
+
+def _is_linear_weight(name: str, family: Family) -> bool:
+    layer, _, last = name.rpartition(".")
+    return last == "weight" and layer.rpartition(".")[2] in family.linear_layers
+
+
+def _exact_rows(fill: Fill) -> ExactRows:
+    def read(columns: list[int]) -> paddle.Tensor:
+        rows = np.ascontiguousarray(fill.part(fill.stored.open())[columns])
+        return paddle.to_tensor(convert(rows, fill.stored.dtype, "float32"))
+
+    return ExactRows(read, fill.parameter.shape[0], fill.dtype)
+
+
+def _packed_of(layer) -> Packed | None:
+    return getattr(layer._parameters.get("weight"), "packed", None)
+
+
+def _swap(layer, packed: Packed) -> None:
+    del layer._parameters["weight"]
+    layer.packed = packed
+    layer.__class__ = type(f"Quantized{type(layer).__name__}", (QuantizedWeight, type(layer)), {})
+    if "linear" in vars(layer):  # fleet's layers keep the function that they were made with
+        layer.linear = linear

@@ -1,0 +1,309 @@
+"""What this rank has of the model and of the optimizer: live tensors under the names they have on one process.
+
+    tensors = local_tensors(model, optimizer, training_args)
+
+Made after the Trainer has wrapped both for the layout, in every layout: tensor parallelism keeps slices of matrices,
+stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some parameters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.base import core
+from paddle.distributed import fleet
+from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
+
+from launch.checkpoint.parts import MODEL, OPTIMIZER, Part, assemble, ranges_of, stored_tensors
+from launch.checkpoint.ranks import gather
+from launch.checkpoint.stored_tensor import numpy_dtype
+from launch.checkpoint.weight_files import Misfits
+from launch.errors import UserError
+
+MASTER_WEIGHT = "master_weight"
+
+
+@dataclass(frozen=True)
+class LocalTensor:
+    """One tensor. kind: MODEL or OPTIMIZER. key: in the files; NAME of a parameter, NAME/moment1 of its state.
+
+    tensor: what training uses; under stage 3 it may have padding behind the part's elements.
+    """
+
+    kind: str
+    key: str
+    part: Part
+    tensor: paddle.Tensor
+
+    @property
+    def dtype(self) -> str:
+        return str(self.tensor.dtype).removeprefix("paddle.")
+
+    @property
+    def nbytes(self) -> int:
+        """In a file."""
+        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
+
+    def values(self) -> np.ndarray:
+        """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.
+
+        numpy() of a tensor that lies in a larger buffer, as sharding and fusion make them, copies the whole buffer
+        (tensor_method_numpy in paddle/fluid/pybind/eager_method.cc), and on a card with the thread's current device,
+        which is card 0 in a new thread. _copy_to takes the tensor's own elements, from the tensor's own card.
+        """
+        tensor = self.tensor.detach()
+        if not tensor.place.is_cpu_place():
+            tensor = tensor._copy_to(core.CPUPlace(), True)
+        elif self.dtype == "bfloat16":
+            tensor = tensor.clone()
+        values = tensor.numpy() if self.dtype == "bfloat16" else np.from_dlpack(tensor)  # which knows no bfloat16
+        if self.part.flat is not None:
+            values = values.reshape(-1)[: self.part.shape_here[0]]
+        return values.reshape(self.part.shape_here)
+
+    def fill(self, values: np.ndarray) -> None:
+        """Overwrite the tensor where it lies: sharding keeps several in one buffer, offload some in the host. Padding
+        becomes 0."""
+        padding = int(np.prod(self.tensor.shape)) - values.size
+        if padding:
+            values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
+        values = np.asarray(values.reshape(self.tensor.shape), order="C")
+        self.tensor.get_tensor().set(values, self._place())
+
+    def _place(self):
+        """Where it lies: AdamW's powers of beta lie in host memory on cards, too."""
+        place = self.tensor.place
+        if place.is_cuda_pinned_place():
+            return paddle.CUDAPinnedPlace()
+        return core.CPUPlace() if place.is_cpu_place() else paddle.framework._current_expected_place()
+
+
+def trains_all(model) -> bool:
+    """Whether the whole model is trained, not an adapter beside a frozen one."""
+    return not isinstance(model, (LoRAModel, PrefixModelForCausalLM))
+
+
+def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
+    """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
+
+    model: as the Trainer was given it, not its wrapper. States that the first step would make are made. A card has done
+    all that it was given when this returns: with enable_stage2_overlap the weights of other ranks arrive on a stream of
+    their own, for which only the next forward pass waits.
+    """
+    if paddle.get_device().startswith("gpu"):
+        paddle.device.synchronize()
+    tensors = []
+    updated = _Updated(optimizer) if optimizer is not None else None
+    named = named_parameters(model)
+    splits = _split_actions(model, list(named))
+    for name, parameter in named.items():
+        part = _part(model, parameter, splits.get(name))
+        storage, part = _storage(parameter, part, training_args)
+        tensors.append(LocalTensor(MODEL, name, part, storage))
+        if updated and not parameter.stop_gradient:
+            states = updated.states_of(parameter, storage)
+            tensors += [
+                LocalTensor(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state) for kind, state in states
+            ]
+    return tensors
+
+
+def named_parameters(model) -> dict[str, paddle.Tensor]:
+    """Each tensor of a checkpoint, once, by its first name: a tied head has two."""
+    if isinstance(model, PrefixModelForCausalLM):
+        return model.prefix_encoder.state_dict()
+    tensors = {}
+    for name, tensor in (model.model if isinstance(model, LoRAModel) else model).state_dict().items():
+        if trains_all(model) or not tensor.stop_gradient:
+            tensors.setdefault(id(tensor), (name, tensor))
+    return dict(tensors.values())
+
+
+def innermost(optimizer):
+    """The optimizer itself, without those that fleet and sharding put around it."""
+    for name in ("_inner_opt", "_optim"):
+        inner = vars(optimizer).get(name, optimizer)
+        if inner is not optimizer:
+            return innermost(inner)
+    return optimizer
+
+
+# ---- parts
+
+
+def _part(model, parameter, split: Callable | None) -> Part:
+    """What tensor parallelism leaves of a tensor here. split: of _split_actions."""
+    config = (model if trains_all(model) else model.model).config
+    shape, degree = list(parameter.shape), config.tensor_parallel_degree
+    if degree <= 1 or not getattr(parameter, "is_distributed", False):
+        return Part(tuple(shape))
+    axis = parameter.split_axis
+    whole = [*shape[:axis], shape[axis] * degree, *shape[axis + 1 :]]
+    positions = np.arange(whole[axis])
+    if split is None:
+        mine = np.split(positions, degree)[config.tensor_parallel_rank]
+    else:  # the family's own function on positions instead of values: fused projections are cut in several places
+        line = [1] * len(shape)
+        line[axis] = -1
+        mine = np.asarray(split(positions.reshape(line))).reshape(-1)
+    return Part(tuple(whole), axis, ranges_of(mine))
+
+
+def _split_actions(model, names: list[str]) -> dict[str, Callable]:
+    """paddlenlp's functions from a whole tensor to this rank's part, by name; what has none is cut evenly."""
+    if (model if trains_all(model) else model.model).config.tensor_parallel_degree <= 1:
+        return {}
+    if isinstance(model, LoRAModel):
+        return model._get_tensor_parallel_convert_actions(names, ignore_error=True)
+    if trains_all(model):
+        return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
+    return {}
+
+
+def _storage(parameter, part: Part, training_args):
+    """(where the values lie, what they are): under stage 3 a slice of the flattened tensor."""
+    if not hasattr(parameter, "fw_storage"):
+        return parameter, part
+    size = int(np.prod(part.unsliced_shape, dtype=np.int64))
+    rank, length = training_args.sharding_parallel_rank, parameter.fw_storage.shape[0]
+    start, stop = min(rank * length, size), min((rank + 1) * length, size)
+    return parameter.fw_storage, Part(part.shape, part.axis, part.ranges, (start, stop))
+
+
+def _state_part(part: Part, state: paddle.Tensor) -> Part:
+    """The part of a parameter's state: the parameter's, or one element for all of it (AdamW's powers of beta)."""
+    return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
+
+
+class _Updated:
+    """The states of those parameters that the optimizer updates in this rank."""
+
+    def __init__(self, optimizer):
+        self.rank_of = getattr(optimizer, "param2rank", None)  # of stage 2: every rank lists all parameters
+        self.rank = getattr(optimizer, "_rank", None)
+        self.optimizer = innermost(optimizer)
+        self.listed = {parameter.name for parameter in self.optimizer._parameter_list}
+
+    def states_of(self, parameter, storage) -> list[tuple[str, paddle.Tensor]]:
+        """(kind, state) of a parameter; none where another rank has them."""
+        if self.rank_of is not None and self.rank_of[parameter.name] != self.rank:
+            return []
+        if storage is parameter and parameter.name not in self.listed:
+            return []
+        block = paddle.base.framework.default_main_program().global_block()
+        self.optimizer._create_accumulators(block, [storage])
+        states, owner = [], storage
+        if storage.name in getattr(self.optimizer, "_master_weights", {}):
+            owner = self.optimizer._master_weights[storage.name]
+            states.append((MASTER_WEIGHT, owner))
+        for kind, of_parameters in self.optimizer._accumulators.items():
+            if owner.name in of_parameters:
+                states.append((kind, of_parameters[owner.name]))
+        return states
+
+
+# ---- filled from the files of a checkpoint, one tensor at a time
+
+
+def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
+    """Fill every tensor with its values in the checkpoint. Called by all ranks together.
+
+    The checkpoint may be of another layout: what this rank has is put together from its parts.
+    Raises UserError on all ranks where some are not there, or some of the checkpoint's of these kinds are no rank's:
+    the run must not go on then.
+    """
+    stored = stored_tensors(checkpoint)
+    mine = {(tensor.kind, tensor.key, tensor.dtype) for tensor in tensors}
+    known = set().union(*gather(mine))
+    kinds = {kind for kind, *_ in known}
+    extra = {key for key in stored if key[0] in kinds} - known
+    _require_fit(
+        checkpoint,
+        Misfits(missing=set(map(_key_and_dtype, known - stored.keys())), extra=set(map(_key_and_dtype, extra))),
+    )
+    incomplete = set()
+    for tensor in tensors:
+        values = assemble(tensor.part, stored[tensor.kind, tensor.key, tensor.dtype])
+        if values is None:
+            incomplete.add(f"{tensor.key} {list(tensor.part.shape_here)} {tensor.dtype}")
+        elif not incomplete:
+            tensor.fill(values)
+    _require_fit(checkpoint, Misfits(missing=set().union(*gather(incomplete))))
+
+
+def _key_and_dtype(tensor: tuple[str, str, str]) -> str:
+    _, key, dtype = tensor
+    return f"{key} {dtype}"
+
+
+def _require_fit(checkpoint: Path, misfits: Misfits) -> None:
+    if misfits:
+        raise UserError(f"{checkpoint} is not of this model: {misfits}.")
+
+
+# ---- put together, one tensor at a time: no rank needs room for a whole model
+
+
+Parts = list[dict[str, Part]]  # what each rank has, by key
+
+
+def parts_of_ranks(tensors: list[LocalTensor]) -> Parts:
+    """Called by all ranks together."""
+    mine = {tensor.key: tensor.part for tensor in tensors}
+    if paddle.distributed.get_world_size() == 1:
+        return [mine]
+    parts: Parts = []
+    paddle.distributed.all_gather_object(parts, mine)
+    return parts
+
+
+def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
+    """A whole tensor from what the ranks of this one's groups have of it; bfloat16 as uint16.
+
+    Called by all ranks of the groups together.
+    """
+    part = local.part
+    if part.is_whole:
+        return local.values()
+    hcg = fleet.get_hybrid_communicate_group()
+    if part.flat is not None:
+        slices = gathered(local.tensor, hcg.get_sharding_parallel_group())
+        size = int(np.prod(part.unsliced_shape, dtype=np.int64))
+        return np.concatenate(slices)[:size].reshape(part.unsliced_shape)
+    group = hcg.get_model_parallel_group()
+    whole = np.empty(part.shape, numpy_dtype(local.dtype))
+    along = np.moveaxis(whole, part.axis, 0)
+    for number, piece in zip(group.ranks, gathered(local.tensor, group), strict=True):
+        piece, start = np.moveaxis(piece, part.axis, 0), 0
+        for first, last in parts[number][local.key].ranges:
+            along[first:last] = piece[start : start + last - first]
+            start += last - first
+    return whole
+
+
+def give_to_others(local: LocalTensor) -> None:
+    """For a rank that writes nothing, while others of its groups call whole_values: nothing comes to host memory."""
+    if local.part.is_whole:
+        return
+    hcg = fleet.get_hybrid_communicate_group()
+    if local.part.flat is not None:
+        _of_group(local.tensor, hcg.get_sharding_parallel_group())
+    else:
+        _of_group(local.tensor, hcg.get_model_parallel_group())
+
+
+def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
+    """The tensor of each rank of a group, in host memory."""
+    return [piece.numpy() for piece in _of_group(tensor, group)]
+
+
+def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:
+    """The tensor of each rank of a group; of one that is offloaded a copy on the device is sent."""
+    tensors: list[paddle.Tensor] = []
+    mine = tensor.detach()
+    if mine.place.is_cuda_pinned_place():
+        mine = mine._copy_to(paddle.framework._current_expected_place(), True)
+    paddle.distributed.all_gather(tensors, mine, group=group)
+    return tensors

@@ -1,0 +1,225 @@
+"""Where checkpoints lie in an output directory, and the manifest that makes one of them whole. No Paddle.
+
+OUTPUT/checkpoint-20/                   whole: its manifest.json was written last, before it got this name
+    manifest.json                       sizes and SHA-256 of all other files; what made them; its own SHA-256
+    run.json                            step, schedule, loss scale: the same on all ranks
+    rank-00000.json                     random numbers of each rank
+    model-00001-of-00002.safetensors    parameters, each written by one of the ranks that hold it
+    optimizer-00001-of-00002.safetensors
+OUTPUT/partial-checkpoint-20/           being written or removed, or left so by a kill
+OUTPUT/partial-model/                   the model of the run, being written or left so by a kill
+OUTPUT/damaged-checkpoint-20/           did not agree with its manifest
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from launch.errors import UserError
+
+FORMAT = 2
+WITHOUT_DIGEST = 1  # the format of checkpoints whose manifest has neither a SHA-256 of its own nor `model`
+MANIFEST, RUN = "manifest.json", "run.json"
+CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
+PARTIAL, DAMAGED = "partial-", "damaged-"
+PARTIAL_MODEL = PARTIAL + "model"
+# Without any of these files a directory holds no model, or no adapter.
+MODEL_FOUND_BY = ("model.safetensors.index.json", "model.safetensors")
+ADAPTER_FOUND_BY = ("peft_model.safetensors.index.json",)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """files: name -> {"bytes", "sha256"} of every other file. topology: degrees of each kind of parallelism and the
+    sharding stage. trained_only: whether weights that are not trained are left out. data: what identifies the data,
+    model: the model (launch/checkpoint/model_identity.py)."""
+
+    files: dict[str, dict]
+    global_step: int
+    consumed_samples: int
+    consumed_tokens: int
+    topology: dict
+    trained_only: bool = False
+    data: dict = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
+    arguments: dict = field(default_factory=dict)
+    versions: dict = field(default_factory=dict)
+    git_revision: str | None = None
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        values = asdict(self)
+        return json.dumps(values | {DIGEST: _digest(values)}, indent=1) + "\n"
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Raises UserError where it is missing, damaged or of another format."""
+    path = Path(checkpoint) / MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{checkpoint} is not whole: it has no {MANIFEST}, which is written last.") from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: not a manifest: {error}.") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: not a manifest: no JSON object.")
+    found = values.get("format")
+    if found not in (FORMAT, WITHOUT_DIGEST):
+        raise UserError(f"{path}: found format {found!r}, this version reads {WITHOUT_DIGEST} and {FORMAT}.")
+    digest = values.pop(DIGEST, None) if found == FORMAT else _digest(values)
+    wrong = sorted(values.keys() ^ _KEYS) if found == FORMAT else sorted(values.keys() - _KEYS)
+    wrong = wrong or [key for key, is_allowed in _ALLOWED.items() if key in values and not is_allowed(values[key])]
+    if wrong or not values.keys() >= _REQUIRED:
+        raise UserError(f"{path}: not a manifest: {', '.join(wrong) or 'a key'} is missing, unknown or makes no sense.")
+    if digest != _digest(values):
+        raise UserError(f"{path} is not what was written: its SHA-256 differs from the one in it.")
+    return Manifest(**values)
+
+
+def _digest(values: dict) -> str:
+    """SHA-256 of all other values, whatever their order in the file."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _is_plain_name(name: str) -> bool:
+    """Whether it is the name of a file in the directory itself."""
+    return name == Path(name).name and name not in ("", "..", MANIFEST) and "\0" not in name
+
+
+def is_count(value: object) -> bool:
+    """Whether it counts something: a whole number, not a truth value."""
+    return type(value) is int and value >= 0
+
+
+def _are_files(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _is_plain_name(name)
+        and isinstance(facts, dict)
+        and facts.keys() == {"bytes", "sha256"}
+        and is_count(facts["bytes"])
+        and isinstance(facts["sha256"], str)
+        for name, facts in value.items()
+    )
+
+
+def _is_topology(value: object) -> bool:
+    return isinstance(value, dict) and is_count(value.get("processes"))
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+DIGEST = "sha256"
+_KEYS = {one.name for one in fields(Manifest)}
+_ALLOWED: dict[str, Callable[[object], bool]] = {
+    "files": _are_files,
+    **dict.fromkeys(("global_step", "consumed_samples", "consumed_tokens"), is_count),
+    "topology": _is_topology,
+    "trained_only": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("data", "model", "arguments", "versions"), _is_object),
+    "git_revision": lambda value: value is None or isinstance(value, str),
+}
+_REQUIRED = {"files", "global_step", "consumed_samples", "consumed_tokens", "topology"}
+
+
+def checkpoints(output: Path | str) -> list[Path]:
+    """The checkpoints in an output directory by name alone, newest first."""
+    found = [path for path in _listed(output) if CHECKPOINT.fullmatch(path.name)]
+    return sorted(found, key=checkpoint_step, reverse=True)
+
+
+def is_ours(checkpoint: Path | str) -> bool:
+    return (Path(checkpoint) / MANIFEST).is_file()
+
+
+def checkpoint_name(global_step: int) -> str:
+    return f"checkpoint-{global_step}"
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """The step of one of `checkpoints`, by its name."""
+    return int(CHECKPOINT.fullmatch(checkpoint.name)[1])
+
+
+def rank_file(rank: int) -> str:
+    return f"rank-{rank:05d}.json"
+
+
+def tensor_file(kind: str, rank: int, ranks: int) -> str:
+    """kind: "model" or "optimizer"."""
+    return f"{kind}-{rank + 1:05d}-of-{ranks:05d}.safetensors"
+
+
+def _listed(directory: Path | str) -> list[Path]:
+    directory = Path(directory)
+    return [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
+
+
+# ---- does a checkpoint agree with its manifest?
+
+
+PIECE = 1 << 24
+WEIGHTS = (".safetensors", ".pdparams", ".bin", ".index.json")  # ends of names that readers of models look for
+
+
+def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = (0, 1)) -> str | None:
+    """The first file that does not agree with the manifest, and how; None where all do.
+
+    hashes: read every byte, not only the sizes. share: (rank, ranks), which look at different files.
+    """
+    try:
+        manifest = read_manifest(checkpoint)
+    except UserError as error:
+        return str(error).rstrip(".")
+    rank, ranks = share
+    largest_first = sorted(manifest.files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
+    for name, expected in largest_first[rank::ranks]:
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{path} is missing"
+        found = path.stat().st_size
+        if found != expected["bytes"]:
+            return f"{path} has {found:,} bytes, the manifest says {expected['bytes']:,}"
+        if hashes and sha256(path) != expected["sha256"]:
+            return f"{path} is not what was written: its SHA-256 differs from the manifest's"
+    return _wrong_step(checkpoint, manifest)
+
+
+def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
+    """By the directory's name and by the state of the run, which a manifest without a SHA-256 of its own needs."""
+    step = manifest.global_step
+    if CHECKPOINT.fullmatch(checkpoint.name) and checkpoint_step(checkpoint) != step:
+        return f"{checkpoint} is the checkpoint of step {step:,} by its manifest, not of the step in its name"
+    try:
+        run = json.loads((checkpoint / RUN).read_text(encoding="utf-8")) if RUN in manifest.files else {}
+        written = run.get("global_step", step)
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        return f"{checkpoint / RUN}: not the state of a run: {error}"
+    return None if written == step else f"{checkpoint / RUN} is of step {written}, the manifest says {step:,}"
+
+
+def stray_weights(checkpoint: Path) -> str | None:
+    """A file that a reader of models would take for one of a whole checkpoint, though the run did not write it: the
+    checkpoint is as it was. Not those that macOS adds to every file on some disks: nothing reads them."""
+    written = read_manifest(checkpoint).files
+    for path in sorted(checkpoint.iterdir()):
+        if path.name.endswith(WEIGHTS) and path.name not in written and not path.name.startswith("._"):
+            return f"{path} is not among the files of the checkpoint's manifest"
+    return None
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def is_foreign(checkpoint: Path) -> bool:
+    """Whether upstream's Trainer wrote it."""
+    return not (checkpoint / MANIFEST).is_file() and (checkpoint / "trainer_state.json").is_file()

@@ -1,0 +1,169 @@
+"""The header of a safetensors file, read and made: where its tensors lie. No tensor is read, and no Paddle needed.
+
+    tensors, metadata = read_header("model.safetensors")
+    tensors["lm_head.weight"].open()        # a memory-mapped array
+
+The format (https://huggingface.co/docs/safetensors): uint64 size of the header, little endian; the header, JSON
+{name: {"dtype", "shape", "data_offsets": [first, last] behind the header}, "__metadata__": {...}}; the tensors.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
+from launch.errors import UserError
+
+METADATA = "__metadata__"
+AGAIN = "Copy or download the file again."
+LARGEST_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones, too
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+DTYPE_CODES = {name: code for code, name in DTYPES.items()}
+
+
+ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
+
+
+def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
+    """What stands in a file before its tensors, each (name, dtype, shape), which follow one another in this order."""
+    header, offset = {METADATA: metadata}, 0
+    for name, dtype, shape in tensors:
+        end = offset + numpy_dtype(dtype).itemsize * math.prod(shape)
+        header[name] = {"dtype": DTYPE_CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text
+
+
+def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """(tensors by name, metadata) of a safetensors file.
+
+    Raises UserError where the file is none, is truncated, or its header does not agree with its size.
+    """
+    path = Path(path)
+    header, data_start = _read_json(path)
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise UserError(f"{path}: the header's {METADATA} makes no sense. {AGAIN}")
+    tensors, places = {}, [(data_start, data_start)]
+    for name, entry in header.items():
+        try:
+            first, last = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            agrees = all(type(number) is int and number >= 0 for number in (first, last, *shape))
+            tensor = StoredTensor(path, DTYPES[entry["dtype"]], shape, data_start + first if agrees else 0)
+            agrees = agrees and last == first + tensor.nbytes
+        except (KeyError, TypeError, ValueError):
+            agrees = False
+        if not agrees:
+            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {str(entry)[:200]}. {AGAIN}")
+        tensors[name] = tensor
+        places.append((tensor.offset, tensor.offset + tensor.nbytes))
+    places.sort()
+    found, expected = path.stat().st_size, places[-1][1]
+    if found != expected:
+        raise UserError(f"{path}: {found:,} bytes, its header says {expected:,}. {AGAIN}")
+    if any(end != start for (_, end), (start, _) in zip(places, places[1:], strict=False)):
+        raise UserError(f"{path}: the header's tensors overlap, or leave bytes between them. {AGAIN}")
+    return tensors, metadata
+
+
+def _read_json(path: Path) -> tuple[dict, int]:
+    """(the header, where the tensors begin)"""
+    with open(path, "rb") as file:
+        prefix = file.read(8)
+        size = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        text = file.read(size) if size <= LARGEST_HEADER else b""
+    try:
+        header = json.loads(text, object_pairs_hook=_once) if len(text) == size else None
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise UserError(f"{path}: not a safetensors file, or cut off in its header. {AGAIN}")
+    return header, 8 + size
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    """The object of a header. Raises ValueError where a name is there twice: which of the two counts?"""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
+
+
+# ---- written tensor by tensor
+
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+# What files say of their matrices: [inputs, outputs], as Paddle has them, or transposed, as torch does.
+NUMPY, TORCH = "np", "pt"
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """A tensor to be written. pieces: its rows one after another, in row-major order, bfloat16 as uint16."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterator[np.ndarray]]
+
+    @property
+    def nbytes(self) -> int:
+        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+def write_safetensors(
+    directory: Path, tensors: list[NewTensor], shard_bytes: int, advance: Callable[[int], None], layout: str = NUMPY
+) -> None:
+    """Write all tensors, in files of at most `shard_bytes` (a larger tensor has a file to itself).
+
+    advance: called with the number of bytes written, as they are. layout: NUMPY or TORCH, what the file says it is in.
+    """
+    shards = _shards(tensors, shard_bytes)
+    if len(shards) == 1:
+        _write(directory / SINGLE, shards[0], advance, layout)
+        return
+    files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    for file, shard in zip(files, shards, strict=True):
+        _write(directory / file, shard, advance, layout)
+    places = {one.name: file for file, shard in zip(files, shards, strict=True) for one in shard}
+    index = {"metadata": {"total_size": sum(one.nbytes for one in tensors)}, "weight_map": places}
+    (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _shards(tensors: list[NewTensor], shard_bytes: int) -> list[list[NewTensor]]:
+    shards, size = [[]], 0
+    for one in tensors:
+        if shards[-1] and size + one.nbytes > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(one)
+        size += one.nbytes
+    return shards
+
+
+def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None], layout: str) -> None:
+    with open(path, "wb") as file:
+        file.write(header_bytes({"format": layout}, [(one.name, one.dtype, one.shape) for one in tensors]))
+        for one in tensors:
+            for piece in one.pieces():
+                file.write(np.ascontiguousarray(piece).data)
+                advance(piece.nbytes)

@@ -1,1 +1,0 @@
-"""A LoRA adapter and its base become one model directory, checked weight by weight and by logits."""

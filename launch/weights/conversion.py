@@ -1,0 +1,199 @@
+"""The tensors of a Hugging Face file as ours: what comes from where, checked as a whole, then made piece by piece."""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from launch.checkpoint.safetensors_file import NewTensor
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
+from launch.checkpoint.weight_files import Misfits, Weight, difference, is_computed
+from launch.errors import UserError
+from launch.families.family import HuggingFace, Values
+from launch.families.named_configs import TOKENS, check_config, check_values
+from launch.families.parameters import HEAD, LINEAR, WORD, Parameter
+from launch.families.registry import FAMILIES, family_of, family_of_config, parameters
+
+PIECE_BYTES = 8 << 20
+TIED_HEAD = "lm_head.weight"
+FUSED = ("q_proj", "k_proj", "v_proj")  # in this order in Baichuan's W_pack
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A tensor of the file, or one of `parts` equal slices of its rows. shape: what the whole tensor must have."""
+
+    name: str
+    shape: tuple[int, ...]
+    transposed: bool
+    part: int = 0
+    parts: int = 1
+
+
+def their_name(name: str, model_type: str) -> str:
+    """What a parameter of ours is called in a Hugging Face file; `name` may be that of its layer."""
+    for pattern, replacement in family_of(model_type).published.renamed:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
+    """Where a parameter of ours comes from. names: all that are in the files."""
+    name = their_name(parameter.name, model_type)
+    prefix = family_of(model_type).published.optional_prefix
+    if prefix and not any(one.startswith(prefix) for one in names):
+        name = name.removeprefix(prefix)
+    transposed = parameter.kind in (LINEAR, HEAD)
+    shape = parameter.shape[::-1] if transposed else parameter.shape
+    fused, part = fused_name(name)
+    if fused and fused in names:
+        rows, columns = shape
+        return Origin(fused, (3 * rows, columns), transposed, part, 3)
+    return Origin(name, shape, transposed)
+
+
+def fused_name(name: str) -> tuple[str | None, int]:
+    """(W_pack's name, which third of its rows) of a query, key or value matrix in Baichuan's files; None for others."""
+    layer, _, projection = name.removesuffix(".weight").rpartition(".")
+    return (f"{layer}.W_pack.weight", FUSED.index(projection)) if projection in FUSED else (None, 0)
+
+
+# ---- weights: checked as a whole, then made piece by piece
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One parameter of ours and the tensor it is made of. unit_rows: each row of the tensor divided by its length."""
+
+    parameter: Parameter
+    origin: Origin
+    stored: StoredTensor
+    unit_rows: bool
+
+
+def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list[Conversion]:
+    """What each parameter of a model with our `config` is made of.
+
+    stored: all tensors of the files. unit_head: see launch.weights.conversion.has_unit_head.
+    Raises UserError with the names of all tensors that are missing, not known, or of another shape or no floats.
+    """
+    expected = [(one, origin(one, config["model_type"], stored)) for one in parameters(config)]
+    misfits = _misfits(stored, expected)
+    if misfits:
+        raise UserError(f"the weights are not those of their config.json: {misfits}")
+    return [Conversion(one, place, stored[place.name], unit_head and one.kind == HEAD) for one, place in expected]
+
+
+def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
+    misfits = Misfits()
+    for _, place in expected:
+        if place.name not in stored:
+            misfits.missing.add(place.name)
+            continue
+        found = stored[place.name]
+        if found.shape != place.shape:
+            misfits.different.add(difference(place.name, str(list(found.shape)), str(list(place.shape))))
+        elif found.dtype not in FLOATS:
+            misfits.different.add(difference(place.name, found.dtype, "floating-point numbers"))
+    used = {place.name for _, place in expected}
+    misfits.extra |= {name for name in stored if name not in used and not is_computed(name)}
+    word = next(place.name for one, place in expected if one.kind == WORD)
+    has_head = any(one.kind == HEAD for one, _ in expected)
+    if not has_head and TIED_HEAD in misfits.extra and word in stored and same_bytes(stored[TIED_HEAD], stored[word]):
+        misfits.extra.remove(TIED_HEAD)
+    return misfits
+
+
+def same_bytes(one: Weight, other: Weight) -> bool:
+    """Whether two tensors are the same bytes; compared piece by piece."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    first, second = one.open(), other.open()
+    step = rows_at_once(first)
+    return all(np.array_equal(first[i : i + step], second[i : i + step]) for i in range(0, len(first), step))
+
+
+def new_tensor(conversion: Conversion, dtype: str | None) -> NewTensor:
+    """The tensor to be written, in `dtype`; None: as it is stored."""
+    dtype = dtype or conversion.stored.dtype
+    return NewTensor(conversion.parameter.name, dtype, conversion.parameter.shape, partial(_pieces, conversion, dtype))
+
+
+def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
+    """Rows of our tensor. Raises UserError where a value is too large for float16."""
+    place, found = conversion.origin, conversion.stored.dtype
+    whole = conversion.stored.open()
+    rows = len(whole) // place.parts
+    source = whole[place.part * rows : (place.part + 1) * rows]
+    scale = _row_lengths(source, found) if conversion.unit_rows else None
+    ours = source.T if place.transposed else source
+    step = rows_at_once(ours)
+    for start in range(0, len(ours), step):
+        piece, now = np.ascontiguousarray(ours[start : start + step]), found
+        if scale is not None:
+            piece, now = convert(piece, found, "float32") / scale, "float32"
+        yield converted(place.name, piece, now, dtype)
+
+
+def converted(name: str, piece: np.ndarray, found: str, wanted: str) -> np.ndarray:
+    """Rows of the tensor `name` in another dtype. Raises UserError where a value is too large for float16."""
+    try:
+        return convert(piece, found, wanted)
+    except OverflowError as error:
+        raise UserError(
+            f"{name}: a value of {error.args[0]:.3g} is too large for {wanted}; --dtype bfloat16 or float32."
+        ) from None
+
+
+def _row_lengths(source: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 [rows]: the Euclidean length of each row of a head, by which our columns are divided."""
+    step = rows_at_once(source)
+    pieces = [convert(source[i : i + step], dtype, "float32") for i in range(0, len(source), step)]
+    return np.concatenate([np.linalg.norm(piece, axis=1) for piece in pieces]).clip(min=1e-12)
+
+
+def rows_at_once(array: np.ndarray) -> int:
+    """How many rows are some PIECE_BYTES."""
+    return max(1, PIECE_BYTES // max(1, array[:1].nbytes))
+
+
+# ---- config.json
+
+
+def our_config(theirs: dict, path: str) -> dict:
+    """Our configuration from the values of a config.json. path: of the file, for messages.
+
+    Raises UserError for a model that is of no family of ours, or has a setting that its family lacks here.
+    """
+    check_values(theirs, path)
+    published = _published(theirs)
+    if published is None:
+        allowed = ", ".join(sorted({family.published.model_type for family in FAMILIES.values()}))
+        raise UserError(f"{path}: model_type: found {theirs.get('model_type')!r}, allowed: {allowed}.")
+    config = published.read_config(Values(theirs, path))
+    tokens = {key: theirs[key] for key in TOKENS if theirs.get(key) is not None}
+    config |= {key: value[0] if isinstance(value, list) else value for key, value in tokens.items()}
+    check_config(config, path)
+    return config
+
+
+def has_unit_head(theirs: dict) -> bool:
+    """Whether the head's rows are divided by their lengths when the model runs."""
+    published = _published(theirs)
+    return published is not None and published.unit_head(theirs)
+
+
+def their_config(ours: dict, dtype: str) -> dict:
+    """The values of a Hugging Face config.json. dtype: of the weights."""
+    tokens = {key: ours[key] for key in TOKENS if ours.get(key) is not None}
+    return family_of_config(ours).published.write_config(ours) | tokens | {"torch_dtype": dtype}
+
+
+def _published(theirs: dict) -> HuggingFace | None:
+    """How the family publishes its models that reads this config.json; None: no family of ours does."""
+    candidates = (family.published for family in FAMILIES.values())
+    return next(
+        (one for one in candidates if one.model_type == theirs.get("model_type") and one.recognizes(theirs)), None
+    )

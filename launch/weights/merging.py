@@ -1,0 +1,154 @@
+"""A LoRA adapter merged into its base: W + scaling * A @ B, computed in float32, without Paddle and without a GPU.
+
+The weights pass through memory in pieces of a few rows, so that a machine with less memory than the model can do it.
+check_weights compares a directory with what merging gives, tensor by tensor, piece by piece.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from data_tools.formats.dialogues.chat_template import (
+    JINJA_FILE,
+    JSON_FILE,
+    TOKENIZER_CONFIG,
+    directory_template,
+    trained_with,
+)
+from data_tools.formats.json_files import read_object
+from data_tools.progress import progress
+from launch.adapters.lora_files import Lora, LoraLayer, require_fit
+from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
+from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
+from launch.errors import UserError
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
+from launch.weights.whole import written_whole
+
+PIECE_BYTES = 4 << 20
+# What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
+NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", TRAIN_LOG, RUN_SUMMARY)
+
+
+def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:
+    """Write `target`, a model directory: the base's with the adapter in its weights, in the base's dtype.
+
+    check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
+    Raises UserError where the two do not fit each other, or target is there already.
+    """
+    tensors = merged_tensors(base, lora)
+    with written_whole(target) as directory:
+        with progress("merging", sum(tensor.nbytes for tensor in tensors)) as advance:
+            write_safetensors(directory, tensors, shard_bytes, advance)
+        for file in base.iterdir():
+            if file.is_file() and not file.name.endswith(NOT_COPIED):
+                shutil.copyfile(file, directory / file.name)
+        _carry_template(lora.directory, directory)
+        check(directory)
+
+
+def _carry_template(adapter: Path, directory: Path) -> None:
+    """What the adapter was trained with, a chat template or none, becomes what the merged model was trained with."""
+    config = directory / TOKENIZER_CONFIG
+    if not (adapter / TOKENIZER_CONFIG).is_file() or not config.is_file():
+        return
+    own = directory_template(adapter)
+    trained = own if own and own.trained else None
+    for name in (JINJA_FILE, JSON_FILE) if trained else ():  # would be read first
+        (directory / name).unlink(missing_ok=True)
+    text = json.dumps(trained_with(trained, read_object(config)), indent=2, ensure_ascii=False) + "\n"
+    config.write_text(text, encoding="utf-8")
+
+
+def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
+    """All tensors of the merged model. Raises UserError with the names of layers that the base lacks or has in
+    another shape."""
+    weights = find_weights(base)
+    changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
+    require_fit(lora, base, {name: stored.shape for name, stored in weights.items()})
+    for name in changes:
+        if weights[name].dtype not in FLOATS:
+            raise UserError(
+                f"{base}: {name}: found {weights[name].dtype}, allowed: {', '.join(FLOATS)}. Give the model before it "
+                "was quantized."
+            )
+    return [
+        NewTensor(name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling))
+        for name, stored in weights.items()
+    ]
+
+
+def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
+    """(first row, one behind the last) of pieces of some PIECE_BYTES in float32."""
+    rows = stored.shape[0]
+    step = max(1, PIECE_BYTES // (4 * max(1, prod(stored.shape[1:]))))
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
+    """Rows of a merged tensor. Raises UserError where a value is too large for float16."""
+    if change:
+        a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
+        b = np.float32(scaling) * b
+    for start, stop in pieces_of(stored):
+        rows = stored.open()[start:stop]  # opened anew: the pages of the last piece are given up
+        if change:
+            summed = convert(rows, stored.dtype, "float32") + a[start:stop] @ b
+            try:
+                rows = convert(summed, "float32", stored.dtype)
+            except OverflowError as error:
+                raise UserError(
+                    f"{name}: a merged value of {error.args[0]:.3g} is too large for {stored.dtype}. "
+                    "Merge into a base in bfloat16 or float32."
+                ) from None
+        yield rows
+
+
+# How far a value may be off, as a part of the largest one nearby: some roundings of the dtype. Others: not at all.
+ROUNDING = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+def check_weights(base: Path, lora: Lora, merged: Path) -> float:
+    """The largest difference between the weights of `merged` and base + adapter, as a part of the largest value nearby.
+
+    Reads both once. Raises UserError with the names of all tensors that are missing, or that are not the merged ones.
+    """
+    expected, found = merged_tensors(base, lora), find_weights(merged)
+    names = {tensor.name for tensor in expected}
+    misfits = Misfits(missing=names - found.keys(), extra=found.keys() - names)
+    largest = 0.0
+    with progress("comparing the weights", sum(tensor.nbytes for tensor in expected)) as advance:
+        for tensor in expected:
+            if tensor.name in misfits.missing:
+                continue
+            if found[tensor.name].shape != tensor.shape:
+                shapes = (str(list(found[tensor.name].shape)), str(list(tensor.shape)))
+                misfits.different.add(difference(tensor.name, *shapes))
+                continue
+            off = _difference(tensor, found[tensor.name], advance)
+            if not off <= ROUNDING.get(tensor.dtype, 0.0):  # NaN is not
+                misfits.different.add(f"{tensor.name} (off by {off:.2g} of its largest value)")
+            largest = max(largest, off)
+    if misfits:
+        raise UserError(f"{merged} is not {base} with {lora.directory} merged: {misfits}")
+    return largest
+
+
+def _difference(expected: NewTensor, found: Weight, advance: Callable[[int], None]) -> float:
+    largest = 0.0
+    for piece, (start, stop) in zip(expected.pieces(), pieces_of(found), strict=True):
+        ours, theirs = _float(piece, expected.dtype), _float(found.open()[start:stop], found.dtype)
+        off = float(np.abs(ours - theirs).max(initial=0)) / max(float(np.abs(ours).max(initial=0)), 1e-30)
+        largest = off if np.isnan(off) else max(largest, off)
+        advance(piece.nbytes)
+    return largest
+
+
+def _float(array: np.ndarray, dtype: str) -> np.ndarray:
+    return convert(array, dtype, "float32") if dtype in FLOATS else array.astype(np.float64)

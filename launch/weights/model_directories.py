@@ -1,0 +1,201 @@
+"""A model directory of ours to a Hugging Face one: whole and read back, or not at all."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from data_tools.progress import progress
+from launch.checkpoint.safetensors_file import TORCH, NewTensor, write_safetensors
+from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
+from launch.errors import UserError
+from launch.families.named_configs import load_config, read_config
+from launch.families.parameters import WORD, Parameter
+from launch.families.registry import Family, family_of_config, parameters
+from launch.weights.conversion import (
+    TIED_HEAD,
+    Origin,
+    converted,
+    fused_name,
+    has_unit_head,
+    new_tensor,
+    origin,
+    our_config,
+    plan,
+    rows_at_once,
+    same_bytes,
+    their_config,
+    their_name,
+)
+from launch.weights.tokenizer import export_tokenizer, import_tokenizer
+from launch.weights.torch_reader import find_torch_weights
+from launch.weights.whole import written_whole
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+# What transformers knows of a generation_config.json of ours.
+GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_new_tokens")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What has been written. tokenizer: a line about it; needs_own_code: whether transformers runs
+    the model only with the Python files that lie beside the original weights."""
+
+    family: Family
+    parameters: int
+    dtypes: list[str]
+    tokenizer: str
+    needs_own_code: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """One parameter of ours, and where it goes."""
+
+    parameter: Parameter
+    place: Origin
+    stored: Weight
+
+
+def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Exported:
+    """Write `target`, a Hugging Face model directory, from `source`. Memory: the largest tensor, mapped, and pieces.
+
+    dtype: of the weights; None: as they are. What was written is read back as an import would, and compared.
+    Raises UserError, and leaves nothing behind, where source is not a whole model or target is there already.
+    """
+    if not (source / CONFIG).is_file():
+        raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
+    config = load_config(str(source))
+    family = family_of_config(config)
+    sources = _sources(config, source)
+    tensors = their_tensors(sources, family, dtype)
+    dtypes = sorted({one.dtype for one in tensors})
+    theirs = their_config(config, dtypes[0] if len(dtypes) == 1 else "float32")
+    with written_whole(target) as directory:
+        with progress("exporting", sum(one.nbytes for one in tensors)) as advance:
+            write_safetensors(directory, tensors, shard_bytes, advance, TORCH)
+        tokenizer = export_tokenizer(source, directory, family)
+        _write_json(directory / CONFIG, theirs)
+        _write_json(directory / GENERATION, _generation_config(source, theirs))
+        _read_back(directory, theirs, sources, dtype)
+    size = sum(one.parameter.size for one in sources)
+    return Exported(family, size, dtypes, tokenizer, family.published.own_code)
+
+
+def _sources(config: dict, directory: Path) -> list[Source]:
+    """All parameters, those of one tensor of theirs one after another. Raises UserError with all names at fault."""
+    model_type, expected = config["model_type"], parameters(config)
+    names = {their_name(one.name, model_type) for one in expected}
+    if family_of_config(config).published.fused_attention:
+        names |= {fused for fused, _ in map(fused_name, names) if fused}
+    stored, misfits = find_weights(directory), Misfits()
+    for one in expected:
+        found = stored.get(one.name)
+        if found is None:
+            misfits.missing.add(one.name)
+        elif found.shape != one.shape:
+            misfits.different.add(difference(one.name, str(list(found.shape)), str(list(one.shape))))
+        elif found.dtype not in FLOATS:
+            misfits.different.add(difference(one.name, found.dtype, "floating-point numbers"))
+    word = next(one.name for one in expected if one.kind == WORD)
+    for name in stored.keys() - {one.name for one in expected}:
+        tied_head = name.startswith("lm_head.") and word in stored and same_bytes(stored[name], stored[word])
+        if not tied_head and not is_computed(name):
+            misfits.extra.add(name)
+    if misfits:
+        raise UserError(f"{directory}: the weights are not those of its config.json: {misfits}")
+    sources = [Source(one, origin(one, model_type, names), stored[one.name]) for one in expected]
+    return sorted(sources, key=lambda one: (one.place.name, one.place.part))
+
+
+def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> list[NewTensor]:
+    """The tensors to be written, in `dtype`; None: as they are stored."""
+    tensors = []
+    for name, parts in groupby(sources, key=lambda one: one.place.name):
+        parts = list(parts)
+        tensor = NewTensor(name, dtype or parts[0].stored.dtype, parts[0].place.shape, partial(_pieces, parts, dtype))
+        tensors.append(tensor)
+        if family.published.two_copies and parts[0].parameter.kind == WORD:
+            tensors.append(NewTensor(TIED_HEAD, tensor.dtype, tensor.shape, tensor.pieces))
+    return tensors
+
+
+def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
+    """Rows of a tensor of theirs. Raises UserError where a value is too large for float16."""
+    wanted = dtype or parts[0].stored.dtype
+    for part in parts:
+        ours = part.stored.open()
+        theirs = ours.T if part.place.transposed else ours
+        step = rows_at_once(theirs)
+        for start in range(0, len(theirs), step):
+            piece = np.ascontiguousarray(theirs[start : start + step])
+            yield converted(part.parameter.name, piece, part.stored.dtype, wanted)
+
+
+def _generation_config(source: Path, theirs: dict) -> dict:
+    path = source / GENERATION
+    ours = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    tokens = {key: value for key, value in theirs.items() if key.endswith("_token_id")}
+    return tokens | {key: ours[key] for key in GENERATION_KEYS if ours.get(key) is not None}
+
+
+def _read_back(directory: Path, theirs: dict, sources: list[Source], dtype: str | None) -> None:
+    """Raises UserError unless an import of what was written gives the same parameters, to the bit."""
+    again = our_config(theirs, str(directory / CONFIG))
+    conversions = {one.parameter.name: one for one in plan(again, find_torch_weights(directory), unit_head=False)}
+    with progress("reading back", sum(one.stored.nbytes for one in sources)) as advance:
+        for one in sources:
+            row = 0
+            stored = one.stored.open()
+            for piece in new_tensor(conversions[one.parameter.name], None).pieces():
+                expected = np.ascontiguousarray(stored[row : row + len(piece)])
+                if not np.array_equal(convert(expected, one.stored.dtype, dtype or one.stored.dtype), piece):
+                    raise UserError(f"{one.place.name} is not {one.parameter.name} when read back: is the disk sound?")
+                row += len(piece)
+                advance(expected.nbytes)
+
+
+def _write_json(path: Path, values: dict) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# ---- import
+
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What has been written. tokenizer: a line about it."""
+
+    family: Family
+    parameters: int
+    dtypes: list[str]
+    tokenizer: str
+
+
+def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Imported:
+    """Write `target`, a model directory of ours, from `source`. Memory: some pieces of a tensor.
+
+    dtype: of the weights; None: as they are. Nothing is read but what an import needs, nothing of it is run.
+    Raises UserError, and leaves nothing behind, where source is not what it should be or target is there already.
+    """
+    theirs = read_config(source / CONFIG, "a Hugging Face model")
+    config = our_config(theirs, str(source / CONFIG))
+    family = family_of_config(config)
+    conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
+    tensors = [new_tensor(one, dtype) for one in conversions]
+    dtypes = sorted({one.dtype for one in tensors})
+    config |= {"architectures": [family.model_class], "dtype": dtypes[0] if len(dtypes) == 1 else "float32"}
+    with written_whole(target) as directory:
+        with progress("importing", sum(one.nbytes for one in tensors)) as advance:
+            write_safetensors(directory, tensors, shard_bytes, advance)
+        tokenizer = import_tokenizer(source, directory, family)
+        (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return Imported(family, sum(one.parameter.size for one in conversions), dtypes, tokenizer)

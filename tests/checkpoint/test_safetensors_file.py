@@ -1,0 +1,122 @@
+"""Tensors found by a safetensors header are those that the safetensors library wrote; damage is named."""
+
+import os
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from launch.checkpoint.safetensors_file import read_header
+from launch.errors import UserError
+
+
+def write(path, header: bytes, data: bytes) -> None:
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+@pytest.fixture
+def tensors():
+    random = np.random.default_rng(0)
+    return {
+        "matrix": random.normal(size=(6, 5)).astype(np.float32),
+        "half": random.normal(size=7).astype(np.float16),
+        "ids": random.integers(0, 9, (2, 3, 4)),
+        "scalar": np.array(3.5, np.float64),
+        "nothing": np.empty((0, 4), np.float32),
+    }
+
+
+def test_every_tensor_is_as_written(tmp_path, tensors):
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path, metadata={"format": "np"})
+    found, metadata = read_header(path)
+    assert metadata == {"format": "np"}
+    assert found.keys() == tensors.keys()
+    for name, expected in tensors.items():
+        opened = found[name].open()
+        assert (found[name].dtype, opened.dtype, opened.shape) == (str(expected.dtype), expected.dtype, expected.shape)
+        assert found[name].nbytes == expected.nbytes
+        assert opened.tobytes() == expected.tobytes()
+
+
+def test_bfloat16_comes_as_its_bits(tmp_path):
+    path = tmp_path / "model.safetensors"
+    write(path, b'{"x": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [0, 4]}}', b"\x80\x3f\x00\xc0")
+    [tensor] = read_header(path)[0].values()
+    assert tensor.dtype == "bfloat16"
+    assert tensor.open().tolist() == [[0x3F80, 0xC000]]
+
+
+def test_a_view_cannot_be_written(tmp_path, tensors):
+    save_file(tensors, tmp_path / "model.safetensors")
+    view = read_header(tmp_path / "model.safetensors")[0]["matrix"].open()
+    with pytest.raises(ValueError, match="read-only"):
+        view[0, 0] = 1
+
+
+def refusal(path) -> str:
+    with pytest.raises(UserError) as refused:
+        read_header(path)
+    return str(refused.value)
+
+
+def test_a_file_that_is_cut_off_is_named_with_both_sizes(tmp_path, tensors):
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path)
+    whole = path.stat().st_size
+    os.truncate(path, whole - 4)
+    assert refusal(path) == f"{path}: {whole - 4:,} bytes, its header says {whole:,}. Copy or download the file again."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x08\0\0", struct.pack("<Q", 40) + b'{"x": ', struct.pack("<Q", 2) + b"[]", b"PK\x03\x04" + b"\0" * 99],
+    ids=["empty", "short", "cut", "list", "zip"],
+)
+def test_a_file_of_another_kind_is_named(tmp_path, content):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    assert refusal(path).startswith(f"{path}: not a safetensors file, or cut off in its header")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}',
+        '{"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}',
+        '{"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}',
+        '{"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}',
+        '{"shape": [1]}',
+        "7",
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_named(tmp_path, entry):
+    write(tmp_path / "model.safetensors", f'{{"x": {entry}}}'.encode(), bytes(4))
+    assert "the header's entry for 'x' makes no sense" in refusal(tmp_path / "model.safetensors")
+
+
+HOSTILE = {
+    "overlap": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
+                '"b": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}', "tensors overlap"),
+    "hole": ('{"a": {"dtype": "U8", "shape": [1], "data_offsets": [3, 4]}}', "leave bytes between them"),
+    "twice": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
+              '"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}', "not a safetensors file"),
+    "overflow": ('{"a": {"dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}', "no sense"),
+    "numbers": ('{"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}', "no sense"),
+    "metadata": ('{"__metadata__": [], "a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}', "__metadata__"),
+    "nested": ("[" * 100_000, "not a safetensors file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_header_that_is_made_to_deceive_is_refused(tmp_path, name):
+    header, reason = HOSTILE[name]
+    write(tmp_path / "model.safetensors", header.encode(), bytes(4))
+    assert reason in refusal(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64 - 1, 100_000_001, 10**8])
+def test_a_header_longer_than_its_file_is_refused_unread(tmp_path, size):
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
+    assert "cut off in its header" in refusal(tmp_path / "model.safetensors")

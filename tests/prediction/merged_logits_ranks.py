@@ -1,0 +1,77 @@
+"""Models with an adapter beside them, merged and loaded layer by layer, for test_merged_logits.py."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import numpy as np
+
+
+def merge_all(jobs: list[list[str]]) -> list[dict]:
+    """Run launch/commands/merge.py's main once for each list of arguments: exit code, and what was said."""
+    from launch.commands.merge import main
+    from launch.guard import guarded
+
+    results = []
+    for argv in jobs:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            exit_code = guarded(main, argv)
+        results.append({"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()})
+    return results
+
+
+def merge_with_another_config(argv: list[str], config: str) -> list[dict]:
+    """merge_all, where the merged directory's configuration is changed before its logits are compared."""
+    import json
+
+    import launch.prediction.merged_logits as logits
+
+    stock = logits.fixed_logits
+
+    def changed(directory: Path, lora=None):
+        if directory != Path(config).parent:
+            values = json.loads((directory / "config.json").read_text())
+            (directory / "config.json").write_text(json.dumps(values | {"rms_norm_eps": 1.0}))
+        return stock(directory, lora)
+
+    logits.fixed_logits = changed
+    return merge_all([argv])
+
+
+def beside(pairs: list[list[str]]) -> list[float]:
+    """For each base and adapter: the largest difference between our logits of both and those of paddlenlp's LoRA."""
+    import paddle
+    import paddlenlp.transformers as transformers
+
+    from launch.adapters.adapter_files import load_adapter
+    from launch.adapters.lora_files import read_lora
+    from launch.checkpoint.model_loader import load_model
+    from launch.families.named_configs import load_config
+    from launch.families.registry import family_of_config
+    from launch.prediction.merged_logits import fixed_inputs, fixed_logits
+    from launch.training.model import family_config
+
+    differences = []
+    for base, adapter in pairs:
+        config = family_config(load_config(base))
+        family = family_of_config(config.to_dict())
+        model = load_adapter(load_model(getattr(transformers, family.model_class), config, "float32", base), adapter)
+        model.eval()
+        inputs = {key: paddle.to_tensor(value) for key, value in fixed_inputs(family, config.vocab_size).items()}
+        outputs = model(**inputs)
+        logits = (outputs[0] if isinstance(outputs, tuple) else outputs).numpy()
+        differences.append(float(np.abs(logits - fixed_logits(Path(base), read_lora(adapter))).max()))
+    return differences
+
+
+def layerwise_memory(warm_up: str, base: str, adapter: str) -> int:
+    """Anonymous bytes that the logits of base + adapter take at most."""
+    from launch.adapters.lora_files import read_lora
+    from launch.prediction.merged_logits import fixed_logits
+    from tests.checkpoint.loading_memory import ResidentMemory
+
+    fixed_logits(Path(warm_up))
+    with ResidentMemory() as memory:
+        fixed_logits(Path(base), read_lora(adapter))
+    return memory.anonymous_peak
