@@ -143,7 +143,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         lock_start(run.words["output_dir"][0])
     exit_code = supervise(command.words(), command.own_log_dir, command.processes, meet(command))
     if exit_code == 0 and run.nodes.rank == 0:
-        for line in next_step(recipe.script, run.words, started):
+        for line in next_step(run, started):
             print(line)
     if exit_code in (HUNG, *BY_SIGNAL) and (checkpoint := goes_on_from(run)):
         print(f"the same command goes on from {checkpoint}", file=sys.stderr)

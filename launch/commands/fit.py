@@ -52,14 +52,14 @@ def main(argv: list[str]) -> None:
     card = _card(args)
     load_config(args.model)  # an unknown model is told before anything else
     run = run_of_recipe(args.method, args.model, os.environ)
-    script, flags, batch = run.script, run.words, run.global_batch
-    candidates = fastest_layouts(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
+    batch, run = run.global_batch, RunConfig(run.script, run.words, processes=args.gpus)
+    candidates = fastest_layouts(run, card, preflight.is_legal, batch)
     print(wrapped(_title(args, card, batch), "# ", "# "))
     if not candidates:
-        raise UserError(_nothing_fits(script, flags, args, card, batch))
+        raise UserError(_nothing_fits(run, args, card, batch))
     for number, candidate in enumerate(candidates, start=1):
         print("", wrapped(f"{number}. {describe(candidate)}", "# ", "#    "), sep="\n")
-        print(command(script, candidate).text())
+        print(command(run.script, candidate).text())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -99,13 +99,6 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
     return run.with_words(words)
 
 
-def _legal(script: str, gpus: int):
-    def legal(flags: Flags) -> bool:
-        return all(finding.ok for finding in preflight.run_on_flags(RunConfig(script, flags, processes=gpus)))
-
-    return legal
-
-
 def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
     rough = "" if card.calibrated else "; this kind is not calibrated: times are an order of magnitude"
@@ -141,10 +134,10 @@ def command(script: str, candidate: Candidate) -> LaunchCommand:
     )
 
 
-def _nothing_fits(script: str, flags: Flags, args: argparse.Namespace, card: Card, batch: int) -> str:
-    smallest = smallest_layout(script, flags, args.gpus, card, _legal(script, args.gpus), batch)
+def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:
+    smallest = smallest_layout(run, card, preflight.is_legal, batch)
     if smallest is None:
-        findings = preflight.run_on_flags(RunConfig(script, flags, processes=args.gpus))
+        findings = preflight.run_on_flags(run)
         faults = "; ".join(f"{one.subject}: {one.found}" for one in findings if not one.ok)
         return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
     smaller = {"full": "METHOD=lora, METHOD=qlora, ", "lora": "METHOD=qlora, "}.get(args.method, "")

@@ -65,7 +65,8 @@ def split_words(flag: str, value: str) -> list[str]:
 
 
 class FlagValues:
-    """Values of a shared module's flags as attributes: as stated, else the default. It cannot be changed.
+    """Values of a shared module's flags as attributes: as stated, else the default. It cannot be changed. RunConfig
+    makes it.
 
     A flag that only another shared module has is None here; a name that none has raises AttributeError. A word that
     cannot be read, or a number out of its range, counts as not stated: the check of the flags reports it. A switch that
@@ -91,6 +92,7 @@ class FlagValues:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
+    # Any: which flags there are, and of which type, is data (flags.json), not written down twice.
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

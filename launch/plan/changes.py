@@ -1,6 +1,6 @@
 """What to change where a run does not fit, by how much slower it becomes, and the fastest layouts that fit.
 
-for change in cheapest_changes("launch/run_pretrain.py", flags, processes=8, card=card, legal=legal):
+for change in cheapest_changes(run, card, legal):
     print(change.title, change.peak_bytes, change.slowdown, change.arguments)
 """
 
@@ -11,6 +11,7 @@ from itertools import combinations, product
 
 from launch.config.flag_values import Flags
 from launch.config.layout import ACCUMULATION
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.plan.edits import MICRO_BATCH, Edit, Requested, edits, factors, with_edits
 from launch.plan.hardware import GIB, Card
@@ -20,6 +21,8 @@ from launch.plan.time_plan import TimePlan, plan_time
 
 # Pairs are extended by a third change only where hardly any pair fits, and only those that come closest.
 ENOUGH, CLOSEST = 3, 8
+
+Legal = Callable[[RunConfig], bool]
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,15 @@ class Change:
         return "; ".join(edit.result for edit in self.edits if edit.result)
 
 
-def cheapest_changes(
-    script: str, flags: Flags, processes: int, card: Card, legal: Callable[[Flags], bool], count: int = 8
-) -> list[Change]:
+def cheapest_changes(run: RunConfig, card: Card, legal: Legal, count: int = 8) -> list[Change]:
     """Changes that make the run fit on such cards, by slowdown, ties in the literature's order.
 
-    legal: whether flags go together (launch.preflight). Of changes of the same kinds (micro batches 1 and 2, stages 2
-    and 3) the fastest is given, and none contains another that suffices; a smaller model is combined with others only
-    where nothing else helps. Empty where nothing of the list, up to three at a time, is enough. Raises UserError where
-    there is no such model or layout.
+    legal: whether the flags of a run go together (launch.preflight). The fastest change of each set of kinds is given:
+    one of micro batches 1 and 2, one of stages 2 and 3. None contains another that suffices; a smaller model is
+    combined with others only where nothing else helps. Empty where nothing of the list, up to three at a time, is
+    enough. Raises UserError where there is no such model or layout.
     """
-    requested = Requested(script, flags, processes, Job.from_flags(script, flags, processes, card))
+    requested = Requested(run, Job.from_run(run, card))
     planner = _Planner(requested, card, legal, count)
     planner.plan((number,) for number in planner.numbers)
     same_model = [number for number in planner.numbers if planner.edits[number].kind != "model"]
@@ -88,7 +89,7 @@ class _Planner:
     found: the fastest of their kinds that fit. enough: the numbers of all that fit. missed: what does not fit.
     """
 
-    def __init__(self, requested: Requested, card: Card, legal: Callable[[Flags], bool], count: int):
+    def __init__(self, requested: Requested, card: Card, legal: Legal, count: int):
         self.requested, self.card, self.legal, self.count = requested, card, legal, count
         self.edits = edits(requested)
         self.numbers = range(len(self.edits))
@@ -126,10 +127,10 @@ class _Planner:
         """Without its memory; None where the edits exclude each other or are not legal."""
         chosen = tuple(self.edits[number] for number in numbers)
         flags = with_edits(self.requested, chosen)
-        if flags is None or not self.legal(flags):
+        if flags is None or not self.legal(changed := self.requested.run.with_words(flags)):
             return None
         try:
-            job = Job.from_flags(self.requested.script, flags, self.requested.processes, self.card)
+            job = Job.from_run(changed, self.card)
         except UserError:
             return None
         return Change(
@@ -137,7 +138,7 @@ class _Planner:
             order=numbers,
             flags=flags,
             job=job,
-            arguments=changed_arguments(self.requested.flags, flags),
+            arguments=changed_arguments(self.requested.run.words, flags),
             slowdown=_seconds_a_token(job, self.card) / self.seconds_a_token,
         )
 
@@ -202,14 +203,7 @@ class Candidate:
         return bool(self.memory.fits)
 
 
-def fastest_layouts(
-    script: str,
-    flags: Flags,
-    processes: int,
-    card: Card,
-    legal: Callable[[Flags], bool],
-    global_batch: int,
-) -> list[Candidate]:
+def fastest_layouts(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> list[Candidate]:
     """The fastest WAYS that fit, one for each layout, fastest first.
 
     All legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and recompute, with
@@ -217,7 +211,7 @@ def fastest_layouts(
     """
     found: list[Candidate] = []
     missed = _Missed(card)
-    for time, changed in sorted(_timed(script, flags, processes, card, legal, global_batch), key=_seconds):
+    for time, changed in sorted(_timed(run, card, legal, global_batch), key=_seconds):
         if any(time.job.layout == candidate.job.layout for candidate in found) or missed.rules_out(time.job):
             continue
         candidate = _candidate(time, changed)
@@ -264,11 +258,9 @@ def _size(job: Job) -> tuple[int, int]:
     return job.micro_batch, RECOMPUTE.index(job.recompute)
 
 
-def smallest_layout(
-    script: str, flags: Flags, processes: int, card: Card, legal: Callable[[Flags], bool], global_batch: int
-) -> Candidate | None:
+def smallest_layout(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> Candidate | None:
     """What needs the least memory, for a message where nothing fits; None where nothing is legal."""
-    ways = _timed(script, flags, processes, card, legal, global_batch)
+    ways = _timed(run, card, legal, global_batch)
     least = [way for way in ways if way[0].job.micro_batch == 1 and way[0].job.recompute in ("full", "")]
     return min((_candidate(*way) for way in least), key=lambda candidate: candidate.peak_bytes, default=None)
 
@@ -281,15 +273,13 @@ def _seconds(timed: tuple[TimePlan, Flags]) -> float:
     return timed[0].step_seconds
 
 
-def _timed(
-    script: str, flags: Flags, processes: int, card: Card, legal: Callable[[Flags], bool], global_batch: int
-) -> Iterator[tuple[TimePlan, Flags]]:
-    for changed in _combinations(flags, processes):
+def _timed(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> Iterator[tuple[TimePlan, Flags]]:
+    for changed in _combinations(run.words, run.processes):
         try:
-            job = Job.from_flags(script, changed, processes, card)
+            job = Job.from_run(run.with_words(changed), card)
         except UserError:
             continue
-        if not legal(changed | {MICRO_BATCH: ["1"], ACCUMULATION: ["1"]}):
+        if not legal(run.with_words(changed | {MICRO_BATCH: ["1"], ACCUMULATION: ["1"]})):
             continue
         micro_batch = 1
         while global_batch % (micro_batch * job.layout.data_ranks) == 0:

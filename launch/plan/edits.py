@@ -7,8 +7,9 @@ result is legal, fits and how slow it is, others find out.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from launch.config.flag_values import Flags, FlagValues
+from launch.config.flag_values import Flags
 from launch.config.layout import ACCUMULATION, Layout
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import config_names, load_config
@@ -36,16 +37,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Requested:
-    """The run that the user requested."""
+    """The run that the user requested, and what the plan counts of it."""
 
-    script: str
-    flags: Flags
-    processes: int
+    run: RunConfig
     job: Job
-
-    @property
-    def values(self) -> FlagValues:
-        return FlagValues(self.script, self.flags)
 
     @property
     def length_flag(self) -> str:
@@ -84,8 +79,8 @@ def _sequence_length(requested: Requested) -> Iterator[Edit]:
     """Questions and answers of fine-tuning keep their shares."""
     length = requested.job.sequence_length // 2
     flags = {requested.length_flag: str(length)}
-    if requested.values.src_length:
-        flags["src_length"] = str(requested.values.src_length // 2)
+    if requested.run.flags.src_length:
+        flags["src_length"] = str(requested.run.flags.src_length // 2)
     yield Edit(f"samples of {length} tokens", "length", flags, "samples are cut at half the length")
 
 
@@ -116,8 +111,8 @@ def _adapters(requested: Requested) -> Iterator[Edit]:
 
 
 def _quantized_base(requested: Requested) -> Iterator[Edit]:
-    if (requested.job.finetunes or requested.values.lora) and not requested.job.base:
-        flags = {"weight_quantize_algo": QUANTIZED} | ({} if requested.values.lora else {"lora": "1"})
+    if (requested.job.finetunes or requested.run.flags.lora) and not requested.job.base:
+        flags = {"weight_quantize_algo": QUANTIZED} | ({} if requested.run.flags.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
 
 
@@ -132,7 +127,7 @@ def _recompute(requested: Requested) -> Iterator[Edit]:
 def _parallel(requested: Requested) -> Iterator[Edit]:
     """More of tensor and pipeline parallel, less of neither."""
     layout = requested.job.layout
-    for tensor, pipeline in factors(requested.processes):
+    for tensor, pipeline in factors(requested.run.processes):
         title, flags = [], {}
         if tensor > layout.tensor_parallel_degree:
             title.append(f"tensor parallel {tensor}")
@@ -148,7 +143,7 @@ def _parallel(requested: Requested) -> Iterator[Edit]:
 
 def _smaller_model(requested: Requested) -> Iterator[Edit]:
     """The next smaller one of the family that has a configuration here."""
-    name = requested.values.model_name_or_path
+    name = requested.run.flags.model_name_or_path
     owner, slash, short = name.rpartition("/")
     if short not in config_names():
         return
@@ -163,7 +158,7 @@ def _smaller_model(requested: Requested) -> Iterator[Edit]:
     if smaller and owner:
         chosen = owner + slash + max(smaller, key=sizes.__getitem__)
         flags = {"model_name_or_path": chosen}
-        if requested.values.tokenizer_name_or_path == name:
+        if requested.run.flags.tokenizer_name_or_path == name:
             flags["tokenizer_name_or_path"] = chosen
         yield Edit(f"a smaller model, {chosen}", "model", flags, "another model is trained")
 
@@ -190,7 +185,7 @@ def with_edits(requested: Requested, chosen: tuple[Edit, ...]) -> Flags | None:
         return None
     changed = {name: [value] for edit in chosen for name, value in edit.flags.items()}
     try:
-        layout = Layout.from_flags(requested.flags | changed, requested.processes)
+        layout = Layout.from_flags(requested.run.words | changed, requested.run.processes)
     except UserError:
         return None
     micro_batch = int(changed.get(MICRO_BATCH, [requested.job.micro_batch])[0])
@@ -199,7 +194,7 @@ def with_edits(requested: Requested, chosen: tuple[Edit, ...]) -> Flags | None:
         return None
     if steps != requested.job.accumulation:
         changed[ACCUMULATION] = [str(steps)]
-    return requested.flags | changed
+    return requested.run.words | changed
 
 
 def factors(processes: int) -> Iterator[tuple[int, int]]:

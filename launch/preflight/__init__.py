@@ -36,6 +36,11 @@ def run_on_flags(config: RunConfig) -> list[Finding]:
     return findings + [finding for finding in check_compatibility(config) if finding.subject not in at_fault]
 
 
+def is_legal(config: RunConfig) -> bool:
+    """Whether `run_on_flags` finds no fault."""
+    return all(finding.ok for finding in run_on_flags(config))
+
+
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     """The checks of the data to train on: form, lengths, chat template, ids, samples."""
     from launch.preflight.dialogues import check_sft_data

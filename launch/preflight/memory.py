@@ -27,12 +27,8 @@ CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each
 
 def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
     """By slowdown, their arguments beside the user's own; empty where no change of the list is enough."""
-
-    def legal(flags: dict) -> bool:
-        return all(finding.ok for finding in preflight.run_on_flags(run.with_words(flags)))
-
     try:
-        changes = cheapest_changes(run.script, run.words, run.processes, card, legal, count)
+        changes = cheapest_changes(run, card, preflight.is_legal, count)
     except UserError:
         return []
     if run.stated:

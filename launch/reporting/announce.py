@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from data_tools.terminal import WIDTH, has_colours, sign
-from launch.config.flag_values import Flags, FlagValues
+from launch.config.run_config import RunConfig
 from launch.reporting.records import RUN_SUMMARY, read_summary, topology
 
 
@@ -27,14 +27,14 @@ def format_duration(seconds: float) -> str:
     return f"{second}s"
 
 
-def next_step(script: str, flags: Flags, started: float) -> list[str]:
+def next_step(run: RunConfig, started: float) -> list[str]:
     """How long it took, what came of it, where the model or adapter is and the command that runs predictions with it.
 
     Nothing for a run that trained nothing, or that was stopped before it had a result.
 
     started: time.time() at the start of the run, which writes its summary last.
     """
-    values = FlagValues(script, flags)
+    values = run.flags
     summary = Path(values.output_dir, RUN_SUMMARY)
     if not values.do_train or not summary.exists() or summary.stat().st_mtime < started:
         return []

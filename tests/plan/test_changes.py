@@ -22,16 +22,13 @@ FINETUNE = f"--model_name_or_path facebook/llama-13b {LENGTHS} --dataset_name_or
 GIB = 2**30
 
 
+def run_of(words: str, processes: int, script: str = "launch/run_pretrain.py") -> RunConfig:
+    return RunConfig(script, parse_flags(words.split()), processes=processes)
+
+
 def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") -> Requested:
-    flags = parse_flags(words.split())
-    return Requested(script, flags, processes, Job.from_flags(script, flags, processes, CARD))
-
-
-def legal_for(script: str, processes: int):
-    def legal(flags):
-        return all(finding.ok for finding in preflight.run_on_flags(RunConfig(script, flags, processes=processes)))
-
-    return legal
+    run = run_of(words, processes, script)
+    return Requested(run, Job.from_run(run, CARD))
 
 
 def titles(run: Requested) -> list[str]:
@@ -91,9 +88,9 @@ def test_of_offload_and_bases_adapters_are_offered_what_helps_them():
 
 def test_what_is_offloaded_is_offered_no_other_sharding():
     run = asked(f"{PRETRAIN} --sharding stage2 --bf16 1 --fp16_opt_level O2", 4)
-    offloaded = Requested(run.script, run.flags | {"sharding": ["stage2", "offload"]}, 4, run.job.changed(
-        offload=Offload(optimizer=True, gradients=True)
-    ))  # fmt: skip
+    words = run.run.words | {"sharding": ["stage2", "offload"]}
+    job = run.job.changed(offload=Offload(optimizer=True, gradients=True))
+    offloaded = Requested(run.run.with_words(words), job)
     assert any(title.startswith("sharding") for title in titles(run))
     assert not any(title.startswith("sharding") for title in titles(offloaded))
 
@@ -132,7 +129,7 @@ def test_two_changes_of_a_kind_exclude_each_other():
 
 
 def advise(words: str, processes: int, script: str = "launch/run_pretrain.py"):
-    return cheapest_changes(script, parse_flags(words.split()), processes, CARD, legal_for(script, processes))
+    return cheapest_changes(run_of(words, processes, script), CARD, preflight.is_legal)
 
 
 HALF = "--bf16 1 --fp16_opt_level O2 --use_flash_attention on"
@@ -224,8 +221,7 @@ def test_the_advised_arguments_lead_to_the_planned_run(monkeypatch):
 
 
 def test_all_divisions_are_tried():
-    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
-    ways = changes._timed("launch/run_pretrain.py", flags, 4, CARD, legal_for("run_pretrain", 4), 64)
+    ways = changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)
     tried = {str(time.job.layout).partition(": ")[2] for time, _ in ways}
     assert tried == {
         "data parallel 4",
@@ -244,9 +240,7 @@ def test_all_divisions_are_tried():
 
 
 def fastest(words: str, processes: int):
-    script = "launch/run_pretrain.py"
-    flags = parse_flags(words.split())
-    return changes.fastest_layouts(script, flags, processes, CARD, legal_for(script, processes), 64)
+    return changes.fastest_layouts(run_of(words, processes), CARD, preflight.is_legal, 64)
 
 
 def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
@@ -257,7 +251,7 @@ def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
     seconds = [candidate.time.step_seconds for candidate in found]
     assert seconds == sorted(seconds)
     for candidate in found:
-        assert legal_for("run_pretrain", 4)(candidate.flags), flag_words(candidate.flags)
+        assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_words(candidate.flags)
         assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
         assert candidate.job.global_batch == 64
 
@@ -267,17 +261,14 @@ def test_no_faster_layout_than_those_found_fits(monkeypatch):
     """Against a walk over everything that the search may try."""
     needs = {"stage3": 30, "stage2": 45, "stage1": 60, "": 100}
     stub_memory(monkeypatch, lambda job: needs[job.layout.sharding] + 10 * job.micro_batch)
-    legal = legal_for("run_pretrain", 4)
-    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
-    ways = [way for way in changes._timed("launch/run_pretrain.py", flags, 4, CARD, legal, 64)]
+    ways = [way for way in changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)]
     fitting = [time for time, _ in ways if needs[time.job.layout.sharding] + 10 * time.job.micro_batch < 79.15]
     assert fastest(f"{PRETRAIN} {HALF}", 4)[0].time.step_seconds == min(time.step_seconds for time in fitting)
 
 
 def test_what_needs_least_is_named_where_nothing_fits(monkeypatch):
     stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
-    flags = parse_flags(f"{PRETRAIN} {HALF}".split())
-    script, legal = "launch/run_pretrain.py", legal_for("run_pretrain", 2)
-    assert changes.fastest_layouts(script, flags, 2, CARD, legal, 8) == []
-    smallest = changes.smallest_layout(script, flags, 2, CARD, legal, 8)
+    run = run_of(f"{PRETRAIN} {HALF}", 2)
+    assert changes.fastest_layouts(run, CARD, preflight.is_legal, 8) == []
+    smallest = changes.smallest_layout(run, CARD, preflight.is_legal, 8)
     assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")

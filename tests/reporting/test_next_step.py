@@ -6,6 +6,7 @@ import os
 import pytest
 
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
 from launch.reporting.announce import next_step
 
 BASE = "--model_name_or_path models/base --do_train 1"
@@ -21,7 +22,7 @@ def output(tmp_path):
 
 def told(output, words: str, started: float = 999) -> list[str]:
     flags = parse_flags(words.split()) | {"output_dir": [str(output)]}
-    return next_step("launch/finetune_generation.py", flags, started)
+    return next_step(RunConfig("launch/finetune_generation.py", flags), started)
 
 
 def test_a_model_and_an_adapter(output):
