@@ -11,6 +11,7 @@ Memory does not grow with the input, except by some 200 bytes a document with --
 """
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_tools.cleaning.filters import Rule, rules
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, run, share
 from data_tools.formats.atomic import written_aside
 from data_tools.progress import progress
@@ -29,6 +29,43 @@ from data_tools.text.sources import BadLine, BadLines, documents, find_files, to
 from data_tools.text.workers import Workers
 
 SHOWN = 60
+LETTER = re.compile(r"[^\W\d_]")  # of any script: Chinese characters, too
+DIGIT = re.compile(r"\d")
+SPACE = re.compile(r"\s")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """name: the flag that requests it; keeps: whether a text passes."""
+
+    name: str
+    keeps: Callable[[str], bool]
+
+
+def rules(
+    min_chars: int | None = None,
+    max_chars: int | None = None,
+    min_letters: float | None = None,
+    max_digits: float | None = None,
+) -> list[Rule]:
+    """The rules requested, cheap ones first. Lengths in characters without space around; letters and digits as shares
+    of the characters that are no space."""
+    selected = []
+    if min_chars is not None:
+        selected.append(Rule("min_chars", lambda text: len(text.strip()) >= min_chars))
+    if max_chars is not None:
+        selected.append(Rule("max_chars", lambda text: len(text.strip()) <= max_chars))
+    if min_letters is not None:
+        selected.append(Rule("min_letters", lambda text: proportion(LETTER, text) >= min_letters))
+    if max_digits is not None:
+        selected.append(Rule("max_digits", lambda text: proportion(DIGIT, text) <= max_digits))
+    return selected
+
+
+def proportion(kind: re.Pattern, text: str) -> float:
+    """The part of the characters that are of this kind, spaces not counted; 0 for a text of spaces."""
+    characters = len(SPACE.sub("", text))
+    return len(kind.findall(text)) / characters if characters else 0.0
 
 
 @dataclass(frozen=True)
@@ -89,9 +126,9 @@ def block_judge(
 ) -> Callable[[Block], tuple[list[Judged], list[str]]]:
     """The function that workers apply to blocks: (documents, reasons of bad lines)."""
     if near:
-        from data_tools.cleaning.duplicates import signature
+        from data_tools.text.duplicates import signature
     if exact or near:
-        from data_tools.cleaning.duplicates import text_digest
+        from data_tools.text.duplicates import text_digest
 
     def judge(block: Block) -> tuple[list[Judged], list[str]]:
         judged, bad_lines = [], []
@@ -131,7 +168,7 @@ def clean_files(
     near: the similarity from which on a text repeats another. Raises DataError for input that cannot be read.
     """
     if exact or near is not None:
-        from data_tools.cleaning.duplicates import ExactDuplicates, NearDuplicates
+        from data_tools.text.duplicates import ExactDuplicates, NearDuplicates
     same = ExactDuplicates() if exact else None
     alike = NearDuplicates(near) if near is not None else None
     files, bad_lines, report = find_files(inputs), BadLines(max_bad_lines), Report(examples)

@@ -124,7 +124,7 @@ def questions(module: str, source: str) -> Iterator[dict]:
             yield {"src": f"How is {name} called?", "tgt": call}
 
 
-def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{place}.{node.name}", node

@@ -49,7 +49,7 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
     import_paddle_quietly()
     correct()
     if on_cpu:
-        from launch.rehearsal.device_checks import install_loss_scaling
+        from launch.rehearsal.collectives import install_loss_scaling
 
         install_loss_scaling()
     if on_cpu and _variable("PADDLE_TRAINERS_NUM", 1) > 1:

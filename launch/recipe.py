@@ -30,7 +30,7 @@ from launch.config.variables import DATA_FLAGS, apply_variables, check_variables
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.nodes.connection import Link
+from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
 from launch.preflight.flags import flag_help

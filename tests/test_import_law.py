@@ -31,7 +31,7 @@ FLOORS = {
     ),
     "data_tools": (
         ("formats", "language", "terminal"),
-        ("cleaning", "cli", "progress", "statistics", "text"),
+        ("cli", "progress", "text"),
     ),
 }
 # These answer in under a second, on a machine that has neither Paddle nor paddlenlp. All commands are among them:

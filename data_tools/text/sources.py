@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import NotJson, parse_json, shown
-from data_tools.formats.lines import not_utf8
+from data_tools.formats.json_files import NotJson, not_utf8, parse_json, shown
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.statistics import unigram_cross_entropy
+from data_tools.formats.tokens.summary import unigram_cross_entropy
 from data_tools.terminal import has_colours
 from launch.cpu.settings import prepare
 from launch.errors import UserError

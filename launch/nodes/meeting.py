@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from launch.config.run_config import Nodes
 from launch.errors import UserError
-from launch.nodes.address import address_towards, interface_of, is_loopback, resolve, split_address
-from launch.nodes.connection import Link
+from launch.nodes.network import Link, address_towards, interface_of, is_loopback, resolve, split_address
 from launch.nodes.roll_call import Assembly, Meeting, Member, differences, facts, flag_facts, refuse, roll_call
 
 WAIT_VARIABLE = "RENDEZVOUS_MINUTES"

@@ -9,10 +9,10 @@ own).
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from launch.config.run_config import ONE_NODE, Nodes
 from launch.errors import UserError
-from launch.nodes.address import expand_hosts
 
 DEFAULT_PORT = 8090
 # Jobs that share a node shall not meet at the same port: each takes one of these by its number.
@@ -22,6 +22,40 @@ FIRST_JOB_PORT, JOB_PORTS = 20000, 10000
 def _split_hosts(hosts: str) -> list[str]:
     """["10.0.0.1", "10.0.0.2"] for "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170"."""
     return list(dict.fromkeys(word.strip().partition(":")[0] for word in hosts.split(",") if word.strip()))
+
+
+HOST = r"(?:[^,\[\]\s]+|\[[^\[\]\s]*\])+"  # text and brackets; a comma outside of brackets ends it
+HOST_LIST = re.compile(f"{HOST}(?:,{HOST})*")
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+
+
+def expand_hosts(hosts: str) -> list[str]:
+    """["node01", "node02", "node07"] for "node[01-02,07]"; several brackets in a name are all combinations.
+
+    As `scontrol show hostnames` does it: numbers keep their leading zeros, the last bracket counts fastest.
+    Raises UserError for what is no such list.
+    """
+    if not HOST_LIST.fullmatch(hosts):
+        raise UserError(f"list of hosts: found {hosts!r}, expected one such as node[01-03,07],login1.")
+    return [host for name in re.findall(HOST, hosts) for host in _expand_name(name)]
+
+
+def _expand_name(name: str) -> list[str]:
+    parts = BRACKETS.split(name)  # text, bracket, text, bracket, ..., text
+    choices = [[part] if number % 2 == 0 else _expand_ranges(part, name) for number, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in product(*choices)]
+
+
+def _expand_ranges(ranges: str, name: str) -> list[str]:
+    """["01", "02", "07"] for "01-02,07"."""
+    numbers = []
+    for part in ranges.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise UserError(f"list of hosts: found [{ranges}] in {name!r}, expected such as [01-03,07].")
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 @dataclass(frozen=True)

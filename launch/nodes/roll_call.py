@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.nodes.address import is_loopback, resolve, split_address
-from launch.nodes.connection import Connection
+from launch.nodes.network import Connection, is_loopback, resolve, split_address
 from launch.reporting.records import git_revision, package_versions
 
 ROOT = Path(__file__).resolve().parents[2]

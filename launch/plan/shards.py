@@ -159,7 +159,7 @@ BUFFER_SIZE = 2**23
 SEGMENT_SIZE = 2**20
 # What buffers are padded to, bytes: `alignment` in group_sharded_utils.py.
 GPU_ALIGNMENT, CPU_ALIGNMENT = 256, 4096
-# A rehearsal slices tiny models, too (launch/rehearsal/device_checks.py).
+# A rehearsal slices tiny models, too (launch/rehearsal/collectives.py).
 CPU_SEGMENT_SIZE = 2**10
 
 

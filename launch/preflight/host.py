@@ -13,7 +13,7 @@ from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
-from launch.nodes.address import own_addresses, resolve, split_address
+from launch.nodes.network import own_addresses, resolve, split_address
 from launch.plan.job import checkpoints_at_once
 from launch.plan.states import MASTER, MOMENTS
 from launch.preflight.continuation import checkpoints_so_far

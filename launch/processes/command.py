@@ -21,7 +21,7 @@ from pathlib import Path
 
 from launch.config.flag_values import Flags, flag_lines, flag_words
 from launch.config.run_config import ONE_NODE, Nodes
-from launch.nodes.address import address_towards, resolve, split_address
+from launch.nodes.network import address_towards, resolve, split_address
 
 OVERRIDING = (
     "DISTRIBUTED_TRAINER_ENDPOINTS",

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
-from launch.nodes.address import reserved_ports
+from launch.nodes.network import reserved_ports
 from launch.processes.logs import Follower, first_to_fail, log_path
 from launch.processes.orphans import hangup_is_ignored, recorded_signals, signal_at_parents_end
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from data_tools.cli import EXIT_USER_ERROR
-from launch.nodes.connection import Ended, Link
+from launch.nodes.network import Ended, Link
 from launch.processes.logs import PYTHON_ERROR, Follower, first_to_fail, last_lines, log_path, print_failure
 from launch.processes.orphans import adopt_orphans, blocked_signals, make_above, recorded_signals, signal_at_parents_end
 

@@ -15,7 +15,7 @@ from paddle.base import core
 from paddle.distributed import collective
 
 from launch.errors import UserError
-from launch.nodes.address import address_towards, reserved_ports, split_address
+from launch.nodes.network import address_towards, reserved_ports, split_address
 
 TIMEOUT_SECONDS = 900
 

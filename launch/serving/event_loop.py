@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import uvicorn
 
 from launch.errors import UserError
-from launch.serving.rest.app import make_app
-from launch.serving.rest.limits import LOOPBACK, TimedHead
+from launch.serving.rest import make_app
+from launch.serving.rest_requests import LOOPBACK, TimedHead
 from launch.serving.rpc.server import RpcServer
 from launch.serving.service import Service
 

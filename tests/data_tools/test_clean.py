@@ -9,9 +9,8 @@ import tracemalloc
 
 import pytest
 
-from data_tools.clean import clean_files
-from data_tools.cleaning.duplicates import ExactDuplicates, NearDuplicates, shingles, signature, text_digest
-from data_tools.cleaning.filters import DIGIT, LETTER, rules, share
+from data_tools.clean import DIGIT, LETTER, clean_files, proportion, rules
+from data_tools.text.duplicates import ExactDuplicates, NearDuplicates, shingles, signature, text_digest
 from tests.data_tools.conftest import ROOT
 
 WORDS = [f"word{i}" for i in range(500)] + list("中文训练数据模型语言处理清洗重复文本")
@@ -56,9 +55,9 @@ def test_rules_for_a_text_alone(clean, asked, dropped):
 
 
 def test_shares():
-    assert share(LETTER, "ab 中文 12") == pytest.approx(4 / 6)
-    assert share(DIGIT, "ab 中文 12 ٣") == pytest.approx(3 / 7)
-    assert share(LETTER, " \n") == 0
+    assert proportion(LETTER, "ab 中文 12") == pytest.approx(4 / 6)
+    assert proportion(DIGIT, "ab 中文 12 ٣") == pytest.approx(3 / 7)
+    assert proportion(LETTER, " \n") == 0
 
 
 def test_exact_duplicates_keep_the_first(clean):
@@ -126,7 +125,7 @@ def minima(shingles_of_a_text: list[str]):
     """The signature of a text with these shingles."""
     from datasketch import MinHash
 
-    from data_tools.cleaning.duplicates import MINIMA, SCHEME
+    from data_tools.text.duplicates import MINIMA, SCHEME
 
     minhash = MinHash(num_perm=MINIMA, scheme=SCHEME)
     minhash.update_batch([one.encode() for one in shingles_of_a_text])
@@ -134,7 +133,7 @@ def minima(shingles_of_a_text: list[str]):
 
 
 def test_a_signature_does_not_depend_on_the_run():
-    program = "from data_tools.cleaning.duplicates import signature; print(signature('a b c d e f g 中文').tolist())"
+    program = "from data_tools.text.duplicates import signature; print(signature('a b c d e f g 中文').tolist())"
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "1"})
     assert json.loads(found.stdout) == signature("a b c d e f g 中文").tolist()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
-from data_tools.statistics import unigram_cross_entropy
+from data_tools.formats.tokens.summary import unigram_cross_entropy
 from launch.commands.demo import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
 

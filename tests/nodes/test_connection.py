@@ -2,7 +2,7 @@
 
 import socket
 
-from launch.nodes.connection import Connection, Link
+from launch.nodes.network import Connection, Link
 
 
 def pair() -> tuple[Connection, Connection]:

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from launch.nodes.address import reserved_ports
+from launch.nodes.network import reserved_ports
 from launch.processes.fork import run_ranks
 from launch.processes.logs import last_lines, log_path
 

@@ -10,7 +10,7 @@ from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage3 import
 from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils import GroupShardedClipGrad
 from paddle.distributed.sharding import group_sharded
 
-from launch.rehearsal import device_checks
+from launch.rehearsal import collectives
 from tests.rehearsal.attempts import attempt, start
 
 CLIP_NORM = 0.05  # below every gradient norm of `train`
@@ -56,8 +56,8 @@ def assertions() -> dict[str, str]:
 def without_copies() -> dict[str, str]:
     """Stage 2 made, and parameters of stage 3 gathered, with the CPU accepted and nothing else changed."""
     start(bridged=False)
-    device_checks.accept_the_cpu()
-    device_checks.set_stage3_segment_size(20)
+    collectives.accept_the_cpu()
+    collectives.set_stage3_segment_size(20)
     stage3, _ = _shard(_model(), "p_g_os")
     return {
         "stage 2": attempt(lambda: _shard(_model(), "os_g")),
@@ -92,7 +92,7 @@ def slices(numel: int | None) -> list[bool]:
     """For each parameter, largest first: is it sliced in stage 3?"""
     start(bridged=True)
     if numel is not None:
-        device_checks.set_stage3_segment_size(numel)
+        collectives.set_stage3_segment_size(numel)
     model = _model()
     parameters = sorted(model.parameters(), key=lambda p: -p.size)
     _shard(model, "p_g_os")
@@ -110,7 +110,7 @@ def train(level: str | None, numel: int | None = None) -> list:
     if level is not None:
         start(bridged=True)
         if numel is not None:
-            device_checks.set_stage3_segment_size(numel)
+            collectives.set_stage3_segment_size(numel)
         model, optimizer = _shard(model, level)
         batch = np.split(batch, dist.get_world_size(), axis=1)[dist.get_rank()]
     for x in batch:

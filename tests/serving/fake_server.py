@@ -7,14 +7,14 @@ CLIENT_SECONDS: for a header, and for a body. Says "ready PORT GRPC_PORT".
 
 import sys
 
+from launch.serving import rest_requests
 from launch.serving.event_loop import Addresses, bind, run
-from launch.serving.rest import limits
 from launch.serving.service import Limits, Service
 from tests.serving.fake_model import FakeModel
 
 
 def main(places: str, seconds: str, client_seconds: str, key: str | None = None) -> None:
-    limits.HEAD_SECONDS = limits.BODY_SECONDS = float(client_seconds)
+    rest_requests.HEAD_SECONDS = rest_requests.BODY_SECONDS = float(client_seconds)
     models = {name: FakeModel(name) for name in ("base", "poems")}
     service = Service(models, Limits(2000, 4, int(places), float(seconds)))
     addresses = Addresses("127.0.0.1", 0, 0)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from launch.serving.engine import Engine, QueueFull
 from launch.serving.request import Finish, Options, Row
+from launch.serving.service import Engine, QueueFull
 
 
 def row(group="a", seconds=60.0, max_tokens=3, prompt=(1,), positions=100):

@@ -8,7 +8,7 @@ from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils import 
 from paddle.nn import clip
 
 from launch import upstream
-from launch.rehearsal import device_checks
+from launch.rehearsal import collectives
 from launch.training.optimizer import ClipByGlobalNorm, GradNorm, keep_norm
 from tests.rehearsal.attempts import start
 
@@ -35,7 +35,7 @@ def compare(max_norm: float, sharded: bool) -> dict:
     one that is not clipped, one without a gradient."""
     if sharded:
         start(bridged=False)
-        device_checks.accept_the_cpu()
+        collectives.accept_the_cpu()
     seen = group_sharded_utils.paddle
     upstream.correct(["half_precision_norm"])
     grad_norm = GradNorm()

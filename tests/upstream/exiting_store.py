@@ -33,7 +33,7 @@ def main(corrections: list[str]) -> None:
     import paddle
     from paddle.base import core
 
-    from launch.nodes.address import reserved_ports
+    from launch.nodes.network import reserved_ports
     from launch.upstream import correct
 
     paddle.disable_signal_handler()  # it uses what is destroyed, too: some aborts would become segmentation faults

@@ -11,7 +11,7 @@ def finetune(argv: list[str], corrected: bool) -> list[dict]:
 
     from launch import upstream
     from launch.finetune_generation import main
-    from launch.rehearsal.device_checks import STAGE3_SEGMENT_SIZE
+    from launch.rehearsal.collectives import STAGE3_SEGMENT_SIZE
     from launch.training.trainer import Trainer
 
     if not corrected:

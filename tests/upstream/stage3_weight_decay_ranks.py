@@ -4,7 +4,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.distributed.sharding import group_sharded_parallel
 
-from launch.rehearsal import collectives, device_checks
+from launch.rehearsal import collectives
 from launch.upstream import stage3_weight_decay
 
 
@@ -12,7 +12,7 @@ def step_without_gradient(corrected: bool) -> dict:
     """AdamW, learning rate 0.5, weight decay 0.2, gradients of 0, on a sliced weight and a whole bias of ones: what
     both are afterwards. The optimizer is told that the weight decays."""
     collectives.install()
-    device_checks.set_stage3_segment_size(10)
+    collectives.set_stage3_segment_size(10)
     if corrected:
         stage3_weight_decay.correct()
         stage3_weight_decay.correct()

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from data_tools.formats.blended import BlendedDataset
 from data_tools.formats.dialogues.encoding import IGNORED, Encoded
-from data_tools.formats.dialogues.packing import pack
 from data_tools.formats.plural import plural
 
 SHOWN_OF = 100  # of so many first samples the shortest is shown
@@ -81,6 +81,26 @@ class DialogueDataset:
             "input_ids": self._ids[start : end - 1].astype(np.int64),
             "labels": self._labels[start + 1 : end].astype(np.int64),
         }
+
+
+def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
+    """Rows of samples, by their numbers: no row has more than `room` tokens, each sample is in one row.
+
+    The longest first, each into the row that it fills best. A sample longer than `room` has a row of its own.
+    """
+    rows: list[list[int]] = []
+    free: list[tuple[int, int]] = []  # (tokens that are free, number of the row), ascending
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        place = bisect_left(free, (lengths[number], 0))
+        if place == len(free):
+            left, row = room, len(rows)
+            rows.append([])
+        else:
+            left, row = free.pop(place)
+        rows[row].append(number)
+        if left > lengths[number]:
+            insort(free, (left - lengths[number], row))
+    return rows
 
 
 class PackedDialogues:

@@ -4,12 +4,11 @@ import re
 from pathlib import Path
 from shlex import quote
 
-from data_tools.formats.blended import BlendedDataset
+from data_tools.formats.blended import BlendedDataset, weighted_paths
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.samples import SampleDataset, Split, split_boundaries
 from data_tools.formats.tokens.summary import check_vocabulary
-from data_tools.formats.weights import weighted_paths
 
 SPLITS = ("train", "valid", "test")
 

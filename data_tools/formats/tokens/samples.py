@@ -2,17 +2,19 @@
 
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tool_helpers import helpers
 
 from data_tools.formats.atomic import one_at_a_time, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.formats.tokens.native import build_sample_index
 
 # Part of the cache key: to be raised when the same key would have to give another index.
 INDEX_VERSION = 1
@@ -186,3 +188,34 @@ class SampleDataset:
         pieces[-1] = pieces[-1][: last_offset + 1]
         pieces[0] = pieces[0][first_offset:]
         return Sample([piece for piece in pieces if piece.size])
+
+
+def build_sample_index(sizes: np.ndarray, sequence_length: int) -> np.ndarray:
+    """Cut documents, in the order given, into samples of `sequence_length` tokens and one for the last label.
+
+    By the index builder of tool_helpers, Megatron-LM's C++ loop.
+
+    sizes: int32[documents], tokens of each. Returns int32[samples + 1, 2]: row k is (document, offset of its
+    token) where sample k begins; the last token of sample k is the first of sample k + 1, so each label
+    counts once. samples = (tokens - 1) // sequence_length; the few tokens behind the last whole sample are
+    left out.
+    """
+    order = np.arange(sizes.size, dtype=np.int32)
+    epochs = 1
+    with _stdout_silenced():
+        return helpers.build_sample_idx(sizes, order, sequence_length, epochs, int(sizes.sum(dtype=np.int64)))
+
+
+@contextmanager
+def _stdout_silenced() -> Iterator[None]:
+    """build_sample_idx prints five lines from C++ at every call: send them nowhere."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(nowhere)

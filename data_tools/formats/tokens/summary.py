@@ -1,9 +1,14 @@
-"""PREFIX.summary.json: what the writer of a corpus knew about it, so that nobody has to read every token again."""
+"""PREFIX.summary.json: what the writer of a corpus knew about it, so that nobody has to read every token again.
+
+And token counts, with the loss that no model of single tokens can beat.
+"""
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import numpy as np
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
@@ -77,3 +82,24 @@ def file_sha256(path: str | Path) -> str:
         while block := file.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def token_counts(corpus: IndexedDataset) -> np.ndarray:
+    """int64[largest id + 1]: how often each id occurs."""
+    counts = np.zeros(corpus.largest_id() + 1, dtype=np.int64)
+    for block in corpus.blocks():
+        counts += np.bincount(block, minlength=counts.size)
+    return counts
+
+
+def unigram_cross_entropy(corpus: IndexedDataset) -> float:
+    """Nats a token that the best unigram model of this very text needs: -sum p ln p over its own token
+    frequencies.
+
+    For held-out text this is the strictest bar of its kind: any unigram model estimated elsewhere (on the
+    training text, with any smoothing) has a higher cross-entropy on it. A loss below it shows that context is
+    used.
+    """
+    counts = token_counts(corpus)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -8,7 +8,7 @@ from grpc_reflection.v1alpha import reflection
 
 from launch.serving.answer import Answer
 from launch.serving.request import Finish, Options, Reason, Refusal
-from launch.serving.rest.limits import LARGEST_BODY, right_key
+from launch.serving.rest_requests import LARGEST_BODY, right_key
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from launch.serving.service import Service

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.datasets import Columns, encode_survey, survey
-from data_tools.formats.dialogues.files import find_sources
-from data_tools.formats.dialogues.packing import pack
+from data_tools.formats.dialogues.datasets import Columns, encode_survey, find_sources, survey
+from data_tools.formats.dialogues.samples import pack
 from data_tools.formats.errors import DataError
 from tests.data_tools.formats.dialogues.test_encoding import decode, encoding
 

@@ -11,8 +11,7 @@ import pytest
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens import samples
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.formats.tokens.native import build_sample_index
-from data_tools.formats.tokens.samples import SampleDataset, SampleIndex, Split, split_boundaries
+from data_tools.formats.tokens.samples import SampleDataset, SampleIndex, Split, build_sample_index, split_boundaries
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,14 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from launch.serving.answer import Answer, Piece
 from launch.serving.request import Reason, Refusal
-from launch.serving.rest.limits import LARGEST_BODY, LOOPBACK, BodyLimit, require_key
-from launch.serving.rest.schema import ChatRequest, CompletionRequest
+from launch.serving.rest_requests import (
+    LARGEST_BODY,
+    LOOPBACK,
+    BodyLimit,
+    ChatRequest,
+    CompletionRequest,
+    require_key,
+)
 from launch.serving.service import Service
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from data_tools.formats.tokens import indexed
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.statistics import token_counts, unigram_cross_entropy
+from data_tools.formats.tokens.summary import token_counts, unigram_cross_entropy
 
 
 def test_counts_over_blocks(write, monkeypatch):

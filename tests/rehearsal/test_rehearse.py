@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.rehearsal.scale_down import describe, scale_down
+from launch.rehearsal.rehearse import describe, scale_down
 from tests.recipes.test_rendered import RECIPES, stated_flags
 
 MATERIALS, OUTPUT = Path("/m"), Path("/m/output")

@@ -1,15 +1,97 @@
-"""Connections between the nodes of a run, which carry JSON objects, one a line, and last as long as the run.
+"""Addresses and ports of this machine, and connections between the nodes of a run.
 
-When a node ends badly, the others stop instead of waiting for ever. Neither the launcher nor NCCL does that: a launcher
-does not know the others' ranks, and a collective whose peer is gone waits. Node 0 hears all others, each other hears
-node 0, which passes bad news on by ending itself.
+Connections carry JSON objects, one a line, and last as long as the run: when a node ends badly, the others stop instead
+of waiting for ever. Neither the launcher nor NCCL does that: a launcher does not know the others' ranks, and a
+collective whose peer is gone waits. Node 0 is connected with all others, each other with node 0 alone, which passes bad
+news on by ending itself.
+
+psutil is imported where it is used: a Python without our packages gets as far as the check that says so.
 """
 
 import contextlib
+import ipaddress
 import json
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+
+from launch.errors import UserError
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """("10.0.0.1", 8090) for "10.0.0.1:8090". Raises UserError for anything else."""
+    host, _, port = address.rpartition(":")
+    if not host or set("/:") & set(host) or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UserError(f"MASTER: found {address!r}, expected HOST:PORT such as 10.0.0.1:8090.")
+    return host, int(port)
+
+
+def resolve(host: str) -> str:
+    """The IPv4 address of a host; the launcher compares addresses as text, so names must not reach it.
+
+    Raises UserError when there is no such host.
+    """
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except socket.gaierror as error:
+        raise UserError(f"MASTER: no host named {host!r} is known here ({error.strerror}). Give its address.") from None
+
+
+def address_towards(host: str) -> str:
+    """This machine's own address on the way to another. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+        except OSError as error:
+            raise UserError(f"MASTER: {host} cannot be reached from here: {error.strerror}.") from None
+        return probe.getsockname()[0]
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has an IPv4 address, such as eth0; "lo" for every loopback address."""
+    import psutil
+
+    if is_loopback(address):
+        return "lo"
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(found.family == socket.AF_INET and found.address == address for found in addresses):
+            return name
+    return "unknown interface"
+
+
+def own_addresses() -> list[str]:
+    """["10.0.0.1 (eth0)", ...], without loopback."""
+    import psutil
+
+    return [
+        f"{found.address} ({name})"
+        for name, addresses in psutil.net_if_addrs().items()
+        for found in addresses
+        if found.family == socket.AF_INET and not is_loopback(found.address)
+    ]
+
+
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+@contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Different ports that are free, and that the kernel gives to nobody else within the block.
+
+    A port that is only looked up may be another program's when it is needed, seconds later: ranks then meet a
+    stranger there ("Connection reset by peer"). A socket that is bound but does not listen holds it; whoever binds with
+    SO_REUSEADDR, as Paddle's TCPStore does, can still listen on it.
+    """
+    with ExitStack() as sockets:
+        reserved = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for bound in reserved:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("", 0))
+        yield [bound.getsockname()[1] for bound in reserved]
+
 
 MAX_LINE_BYTES = 2**20
 # A peer that vanished without a word (power, cable) is noticed after 30 + 3 x 10 seconds.

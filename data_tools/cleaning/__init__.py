@@ -1,1 +1,0 @@
-"""Which texts are left out."""

@@ -1,1 +1,0 @@
-"""REST, as clients of the OpenAI API speak it."""
