@@ -1,10 +1,9 @@
-"""What a check works with: its folder, the cards, rows to report, the product's own training. And the results' file.
+"""What a check works with: its folder, the cards, rows to report, the product's own training, and the tiny model.
 
 A check runs in a process of its own (launch/certify/runner.py). On cards that process has not imported Paddle when the
 check begins; in a pretended run it is a fork of one that has, in which no operator has run.
 """
 
-import json
 import math
 import os
 import re
@@ -12,118 +11,30 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from data_tools.formats.atomic import written_aside
+from launch.certify.results import FAIL, OPEN, PASS, Row, write_json
 from launch.config.flag_values import Flags, flag_words
 from launch.errors import UserError
+from launch.plan.hardware import Card, card_named
 from launch.processes.command import LaunchCommand
 from launch.processes.logs import last_lines, log_path
 from launch.reporting.records import read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]
+PRETRAIN = ROOT / "launch" / "run_pretrain.py"
 MATERIALS = "llama-rehearsal"  # the tiny model of the checks: 4 layers of 64, 332,352 parameters
 # Matrix products of float32 in float32: with TF32, which cuBLAS uses by itself, they have 11 bits.
 # https://docs.nvidia.com/cuda/cublas/#environment-variables
 FULL_FLOAT32 = {"NVIDIA_TF32_OVERRIDE": "0"}
+PRETENDED_CAPABILITY = (8, 0)  # of an A100
 
-
-# ---- results
-
-PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: not shown, because this machine or a pretended run cannot show it
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison of a check. numbers: what was measured, for programs that read the file."""
-
-    what: str
-    expected: str
-    found: str
-    mark: str
-    numbers: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Result:
-    """One check. failure: why it did not come to its end, "" where it did."""
-
-    name: str
-    mark: str
-    seconds: float
-    rows: tuple[Row, ...]
-    failure: str = ""
-
-    @property
-    def found(self) -> str:
-        """In a few words."""
-        failed = [row for row in self.rows if row.mark == FAIL]
-        parts = [self.failure] if self.failure else []
-        if failed:
-            parts.append(f"{failed[0].what}: {failed[0].found}")
-        if len(failed) > 1:
-            parts.append(f"and {len(failed) - 1} more")
-        if parts:
-            return "; ".join(parts)
-        if len(self.rows) == 1:
-            return self.rows[0].found
-        counts = [(sum(row.mark == mark for row in self.rows), text) for mark, text in COUNTED.items()]
-        return ", ".join(f"{count} {text}" for count, text in counts if count) or "nothing"
-
-
-COUNTED = {PASS: "as expected", OPEN: "not shown"}
-
-
-def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
-    """The mark of a whole check. A pretended run never gives PASS."""
-    marks = {row.mark for row in rows}
-    if failure or FAIL in marks:
-        return FAIL
-    return PASS if PASS in marks and not pretended else OPEN
-
-
-def read_rows(path: Path) -> tuple[Row, ...]:
-    """The rows that a check has written so far; none where it has not begun."""
-    if not path.exists():
-        return ()
-    return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
-
-
-def write_json(path: Path, value) -> None:
-    """Whole or not at all; NaN and infinity become null."""
-    with written_aside(path) as file:
-        file.write((json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
-    """(what the results are of, the results by the name of their check); ({}, {}) without a file."""
-    if not path.exists():
-        return {}, {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    results = {}
-    for result in content["results"]:
-        rows = tuple(Row(**row) for row in result.pop("rows"))
-        results[result["name"]] = Result(rows=rows, **result)
-    return content["of"], results
-
-
-def write_results(path: Path, of: dict, results: Iterable[Result]) -> None:
-    write_json(path, {"of": of, "results": [asdict(result) for result in results]})
-
-
-def _finite(value):
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# ---- the bench
+Dtype = Literal["float32", "float16", "bfloat16"]
 
 
 class CheckFailed(Exception):
@@ -143,7 +54,9 @@ class Bench:
 
     # ---- report
 
-    def row(self, what: str, expected: str, found: str, ok: bool | None, anywhere: bool = False, **numbers) -> None:
+    def row(
+        self, what: str, expected: str, found: str, ok: bool | None, anywhere: bool = False, **numbers: object
+    ) -> None:
         """Report one comparison, at once: a crash of what follows does not lose it.
 
         ok: None where nothing could be compared. anywhere: a pretended run shows it as well as a card does.
@@ -161,30 +74,34 @@ class Bench:
     # ---- the product's own training
 
     def train(
-        self, name: str, script: str, flags: Flags, processes: int = 1, on_cpu: bool = False, **environment: str
-    ) -> int:
-        """Train by a shared module with these flags, in self.directory / name; its exit code.
+        self,
+        name: str,
+        flags: Flags,
+        processes: int = 1,
+        on_cpu: bool = False,
+        environment: Mapping[str, str] | None = None,
+        exit_code: int = 0,
+    ) -> Path:
+        """Pretrain with these flags in self.directory / name, which is returned.
 
-        processes: one a card. on_cpu: on the CPU of this machine, also where there are cards.
+        processes: one a card. on_cpu: on the CPU of this machine, also where there are cards. environment: variables
+        for the training. Raises CheckFailed, with the end of the log, for another exit code than the expected one.
         """
         output = self.directory / name
         device = "cpu" if self.pretend or on_cpu else "gpu"
         flags = {"device": [device], "output_dir": [str(output)]} | flags
-        os.environ.update(environment)
+        os.environ.update(environment or {})
         try:
             if self.pretend:
-                return self._train_in_forks(name, script, flags, processes)
-            return self._train_on_cpu(name, script, flags) if on_cpu else self._train_on_cards(script, flags, processes)
+                found = self._train_in_forks(name, flags, processes)
+            else:
+                found = self._train_on_cpu(name, flags) if on_cpu else self._train_on_cards(flags, processes)
         finally:
-            for variable in environment:
+            for variable in environment or {}:
                 os.environ.pop(variable)
-
-    def train_well(self, name: str, script: str, flags: Flags, processes: int = 1, **others) -> Path:
-        """The output directory of a training that ended well. Raises CheckFailed for another end, with its log."""
-        exit_code = self.train(name, script, flags, processes, **others)
-        if exit_code:
-            raise CheckFailed(f"{name} ended with exit code {exit_code}: {self.log_end(name)}")
-        return self.directory / name
+        if found != exit_code:
+            raise CheckFailed(f"{name} ended with exit code {found}: {self.log_end(name)}")
+        return output
 
     def log_end(self, name: str) -> str:
         """What the ranks' logs end with: faults that the checks at the start have found, else the last line of each
@@ -197,26 +114,26 @@ class Bench:
             ends += [f"rank {log.suffix[1:]}: {lines[-1][:200]}"] if lines else []
         return "; ".join(faults or ends) or "nothing was logged"
 
-    def _train_in_forks(self, name: str, script: str, flags: Flags, processes: int) -> int:
+    def _train_in_forks(self, name: str, flags: Flags, processes: int) -> int:
         from launch.processes.fork import run_ranks
         from launch.rehearsal.rehearse import train_rank
 
-        train = partial(train_rank, script, flag_words(flags), processes)
+        train = partial(train_rank, PRETRAIN.stem, flag_words(flags), processes)
         return run_ranks(processes, train, self.directory / name / "log").exit_code
 
-    def _train_on_cards(self, script: str, flags: Flags, processes: int) -> int:
+    def _train_on_cards(self, flags: Flags, processes: int) -> int:
         from launch.processes.supervise import supervise
 
         devices = visible_devices()[:processes]
         log_dir = os.path.join(flags["output_dir"][0], "log")
-        command = LaunchCommand(ROOT / "launch" / f"{script}.py", flags, log_dir, tuple(devices), processes)
+        command = LaunchCommand(PRETRAIN, flags, log_dir, tuple(devices), processes)
         return supervise(command.words(), log_dir, processes)
 
-    def _train_on_cpu(self, name: str, script: str, flags: Flags) -> int:
+    def _train_on_cpu(self, name: str, flags: Flags) -> int:
         """One process that sees no card: Paddle's GPU build runs on the CPU then."""
         log = log_path(self.directory / name / "log", 0)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(ROOT / "launch" / f"{script}.py"), *flag_words(flags)]
+        command = [sys.executable, str(PRETRAIN), *flag_words(flags)]
         print(shlex.join(command), flush=True)
         with open(log, "wb") as file:
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
@@ -291,7 +208,11 @@ def tiny_pretraining(materials: Path, steps: int, **changes: str) -> Flags:
         "report_to": "none",
         "cpu_fast": "off",
     }
-    return {name: [str(value)] for name, value in (flags | changes).items()}
+    return as_flags(flags | changes)
+
+
+def as_flags(values: Mapping[str, object]) -> Flags:
+    return {name: [str(value)] for name, value in values.items()}
 
 
 class Step(NamedTuple):
@@ -305,3 +226,52 @@ def steps(output: Path) -> list[Step]:
     """The logged steps of a run."""
     logged = [record for record in read_train_log(output) if "loss" in record]
     return [Step(*(math.nan if record[key] is None else record[key] for key in Step._fields)) for record in logged]
+
+
+# ---- what checks of arithmetic share
+
+
+def half_dtypes(bench: Bench) -> tuple[Dtype, ...]:
+    """The half precisions that the card computes in."""
+    from launch.devices.precision import bf16_obstacle
+
+    return ("float16",) if bf16_obstacle(capability(bench)) else ("float16", "bfloat16")
+
+
+def capability(bench: Bench) -> tuple[int, int]:
+    from launch.training.device import compute_capability
+
+    if bench.pretend:
+        return PRETENDED_CAPABILITY
+    found = compute_capability()
+    assert found is not None, "the device is a card"
+    return found
+
+
+def known_card() -> Card | None:
+    """This card's row of the catalogue; None for a CPU and for a card that it does not have."""
+    from launch.training.device import card_name
+
+    try:
+        return card_named(card_name()) if card_name() else None
+    except UserError:
+        return None
+
+
+def seconds_of(call: Callable, calls: int = 10) -> float:
+    """Seconds of one call: the mean of several, after one that warms up. The device is waited for once, at the end."""
+    float(call().flatten()[0].astype("float32"))
+    started = time.perf_counter()
+    for _ in range(calls):
+        result = call()
+    float(result.flatten()[0].astype("float32"))
+    return (time.perf_counter() - started) / calls
+
+
+def start_paddle(bench: Bench) -> None:
+    """Import Paddle as a run does, and take the first card."""
+    from launch.entry import start_paddle
+    from launch.training.device import set_device
+
+    start_paddle(on_cpu=bench.pretend)
+    set_device("cpu" if bench.pretend else "gpu")

@@ -1,14 +1,30 @@
 """Checks of one card's arithmetic: environment, RMSNorm, attention, norms, quantized products. No Paddle at import."""
 
 import subprocess
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from custom_ops.fused_rms_norm.nvcc import Nvcc, find_nvcc
-from launch.certify.bench import ROOT, Bench, CheckFailed, visible_devices
+from launch.certify.bench import (
+    MATERIALS,
+    ROOT,
+    Bench,
+    CheckFailed,
+    Dtype,
+    capability,
+    half_dtypes,
+    known_card,
+    seconds_of,
+    start_paddle,
+    visible_devices,
+)
+from launch.families.family import Family
+from launch.families.named_configs import load_config
+from launch.families.registry import FAMILIES, family_of_config
+from launch.plan.hardware import Card
 
-PRETENDED_CAPABILITY, PRETENDED_BUILD = (8, 0), "12.6"  # the tables' answers are those for an A100
+PRETENDED_BUILD = "12.6"  # CUDA's version of Paddle
 SHOWN_EVERYWHERE = ("Python", "packages")
 
 # ---- environment
@@ -35,19 +51,18 @@ def environment(bench: Bench) -> None:
     start_paddle(bench)
     for dtype in ("float32", *half_dtypes(bench)):
         _matrix_product(bench, dtype)
-    _copy(bench)
+    rate = _copied_bytes_a_second(2**20 if bench.pretend else 2**28) / 1e9
+    _rate(bench, "rate of a copy on the card", "GB/s", rate, lambda card: card.memory_bandwidth / 1e9)
 
 
-def _matrix_product(bench: Bench, dtype: str) -> None:
+def _matrix_product(bench: Bench, dtype: Dtype) -> None:
     """Against float64, and its rate against the card's datasheet, which nothing reaches quite."""
     import numpy as np
     import paddle
 
-    left, right = np.random.default_rng(0).standard_normal((2, 256, 256))
-    found = (
-        paddle.matmul(*(_tensor(array, _computed(bench, dtype)) for array in (left, right))).astype("float32").numpy()
-    )
-    error = _relative_error(found, left @ right)
+    left, right = np.random.default_rng(0).standard_normal((2, 256, 256), "float32")
+    factors = [paddle.to_tensor(array).astype(_computed(bench, dtype)) for array in (left, right)]
+    error = _relative_error(paddle.matmul(*factors).astype("float32").numpy(), left.astype("float64") @ right)
     # The inputs are rounded once: half a unit of the last place each, and float32 on cards may be TF32, of 11 bits.
     allowed = {"float32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
     bench.row(f"matrix product in {dtype}", f"off by {allowed:.1e} at most", f"off by {error:.1e}", error <= allowed)
@@ -56,28 +71,35 @@ def _matrix_product(bench: Bench, dtype: str) -> None:
     size = 8192
     square = paddle.ones([size, size], dtype=dtype)
     seconds = seconds_of(lambda: paddle.matmul(square, square))
-    _rate(bench, f"rate of matrix products in {dtype}", "TFLOP/s", 2 * size**3 / seconds / 1e12, "flops", dtype)
+    rate = 2 * size**3 / seconds / 1e12
+    _rate(bench, f"rate of matrix products in {dtype}", "TFLOP/s", rate, lambda card: card.flops(dtype) / 1e12)
 
 
-def _copy(bench: Bench) -> None:
+def _copied_bytes_a_second(elements: int = 2**28) -> float:
+    """Bytes read and written by a copy of float32 on the device."""
     import paddle
 
-    elements = 2**20 if bench.pretend else 2**28
     source = paddle.ones([elements], dtype="float32")
-    seconds = seconds_of(lambda: paddle.assign(source))
-    _rate(bench, "rate of a copy on the card", "GB/s", 2 * 4 * elements / seconds / 1e9, "memory_bandwidth", "")
+    return 2 * 4 * elements / seconds_of(lambda: paddle.assign(source))
 
 
-def _rate(bench: Bench, what: str, unit: str, measured: float, peak_of: str, dtype: str) -> None:
-    """A measured rate beside the datasheet's. Nothing is right or wrong about it, unless it is far below."""
+def _rate(bench: Bench, what: str, unit: str, measured: float, peak_of: Callable[[Card], float]) -> None:
+    """A measured rate beside the datasheet's, which fails where it is far below."""
     card = known_card()
     if card is None:
         bench.row(what, "none known", f"{measured:,.0f} {unit}", None)
         return
-    peak = card.flops(dtype) / 1e12 if peak_of == "flops" else card.memory_bandwidth / 1e9
-    numbers = {"unit": unit, "planned": peak, "measured": measured}
+    peak = peak_of(card)
     found = f"{measured:,.0f} {unit}, {measured / peak:.0%} of the datasheet"
-    bench.row(what, f"a third of {peak:,.0f} {unit} or more", found, measured >= peak / 3, **numbers)
+    bench.row(
+        what,
+        f"a third of {peak:,.0f} {unit} or more",
+        found,
+        measured >= peak / 3,
+        unit=unit,
+        planned=peak,
+        measured=measured,
+    )
 
 
 # ---- fused RMSNorm
@@ -144,18 +166,11 @@ def _paddlenlp_rms_norm(x, weight, epsilon: float) -> tuple:
     from paddlenlp.transformers.llama.modeling import LlamaRMSNorm
 
     config = SimpleNamespace(use_fused_rms_norm=False)
-    layer = SimpleNamespace(weight=weight, variance_epsilon=epsilon, config=config)
+    layer: Any = SimpleNamespace(weight=weight, variance_epsilon=epsilon, config=config)
     return (LlamaRMSNorm.forward(layer, x),)
 
 
-def _copied_bytes_a_second() -> float:
-    import paddle
-
-    source = paddle.ones([2**28], dtype="float32")
-    return 2 * 4 * 2**28 / seconds_of(lambda: paddle.assign(source))
-
-
-def _speed(bench: Bench, name: str, compute: Callable, dtype: str, copy: float) -> None:
+def _speed(bench: Bench, name: str, compute: Callable, dtype: Dtype, copy: float) -> None:
     """Bytes that must be moved a second, forward (x, y) and backward (x, the gradients of y and x)."""
     import paddle
 
@@ -172,15 +187,16 @@ def _speed(bench: Bench, name: str, compute: Callable, dtype: str, copy: float) 
         f"{direction} {rate / 1e9:,.0f} GB/s ({rate / copy:.0%} of a copy)"
         for direction, rate in (("forward", forward), ("backward", backward))
     )
-    numbers = {"forward_gb_a_second": forward / 1e9, "backward_gb_a_second": backward / 1e9, "copy": copy / 1e9}
-    bench.row(f"{name} in {dtype}: speed", "", found, None, **numbers)
+    what = f"{name} in {dtype}: speed"
+    bench.row(
+        what, "", found, None, forward_gb_a_second=forward / 1e9, backward_gb_a_second=backward / 1e9, copy=copy / 1e9
+    )
 
 
 # ---- attention
 
 # (heads of queries, of keys and values, elements in a head)
 HEADS = [(8, 8, 64), (8, 8, 80), (8, 8, 96), (8, 8, 128), (8, 2, 128), (4, 4, 192), (4, 4, 256)]
-CALLERS = ("llama", "qwen2", "chatglm_v2")  # the families of paddlenlp that call it, each in its own way
 PREFIX = 64  # tokens, as the recipe has them
 
 
@@ -192,35 +208,39 @@ def flash_attention(bench: Bench) -> None:
 
         missing = kernel_missing(capability(bench))
         bench.row("kernel", "in this build of Paddle", missing or "in this build of Paddle", not missing)
+    family = family_of_config(load_config(MATERIALS))
     for dtype in half_dtypes(bench):
         for heads in HEADS[::3] if bench.pretend else HEADS:
             for masked in (False, True):
-                _attention(bench, "llama", dtype, heads, masked, 0)
+                _attention(bench, family, dtype, heads, masked, 0)
 
 
 def prefix_attention(bench: Bench) -> None:
-    """More keys than queries, of even and odd number, padded and not, by each family's own call."""
+    """More keys than queries, of even and odd number, padded and not, as each family that has both calls it."""
     start_paddle(bench)
-    for family in CALLERS:
+    for family in FAMILIES.values():
+        if {"flash_attention", "prefix"} & family.lacking.keys():
+            continue
         for dtype in half_dtypes(bench):
             for masked in (False, True):
                 _attention(bench, family, dtype, (8, 8, 128), masked, PREFIX)
 
 
-def _attention(bench: Bench, family: str, dtype: str, heads: tuple[int, int, int], masked: bool, prefix: int) -> None:
+def _attention(
+    bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], masked: bool, prefix: int
+) -> None:
     """One row: the start-up check of a run (launch/training/kernel_checks.py) with these shapes."""
     from launch.devices.flash_attention import Case, obstacle
-    from launch.families.registry import family_of
     from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, shapes
 
     mask = "dense" if masked else "causal"
     earlier = f", a prefix of {prefix}" if prefix else ""
-    what = f"{family}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
-    case = Case(capability(bench), dtype, heads[2], mask, model_type=family, build=_build(bench))
+    what = f"{family.model_type}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
+    case = Case(capability(bench), dtype, heads[2], mask, model_type=family.model_type, build=_build(bench))
     if reason := obstacle(case):
         bench.row(what, "not used here", reason, None)
         return
-    attend = flash_attention_of(family_of(family))
+    attend = flash_attention_of(family)
     attend = _in_float32(attend) if bench.pretend else attend
     wrong = attention_fault(attend, Heads(*heads), dtype, shapes(masked, prefix))
     bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
@@ -238,7 +258,7 @@ def _in_float32(attend: Callable) -> Callable:
 
 # ---- norms of gradients
 
-SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest number is 6e-8
+SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest value is 6e-8
 
 
 def gradient_norms(bench: Bench) -> None:
@@ -282,7 +302,7 @@ def quantized(bench: Bench) -> None:
                 _quantized_products(bench, algo, dtype, double)
 
 
-def _quantized_products(bench: Bench, algo: str, dtype: str, double: bool) -> None:
+def _quantized_products(bench: Bench, algo: str, dtype: Dtype, double: bool) -> None:
     import paddle
 
     from launch.adapters import cuda_kernels
@@ -306,55 +326,8 @@ def _quantized_products(bench: Bench, algo: str, dtype: str, double: bool) -> No
         seconds = seconds_of(lambda rows=inputs: linear(rows, packed))
         stock = seconds_of(lambda rows=inputs: paddle.matmul(rows, weight))
         found = f"off by {error:.1e}, {seconds / stock:.1f} times the time of a dense product"
-        numbers = {"seconds": seconds, "dense_seconds": stock}
-        bench.row(f"{name}, {rows} rows", f"off by {tolerance:.0e} at most", found, error <= tolerance, **numbers)
-
-
-# ---- what these checks share
-
-
-def half_dtypes(bench: Bench) -> tuple[str, ...]:
-    """Those that the card computes in."""
-    from launch.devices.precision import bf16_obstacle
-
-    return ("float16",) if bf16_obstacle(capability(bench)) else ("float16", "bfloat16")
-
-
-def capability(bench: Bench) -> tuple[int, int]:
-    from launch.training.device import compute_capability
-
-    return PRETENDED_CAPABILITY if bench.pretend else compute_capability()
-
-
-def known_card():
-    """This card's row of the catalogue; None for a CPU and for a card that it does not have."""
-    from launch.errors import UserError
-    from launch.plan.hardware import card_named
-    from launch.training.device import card_name
-
-    try:
-        return card_named(card_name()) if card_name() else None
-    except UserError:
-        return None
-
-
-def seconds_of(call: Callable, calls: int = 10) -> float:
-    """Seconds of one call: the mean of several, after one that warms up. The device is waited for once, at the end."""
-    float(call().flatten()[0].astype("float32"))
-    started = time.perf_counter()
-    for _ in range(calls):
-        result = call()
-    float(result.flatten()[0].astype("float32"))
-    return (time.perf_counter() - started) / calls
-
-
-def start_paddle(bench: Bench) -> None:
-    """Import Paddle as a run does, and take the first card."""
-    from launch.entry import start_paddle
-    from launch.training.device import set_device
-
-    start_paddle(on_cpu=bench.pretend)
-    set_device("cpu" if bench.pretend else "gpu")
+        what, expected_error = f"{name}, {rows} rows", f"off by {tolerance:.0e} at most"
+        bench.row(what, expected_error, found, error <= tolerance, seconds=seconds, dense_seconds=stock)
 
 
 def _build(bench: Bench) -> str | None:
@@ -363,15 +336,9 @@ def _build(bench: Bench) -> str | None:
     return PRETENDED_BUILD if bench.pretend else paddle_build()
 
 
-def _computed(bench: Bench, dtype: str) -> str:
+def _computed(bench: Bench, dtype: Dtype) -> Dtype:
     """A CPU has few operators in half precision: a pretended run computes in float32."""
     return "float32" if bench.pretend else dtype
-
-
-def _tensor(array, dtype: str):
-    import paddle
-
-    return paddle.to_tensor(array.astype("float32")).astype(dtype)
 
 
 def _relative_error(found, expected) -> float:

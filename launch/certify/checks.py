@@ -1,11 +1,12 @@
 """The table of checks: number, name, what is expected, how long it may take, and what a ✗ means. No Paddle here."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from launch.certify.full_size import MEMORY_TOLERANCE, TIME_TOLERANCE, recipes_for_cards
+from launch.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ ON_TINY_MODELS = (
         "as exact attention where keys are more than queries, of even and odd number, padded and not",
         "prefix-llama7b finds it at its start and uses exact attention, slower and with more memory",
         "launch.certify.card_checks:prefix_attention",
-        seconds=30,
-        pretended=4,
+        seconds=50,
+        pretended=7,
         limit=300,
     ),
     Check(
@@ -188,7 +189,7 @@ def all_checks() -> tuple[Check, ...]:
             f"memory of each rank within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}, the "
             "first loss of random weights",
             "this recipe: the row says what differs; of a run that failed, the end of its log is shown",
-            "launch.certify.full_size:recipe",
+            "launch.certify.full_size:measure_recipe",
             seconds=100,
             pretended=1,
             limit=900,
@@ -198,3 +199,16 @@ def all_checks() -> tuple[Check, ...]:
         for target, cards in recipes_for_cards().items()
     ]
     return (*ON_TINY_MODELS, largest, *recipes)
+
+
+def choose(only: str, checks: Sequence[Check]) -> list[Check]:
+    """The checks that --only names by name or number; all without it. Raises UserError for an unknown one."""
+    if not only:
+        return list(checks)
+    known = {check.name: check for check in checks} | {str(n): check for n, check in enumerate(checks, start=1)}
+    words = [word.strip() for word in only.split(",") if word.strip()]
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        names = ", ".join(f"{number} {check.name}" for number, check in enumerate(checks, start=1))
+        raise UserError(f"--only: found {unknown[0] if unknown else only!r}, allowed: {names}.")
+    return [check for check in checks if check in [known[word] for word in words]]

@@ -12,17 +12,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 
 from data_tools.formats.tokens.indexed import IndexedWriter
-from launch.certify.bench import ROOT, Bench, CheckFailed, make_materials, tiny_pretraining, visible_devices
+from launch.certify.bench import ROOT, Bench, CheckFailed, as_flags, make_materials, tiny_pretraining, visible_devices
 from launch.certify.measured import run_report
 from launch.config.flag_values import Flags, flag_words
-from launch.config.recipe_file import load_recipes
+from launch.config.recipe_file import Recipe, load_recipes
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -33,11 +33,12 @@ from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
 from launch.processes.orphans import signal_at_parents_end
 
+PRETRAIN = "launch/run_pretrain.py"
 STEPS = 8
 ACCUMULATION = 2  # at most, but in a pipeline, where the number of micro batches decides the time
 MEMORY_TOLERANCE = 0.10
-# Flags that say nothing of memory and time.
-OF_NO_JOB = ("dataset_name_or_path", "input_dir", "output_dir", "report_to", "disable_tqdm", "logging_steps")
+# Flags on which neither memory nor time depends.
+NOT_PLANNED = ("dataset_name_or_path", "input_dir", "output_dir", "report_to", "disable_tqdm", "logging_steps")
 LACKING = ("✗ host memory", "✗ disk")  # checks of a recipe that tell of the machine, not of its cards
 TIME_TOLERANCE = 0.40  # docs/plan.md: small fine-tuning batches are up to 37 % off
 MEASURED = {
@@ -55,50 +56,32 @@ MEASURED = {
 }
 
 
-@dataclass(frozen=True)
-class Stated:
-    """What a recipe states. cards: it is made for so many, of memory_gb each."""
-
-    target: str
-    file: Path
-    script: str
-    flags: Flags
-    cards: int
-    memory_gb: int
-
-    @property
-    def config(self) -> str:
-        """The name of the model's configuration."""
-        return self.flags["model_name_or_path"][0]
-
-
 def recipes_for_cards() -> dict[str, int]:
     """How many cards each recipe needs that runs on cards, those that need the fewest first."""
     cards = {recipe.target: recipe.gpus for recipe in load_recipes(ROOT) if recipe.gpus}
     return dict(sorted(cards.items(), key=lambda item: (item[1], item[0])))
 
 
-def recipe(bench: Bench, target: str) -> None:
+def measure_recipe(bench: Bench, target: str) -> None:
     """Plan and measure one recipe on as many cards as it states."""
-    stated = read_recipe(target)
-    if not bench.pretend and not bench.needs_cards(stated.cards):
-        return
-    card, memory = (card_of_memory(stated.memory_gb), 0) if bench.pretend else card_here()
-    changes = MEASURED | _accumulation(stated.flags)
-    job = Job.from_flags(f"launch/{stated.script}.py", stated.flags | _flags(changes), stated.cards, card)
-    plan = plan_memory(job, card)
+    recipe = read_recipe(target)
+    changes = MEASURED | _accumulation(recipe.flags)
+    shortened = replace(recipe, flags=recipe.flags | as_flags(changes))
     if bench.pretend:
-        _planned_row(bench, stated, job, card, plan)
+        _plan_alone(bench, shortened)
         return
+    if not bench.needs_cards(recipe.gpus):
+        return
+    card, memory = card_here()
+    job = Job.from_flags(recipe.script, shortened.flags, recipe.gpus, card)
+    plan = plan_memory(job, card)
     needed = max(plan.peak_bytes, drawn_bytes(job))
     if needed > memory:
         found = f"{needed / GIB:.1f} GiB are planned, the card has {memory / GIB:.1f}: not run"
         bench.row("memory", "fits on the card", found, None)
         return
-    output = _run(bench, stated, changes, card, memory)
-    if output is None:
-        return
-    report(bench, output, stated, card, stated.flags | _flags(changes))
+    if output := _run(bench, recipe, changes, card, memory):
+        report(bench, output, target, recipe.script, card, shortened)
 
 
 def largest(bench: Bench) -> None:
@@ -113,15 +96,14 @@ def largest(bench: Bench) -> None:
     model = write_model(bench.directory / "model", base | {"num_hidden_layers": count}, bench.materials)
     name = f"{count} layers of {'a tiny model' if bench.pretend else 'LLaMA-7B'}"
     flags |= {"model_name_or_path": [str(model)], "input_dir": [str(_tokens(bench.directory / "data", flags, 1))]}
-    output = bench.train_well("run", "run_pretrain", flags)
-    report(bench, output, Stated(name, output, "run_pretrain", flags, 1, 0), card)
+    report(bench, bench.train("run", flags), name, PRETRAIN, card)
 
 
 def layers_that_fit(base: dict, flags: Flags, card: Card | None, memory: int) -> tuple[int, int]:
     """(how many layers fit in 92 % of the memory, at most those of the model; bytes planned for them or for one)."""
     planned = {}
     for count in range(1, base["num_hidden_layers"] + 1):
-        job = Job.from_flags("launch/run_pretrain.py", flags | {"model_name_or_path": ["llama-7b"]}, 1, card)
+        job = Job.from_flags(PRETRAIN, flags | {"model_name_or_path": ["llama-7b"]}, 1, card)
         job = job.changed(config=base | {"num_hidden_layers": count})
         planned[count] = plan_memory(job, card).peak_bytes
     fitting = [count for count, size in planned.items() if size <= 0.92 * memory]
@@ -139,18 +121,18 @@ def _one_card_flags(bench: Bench) -> dict[str, str]:
 # ---- the run
 
 
-def _run(bench: Bench, stated: Stated, changes: dict[str, str], card: Card | None, memory: int) -> Path | None:
+def _run(bench: Bench, recipe: Recipe, changes: dict[str, str], card: Card | None, memory: int) -> Path | None:
     """The recipe itself, with its checks and its launcher; its output directory. None, and a row, where its checks say
     that this machine has no room for it."""
-    variables = prepare(bench.directory, stated, changes, card, memory) | {
-        "DEVICES": ",".join(visible_devices()[: stated.cards]),
+    variables = prepare(bench.directory, recipe, changes, card, memory) | {
+        "DEVICES": ",".join(visible_devices()[: recipe.gpus]),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     log = bench.directory / "recipe.log"
     with open(log, "wb") as file:
         # SIGTERM at the end of this process: the recipe passes it on to its ranks.
         done = subprocess.run(
-            ["bash", stated.file],
+            ["bash", recipe.path],
             env=os.environ | variables,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -162,31 +144,31 @@ def _run(bench: Bench, stated: Stated, changes: dict[str, str], card: Card | Non
             bench.row("room", "host memory and disk suffice", "; ".join(line.strip() for line in faults), None)
             return None
         said = "; ".join(line.strip() for line in faults) or bench.log_end("run")
-        raise CheckFailed(f"{stated.target} ended with exit code {done.returncode}: {said}")
+        raise CheckFailed(f"{recipe.target} ended with exit code {done.returncode}: {said}")
     return bench.directory / "run"
 
 
-def prepare(directory: Path, stated: Stated, changes: dict[str, str], card: Card | None, memory: int) -> dict[str, str]:
+def prepare(directory: Path, recipe: Recipe, changes: dict[str, str], card: Card | None, memory: int) -> dict[str, str]:
     """Make model and data in a folder; the recipe's variables with which it trains on them."""
-    config = load_config(stated.config)
+    config = load_config(recipe.flags["model_name_or_path"][0])
     materials = make_materials(family_of_config(config).rehearsal_config)
     model = write_model(directory / "model", config, materials)
-    arguments = _flags(changes | {"tokenizer_name_or_path": str(model)})
+    arguments = as_flags(changes | {"tokenizer_name_or_path": str(model)})
     return {
         "ACTION": "run",
         "MODEL": str(model),
-        "DATA": str(write_data(directory / "data", replace(stated, flags=stated.flags | _flags(changes)))),
+        "DATA": str(write_data(directory / "data", replace(recipe, flags=recipe.flags | as_flags(changes)))),
         "OUTPUT": str(directory / "run"),
         "ARGS": shlex.join(flag_words(arguments)),
         **({"CARD": card.name} if card else {"GPU_MEMORY_GB": str(int(memory / GIB))}),
     }
 
 
-def report(bench: Bench, output: Path, stated: Stated, card: Card | None, published: Flags | None = None) -> None:
-    """Rows of what was planned and measured. published: flags with which benchmarks/published.py can plan the run."""
+def report(bench: Bench, output: Path, name: str, script: str, card: Card | None, recipe: Recipe | None = None) -> None:
+    """Rows of what was planned and measured. recipe: as it was run, for a line of benchmarks/published.py."""
     for weights in output.glob("*.safetensors"):  # random numbers of this check, 13 GB of them
         weights.unlink()
-    found, name = run_report(output, f"launch/{stated.script}.py", card), stated.target
+    found = run_report(output, script, card)
     for row in found["memory"]:
         planned, measured = row["planned_bytes"] / GIB, row["measured_bytes"] / GIB
         bench.row(
@@ -201,9 +183,8 @@ def report(bench: Bench, output: Path, stated: Stated, card: Card | None, publis
     speed = found["speed"]
     numbers = {"unit": "s", "planned": speed["planned_step_seconds"], "measured": speed["measured_step_seconds"]}
     rate = f"{speed['measured_tokens_per_second']:,.0f} tokens/s, MFU {speed['measured_mfu']:.1%}"
-    if card and published:
-        per_card = speed["measured_tokens_per_second"] / stated.cards
-        numbers["published"] = published_line(stated, card, per_card, published)
+    if card and recipe:
+        numbers["published"] = published_line(recipe, card, speed["measured_tokens_per_second"] / recipe.gpus)
     bench.row(
         f"{name}: time of a step",
         f"{numbers['planned']:.2f} s, within {TIME_TOLERANCE:.0%}",
@@ -225,18 +206,21 @@ def decisions(output: Path) -> str:
     return "; ".join(line for line in log.splitlines() if line.startswith(subjects)) or "nothing"
 
 
-def published_line(stated: Stated, card: Card, tokens_per_second: float, flags: Flags) -> str:
+def published_line(recipe: Recipe, card: Card, tokens_per_second: float) -> str:
     """A row of benchmarks/published.py: the same job, and tokens a second of each card."""
-    words = shlex.join(flag_words({name: value for name, value in flags.items() if name not in OF_NO_JOB}))
-    what = f'"{stated.target}", "{card.name}", {tokens_per_second:.1f}, "{stated.script}", {stated.cards}'
+    words = shlex.join(flag_words({name: value for name, value in recipe.flags.items() if name not in NOT_PLANNED}))
+    what = f'"{recipe.target}", "{card.name}", {tokens_per_second:.1f}, "{Path(recipe.script).stem}", {recipe.gpus}'
     return f"    _d({what}, {words!r}),"
 
 
-def _planned_row(bench: Bench, stated: Stated, job: Job, card: Card, plan) -> None:
+def _plan_alone(bench: Bench, recipe: Recipe) -> None:
     """A pretended run: the plan for the card that the recipe's header names."""
+    card = card_of_memory(recipe.gpu_memory_gb)
+    job = Job.from_flags(recipe.script, recipe.flags, recipe.gpus, card)
+    plan = plan_memory(job, card)
     memory = f"{plan.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
     found = f"planned: {memory}, {plan_time(job, card).step_seconds:.2f} s a step"
-    bench.row(stated.target, f"fits on {stated.cards} x {card.name}", found, plan.fits)
+    bench.row(recipe.target, f"fits on {recipe.gpus} x {card.name}", found, plan.fits)
 
 
 # ---- what it runs on
@@ -261,24 +245,18 @@ def drawn_bytes(job: Job) -> int:
     return ModelShape.from_config(job.config).parameters * job.item
 
 
-def read_recipe(target: str) -> Stated:
-    """What a recipe states. Raises UserError for an unknown one."""
+def read_recipe(target: str) -> Recipe:
+    """Raises UserError for an unknown one."""
     recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
     if target not in recipes:
         raise UserError(f"recipe: found {target!r}, known: {', '.join(sorted(recipes))}.")
-    recipe = recipes[target]
-    script = Path(recipe.script).stem
-    return Stated(target, recipe.path, script, recipe.flags, recipe.gpus, recipe.gpu_memory_gb)
+    return recipes[target]
 
 
 def _accumulation(flags: Flags) -> dict[str, str]:
     stated = int(flags.get("gradient_accumulation_steps", ["1"])[0])
     pipeline = int(flags.get("pipeline_parallel_degree", ["1"])[0]) > 1
     return {} if pipeline else {"gradient_accumulation_steps": str(min(stated, ACCUMULATION))}
-
-
-def _flags(values: dict[str, str]) -> Flags:
-    return {name: [value] for name, value in values.items()}
 
 
 # ---- made-up model and data
@@ -296,14 +274,14 @@ def write_model(directory: Path, config: dict, materials: Path) -> Path:
     return directory
 
 
-def write_data(directory: Path, stated: Stated) -> Path:
+def write_data(directory: Path, recipe: Recipe) -> Path:
     """Enough samples, each at least as long as the recipe's lengths: what is planned is what is computed."""
-    if stated.script == "run_pretrain":
-        return _tokens(directory, stated.flags, stated.cards)
+    if recipe.script == PRETRAIN:
+        return _tokens(directory, recipe.flags, recipe.gpus)
     directory.mkdir(parents=True)
-    words = 2 * int(stated.flags["max_length"][0])
-    for name, count in (("train", _samples(stated.flags, stated.cards)), ("dev", 16)):
-        rows = islice(_dialogues(words, "chat_template" in stated.flags), count)
+    words = 2 * int(recipe.flags["max_length"][0])
+    for name, count in (("train", _samples(recipe.flags, recipe.gpus)), ("dev", 16)):
+        rows = islice(_dialogues(words, "chat_template" in recipe.flags), count)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (directory / f"{name}.json").write_text(text, encoding="utf-8")
     return directory

@@ -16,29 +16,24 @@ from pathlib import Path
 import psutil
 
 from data_tools.formats.atomic import written_aside
-from launch.certify.bench import (
-    FAIL,
-    Bench,
-    CheckFailed,
-    Result,
-    Row,
-    mark_of,
-    read_results,
-    read_rows,
-    without_paths,
-    write_results,
-)
+from launch.certify.bench import Bench, CheckFailed, without_paths
 from launch.certify.checks import Check
+from launch.certify.results import FAIL, Result, Row, mark_of, read_results, read_rows, write_results
+from launch.devices.cards import driver, list_cards
+from launch.environment.doctor_checks import check_cpu
 from launch.errors import UserError
+from launch.preflight.gpus import describe
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import ASK_TO_END
 from launch.reporting.markdown import markdown
+from launch.reporting.records import git_revision, package_versions
 
 # For what a check has left, before the next one gets the cards: Paddle's launcher gives its ranks 30 s after SIGTERM.
 SECONDS_TO_END = 45.0
 SECONDS_AFTER_KILL = 5.0
 POLL_SECONDS = 0.1
+PRETENDED_CARDS = 2  # processes that stand for cards
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,20 @@ class Session:
     @property
     def page(self) -> Path:
         return self.directory / "certify.md"
+
+
+def describe_machine(pretend: bool) -> dict:
+    """What results belong to, as JSON has it: they are kept only for the same."""
+    found, cards = driver(), list_cards()
+    return {
+        "pretended": pretend,
+        "cards_text": f"a pretended run on {PRETENDED_CARDS} processes" if pretend else describe(cards),
+        "cards": [[card.name, card.memory_bytes, list(card.compute_capability)] for card in cards],
+        "driver": f"{found.version}, CUDA {found.cuda[0]}.{found.cuda[1]}" if found else None,
+        "processor": check_cpu().found,
+        "versions": package_versions(),
+        "git_revision": git_revision(),
+    }
 
 
 def run_checks(session: Session, checks: Sequence[Check], chosen: Sequence[Check]) -> tuple[dict[str, Result], bool]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.certify.bench import FULL_FLOAT32, ROOT, Bench, CheckFailed, Step, steps, tiny_pretraining
+from launch.certify.bench import FULL_FLOAT32, ROOT, Bench, CheckFailed, Step, as_flags, steps, tiny_pretraining
 from launch.config.flag_values import Flags
 from launch.devices.cards import list_cards
 from launch.devices.precision import bf16_obstacle
@@ -37,11 +37,11 @@ HALF_TOLERANCE = 2e-2
 def card_against_cpu(bench: Bench) -> None:
     """float32 on the CPU is right; the card in float32 and in each half precision is compared with it."""
     flags = tiny_pretraining(bench.materials, STEPS)
-    cpu = steps(bench.train_well("cpu", "run_pretrain", flags, on_cpu=True))
-    card = steps(bench.train_well("float32", "run_pretrain", flags, **FULL_FLOAT32))
+    cpu = steps(bench.train("cpu", flags, on_cpu=True))
+    card = steps(bench.train("float32", flags, environment=FULL_FLOAT32))
     compare_steps(bench, "float32", "the CPU", cpu, card, TOLERANCE)
     for dtype, changes in _half_precisions(bench).items():
-        card = steps(bench.train_well(dtype, "run_pretrain", flags | changes))
+        card = steps(bench.train(dtype, flags | changes))
         compare_steps(bench, dtype, "float32 on the CPU", cpu, card, HALF_TOLERANCE)
 
 
@@ -68,9 +68,9 @@ def compare_steps(
     norm = np.abs([step.grad_norm / right.grad_norm - 1 for right, step in pairs]).max()
     allowed = f"{tolerance:.0e} and {10 * tolerance:.0e} apart at most" if tolerance else "equal to the bit"
     text = f"losses {loss:.1e}, |g| {norm:.1e} apart in {len(found)} steps, the last loss is {found[-1].loss:.4f}"
-    numbers = {"losses": [step.loss for step in found], "losses_expected": [step.loss for step in expected]}
+    losses, right = ([step.loss for step in logged] for logged in (found, expected))
     ok = loss <= tolerance and norm <= 10 * tolerance  # False where a value is NaN
-    bench.row(what, f"losses and |g| of {other}, {allowed}", text, bool(ok), **numbers)
+    bench.row(what, f"losses and |g| of {other}, {allowed}", text, bool(ok), losses=losses, losses_expected=right)
 
 
 # ---- several cards
@@ -106,27 +106,27 @@ def layouts(bench: Bench) -> None:
     if not bench.needs_cards(2):
         return
     flags = tiny_pretraining(bench.materials, STEPS)
-    one_card = steps(bench.train_well("one-card", "run_pretrain", flags, **FULL_FLOAT32))
+    one_card = steps(bench.train("one-card", flags, environment=FULL_FLOAT32))
     for layout in LAYOUTS:
         if layout.cards > bench.cards:
             bench.row(layout.name, f"{layout.cards} cards", f"{bench.cards} here", None)
             continue
         changes = {"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags
         _run_and_compare(
-            bench, layout.name, flags | _as_flags(changes), layout.cards, "one card", one_card, TOLERANCE, FULL_FLOAT32
+            bench, layout.name, flags | as_flags(changes), layout.cards, "one card", one_card, TOLERANCE, FULL_FLOAT32
         )
 
 
 def offload(bench: Bench) -> None:
     """States, gradients and parameters in host memory are the same numbers as on the card."""
     flags = tiny_pretraining(bench.materials, STEPS, deterministic="1")
-    in_memory = steps(bench.train_well("none", "run_pretrain", flags))
-    _run_and_compare(bench, "--offload_optim 1", flags | _as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
+    in_memory = steps(bench.train("none", flags))
+    _run_and_compare(bench, "--offload_optim 1", flags | as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
     if not bench.needs_cards(2):
         return
     for stage in ("stage2", "stage3"):
-        stock = flags | _as_flags({"sharding": stage, "gradient_accumulation_steps": "2"})
-        expected = steps(bench.train_well(stage, "run_pretrain", stock, 2))
+        stock = flags | as_flags({"sharding": stage, "gradient_accumulation_steps": "2"})
+        expected = steps(bench.train(stage, stock, 2))
         offloaded = stock | {"sharding": [f"{stage} offload"]}
         _run_and_compare(bench, f"{stage} offload", offloaded, 2, f"{stage} without", expected, 0)
 
@@ -144,7 +144,7 @@ def _run_and_compare(
     """A run that fails is a ✗ of its row; the other rows are still tried."""
     name = re.sub(r"\W+", "-", what).strip("-")
     try:
-        found = steps(bench.train_well(name, "run_pretrain", flags, cards, **(environment or {})))
+        found = steps(bench.train(name, flags, cards, environment=environment))
         compare_steps(bench, what, other, expected, found, tolerance)
     except CheckFailed as error:
         bench.row(what, f"losses and |g| of {other}", str(error), False)
@@ -166,12 +166,11 @@ def _resume(bench: Bench, what: str, cards: int, changes: dict[str, str]) -> Non
     flags = tiny_pretraining(
         bench.materials, RESUME_STEPS, deterministic="1", save_strategy="steps", save_steps=str(SAVE_STEPS), **changes
     )
-    whole = bench.train_well(f"whole-{cards}", "run_pretrain", flags, cards)
+    whole = bench.train(f"whole-{cards}", flags, cards)
     killed = f"killed-{cards}"
-    exit_code = bench.train(killed, "run_pretrain", flags, cards, LAUNCH_FAULT=f"before-manifest@{KILLED_AT}")
-    if exit_code != 128 + signal.SIGKILL:
-        raise CheckFailed(f"the run to be killed ended with exit code {exit_code}: {bench.log_end(killed)}")
-    resumed = bench.train_well(killed, "run_pretrain", flags, cards)
+    fault = {"LAUNCH_FAULT": f"before-manifest@{KILLED_AT}"}
+    bench.train(killed, flags, cards, environment=fault, exit_code=128 + signal.SIGKILL)
+    resumed = bench.train(killed, flags, cards)
     compare_steps(bench, f"steps, {what}", "a run that was not killed", steps(whole), steps(resumed), 0)
     same = weights_digest(whole) == weights_digest(resumed)
     found = "the same bytes" if same else "other bytes"
@@ -184,10 +183,6 @@ def weights_digest(directory: Path) -> str:
     if not files:
         raise CheckFailed(f"no weights in {directory}")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def _as_flags(values: dict[str, str]) -> Flags:
-    return {name: [value] for name, value in values.items()}
 
 
 # ---- the server

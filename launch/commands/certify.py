@@ -13,7 +13,6 @@ Exit code 0: no check failed; 1: at least one did; 130: interrupted.
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,18 +22,13 @@ if __name__ == "__main__":
 from data_tools.cli import EXIT_INTERRUPTED, GOES_ON, Parser
 from data_tools.formats.plural import plural
 from data_tools.language import localized
-from launch.certify.bench import FAIL, MATERIALS, OPEN, PASS, make_materials, visible_devices
-from launch.certify.checks import Check, all_checks
-from launch.certify.runner import Session, duration, run_checks
-from launch.devices.cards import driver, list_cards
-from launch.environment.doctor_checks import check_cpu
+from launch.certify.bench import MATERIALS, make_materials, visible_devices
+from launch.certify.checks import all_checks, choose
+from launch.certify.results import FAIL, summary
+from launch.certify.runner import PRETENDED_CARDS, Session, describe_machine, duration, run_checks
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.preflight.gpus import describe
 from launch.processes.orphans import adopt_orphans, end_with_make
-from launch.reporting.records import git_revision, package_versions
-
-PRETENDED_CARDS = 2
 
 
 def main(argv: list[str]) -> int:
@@ -63,39 +57,6 @@ def main(argv: list[str]) -> int:
         print(localized(f"interrupted: {GOES_ON}"), file=sys.stderr)
         return EXIT_INTERRUPTED
     return int(any(result.mark == FAIL for result in results.values()))
-
-
-def choose(only: str, checks: Sequence[Check]) -> list[Check]:
-    """The checks that --only names by name or number; all without it. Raises UserError for an unknown one."""
-    if not only:
-        return list(checks)
-    known = {check.name: check for check in checks} | {str(n): check for n, check in enumerate(checks, start=1)}
-    words = [word.strip() for word in only.split(",") if word.strip()]
-    unknown = [word for word in words if word not in known]
-    if unknown or not words:
-        names = ", ".join(f"{number} {check.name}" for number, check in enumerate(checks, start=1))
-        raise UserError(f"--only: found {unknown[0] if unknown else only!r}, allowed: {names}.")
-    return [check for check in checks if check in [known[word] for word in words]]
-
-
-def describe_machine(pretend: bool) -> dict:
-    """What results belong to, as JSON has it: they are kept only for the same."""
-    found, cards = driver(), list_cards()
-    return {
-        "pretended": pretend,
-        "cards_text": f"a pretended run on {PRETENDED_CARDS} processes" if pretend else describe(cards),
-        "cards": [[card.name, card.memory_bytes, list(card.compute_capability)] for card in cards],
-        "driver": f"{found.version}, CUDA {found.cuda[0]}.{found.cuda[1]}" if found else None,
-        "processor": check_cpu().found,
-        "versions": package_versions(),
-        "git_revision": git_revision(),
-    }
-
-
-def summary(results: dict) -> str:
-    counts = {mark: sum(result.mark == mark for result in results.values()) for mark in (PASS, FAIL, OPEN)}
-    words = {PASS: "as expected", FAIL: "not as expected", OPEN: "not shown"}
-    return ", ".join(f"{count} {mark} {words[mark]}" for mark, count in counts.items())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

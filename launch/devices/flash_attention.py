@@ -27,7 +27,7 @@ class Case:
 
     compute_capability: (major, minor) of the card, None without one
     dtype:              in which attention is computed
-    head_size:          numbers in a head
+    head_size:          elements of a head
     mask:               "causal" where none is needed, "dense": [queries, keys] of each sample
     alibi:              position biases are added to the scores
     dropout:            of attention's weights
@@ -49,8 +49,14 @@ class Case:
     build: str | None = None
 
     @property
+    def capability(self) -> tuple[int, int]:
+        """That of the card, where there is one."""
+        assert self.compute_capability is not None
+        return self.compute_capability
+
+    @property
     def card(self) -> str:
-        return "compute capability " + ".".join(map(str, self.compute_capability))
+        return "compute capability " + ".".join(map(str, self.capability))
 
     @property
     def masked(self) -> bool:
@@ -101,24 +107,24 @@ ROWS = (
         "paddle/nn/functional/sdpa.py, check_cuda_is_available",
     ),
     Row(
-        lambda case: case.compute_capability < (7, 0),
+        lambda case: case.capability < (7, 0),
         "{case.card}, it needs 7.0 (V100, T4) or newer",
         "PaddlePaddle/flash-attention csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: is_sm8x || is_sm90; "
         "memory_efficient_attention/generate_kernels.py: no tensor cores below 70",
     ),
     Row(
-        lambda case: case.compute_capability < OWN_KERNEL and case.masked,
+        lambda case: case.capability < OWN_KERNEL and case.masked,
         "{case.card} has the memory efficient kernel alone, which needs a copy of the mask for each head",
         "paddle/nn/functional/sdpa.py, scaled_dot_product_attention: attn_mask.expand; init_config: "
         "MINIMUM_SM_VERSION of flash_attn",
     ),
     Row(
-        lambda case: case.compute_capability > (12, 1),
+        lambda case: case.capability > (12, 1),
         "{case.card}, newer than this Paddle knows (12.1)",
         "paddle/nn/functional/sdpa.py, init_config: MAXIMUM_SM_VERSION",
     ),
     Row(
-        lambda case: case.compute_capability >= (10, 0) and case.cuda is not None and case.cuda < (12, 8),
+        lambda case: case.capability >= (10, 0) and case.cuda is not None and case.cuda < (12, 8),
         "{case.card} needs a Paddle for CUDA 12.8 or newer, this one is for {case.build}",
         "CUDA toolkit release notes: Blackwell since 12.8; PaddlePaddle/flash-attention pull request 72",
     ),
@@ -145,7 +151,7 @@ ROWS = (
         "csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: head_size % 8 == 0; sdpa.py, check_head_dim_size_flash",
     ),
     Row(
-        lambda case: case.head_size > 192 and (8, 0) < case.compute_capability < (9, 0),
+        lambda case: case.head_size > 192 and (8, 0) < case.capability < (9, 0),
         "heads of {case.head_size} on {case.card}: their gradient needs an A100 (8.0) or H100 (9.0)",
         "csrc/capi/flash_attn.cu, CHECK_BWD_EXECUTABLE: head_size > 192 asserts is_sm80 || is_sm90, which sdpa.py does "
         "not look at; Paddle pull request 67547",

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from launch.certify.bench import ROOT, CheckFailed, Step, tiny_pretraining
-from launch.certify.full_size import recipe
+from launch.certify.full_size import measure_recipe
 from launch.certify.tiny_model import compare_steps
 
 
@@ -89,17 +89,17 @@ def counts(bench):
 
 def trains_on_a_card(bench):
     """Paddle is a stand-in there, which cannot be imported."""
-    bench.train_well("two-cards", "run_pretrain", tiny_pretraining(bench.materials, 1), 2)
+    bench.train("two-cards", tiny_pretraining(bench.materials, 1), 2)
 
 
 def measures_a_recipe(bench):
     """On the cards of a stand-in for NVML."""
     sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.modules.pop("pynvml", None)
-    recipe(bench, "lora-1gpu")
+    measure_recipe(bench, "lora-1gpu")
 
 
 def measures_one_that_does_not_fit(bench):
     sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.modules.pop("pynvml", None)
-    recipe(bench, "finetune-llama7b")
+    measure_recipe(bench, "finetune-llama7b")

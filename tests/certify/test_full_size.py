@@ -1,5 +1,7 @@
 """Recipes at full size: on pretended cards each passes its own checks with the made-up model and data."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import published
@@ -33,17 +35,17 @@ def test_every_recipe_for_cards_is_a_check():
 )
 def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):
     """Its checks find no fault, and its launcher gets as many processes as the recipe has cards."""
-    stated = read_recipe(target)
-    card = card_of_memory(stated.memory_gb)
-    machine = Machine(tmp_path, cards=stated.cards, kind=KINDS[stated.memory_gb])
-    variables = prepare(tmp_path, stated, MEASURED | _accumulation(stated.flags), card, card.memory_bytes)
-    done = machine.run(str(stated.file.relative_to(stated.file.parents[1]).with_suffix("")), **variables)
+    recipe = read_recipe(target)
+    card = card_of_memory(recipe.gpu_memory_gb)
+    machine = Machine(tmp_path, cards=recipe.gpus, kind=KINDS[recipe.gpu_memory_gb])
+    variables = prepare(tmp_path, recipe, MEASURED | _accumulation(recipe.flags), card, card.memory_bytes)
+    done = machine.run(str(recipe.path.relative_to(recipe.path.parents[1]).with_suffix("")), **variables)
     said = done.stdout + done.stderr
     faults = [line for line in said.splitlines() if "✗" in line]
     assert all("✗ host memory" in line for line in faults), said  # of the machine that runs this test
     assert faults or "AssertionError: Paddle was imported" in said, "its ranks were started"
     config = load_config(str(tmp_path / "model"))
-    named = load_config(stated.config)
+    named = load_config(recipe.flags["model_name_or_path"][0])
     assert {name for name in config if config[name] != named.get(name)} <= {
         name for name in config if name.endswith("_token_id")
     }
@@ -51,9 +53,9 @@ def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):
 
 def test_the_printed_line_is_the_measured_job():
     """What the page has for benchmarks/published.py plans as the run was planned."""
-    stated = read_recipe("qlora-llama7b")
-    flags = stated.flags | {name: [value] for name, value in MEASURED.items()}
-    line = published_line(stated, CARDS["4090"], 3214.04, flags)
+    recipe = read_recipe("qlora-llama7b")
+    recipe = replace(recipe, flags=recipe.flags | {name: [value] for name, value in MEASURED.items()})
+    line = published_line(recipe, CARDS["4090"], 3214.04)
     row = eval(line.strip().rstrip(","), vars(published))
     assert (row.source, row.name, row.card, row.tokens_per_second) == ("D", "qlora-llama7b", "4090", 3214.0)
-    assert row.job == Job.from_flags("launch/finetune_generation.py", flags, 1, CARDS["4090"])
+    assert row.job == Job.from_flags("launch/finetune_generation.py", recipe.flags, 1, CARDS["4090"])

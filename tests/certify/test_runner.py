@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.certify.bench import make_materials, read_results
-from launch.certify.checks import Check, all_checks
+from launch.certify import runner
+from launch.certify.bench import make_materials
+from launch.certify.checks import Check, all_checks, choose
+from launch.certify.results import read_results
 from launch.certify.runner import Session, run_checks
-from launch.commands import certify as command
-from launch.commands.certify import choose
 from launch.errors import UserError
 from tests.devices.fake_nvml import card
 from tests.recipes.machine import Machine
@@ -140,8 +140,8 @@ def test_results_of_another_machine_are_kept_apart(tmp_path):
 
 
 def test_the_description_of_a_machine_is_the_same_when_it_is_read_again(monkeypatch):
-    monkeypatch.setattr(command, "list_cards", lambda: [card("A100", 0), card("A100", 1)])
-    described = command.describe_machine(False)
+    monkeypatch.setattr(runner, "list_cards", lambda: [card("A100", 0), card("A100", 1)])
+    described = runner.describe_machine(False)
     assert described["cards_text"] == "2 x NVIDIA A100-SXM4-80GB (80 GB)"
     assert json.loads(json.dumps(described)) == described
 

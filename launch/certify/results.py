@@ -1,0 +1,103 @@
+"""The results of checks: rows, marks, and the JSON file that holds them. No Paddle here."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from data_tools.formats.atomic import written_aside
+
+PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: not shown, because this machine or a pretended run cannot show it
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison of a check. numbers: what was measured, for programs that read the file."""
+
+    what: str
+    expected: str
+    found: str
+    mark: str
+    numbers: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check. failure: why it did not come to its end, "" where it did."""
+
+    name: str
+    mark: str
+    seconds: float
+    rows: tuple[Row, ...]
+    failure: str = ""
+
+    @property
+    def found(self) -> str:
+        """In a few words."""
+        failed = [row for row in self.rows if row.mark == FAIL]
+        parts = [self.failure] if self.failure else []
+        if failed:
+            parts.append(f"{failed[0].what}: {failed[0].found}")
+        if len(failed) > 1:
+            parts.append(f"and {len(failed) - 1} more")
+        if parts:
+            return "; ".join(parts)
+        if len(self.rows) == 1:
+            return self.rows[0].found
+        counts = [(sum(row.mark == mark for row in self.rows), text) for mark, text in COUNTED.items()]
+        return ", ".join(f"{count} {text}" for count, text in counts if count) or "nothing"
+
+
+COUNTED = {PASS: "as expected", OPEN: "not shown"}
+
+
+def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
+    """The mark of a whole check. A pretended run never gives PASS."""
+    marks = {row.mark for row in rows}
+    if failure or FAIL in marks:
+        return FAIL
+    return PASS if PASS in marks and not pretended else OPEN
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """The rows that a check has written so far; none where it has not begun."""
+    if not path.exists():
+        return ()
+    return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_json(path: Path, value) -> None:
+    """Whole or not at all; NaN and infinity become null."""
+    with written_aside(path) as file:
+        file.write((json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
+    """(what the results are of, the results by the name of their check); ({}, {}) without a file."""
+    if not path.exists():
+        return {}, {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    results = {}
+    for result in content["results"]:
+        rows = tuple(Row(**row) for row in result.pop("rows"))
+        results[result["name"]] = Result(rows=rows, **result)
+    return content["of"], results
+
+
+def write_results(path: Path, of: dict, results: Iterable[Result]) -> None:
+    write_json(path, {"of": of, "results": [asdict(result) for result in results]})
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def summary(results: dict) -> str:
+    counts = {mark: sum(result.mark == mark for result in results.values()) for mark in (PASS, FAIL, OPEN)}
+    words = {PASS: "as expected", FAIL: "not as expected", OPEN: "not shown"}
+    return ", ".join(f"{count} {mark} {words[mark]}" for mark, count in counts.items())
