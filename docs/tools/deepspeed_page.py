@@ -21,24 +21,23 @@ def render() -> str:
 
 [中文](zh/from-deepspeed.md)
 
-What a `deepspeed.json`, or the arguments of a Trainer script, is called here. One file is translated by
+How to translate a `deepspeed.json`, or the arguments of a Trainer script. To translate one file:
 
     python launch/commands/doctor.py --deepspeed ds_config.json
 
-which prints our flags, then what has none of its own and why, then all flags in one line for `ARGS="..."`. A file of
-arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...) is translated the same
-way. What the file says wrong is an error with file, line and key. This page is made by
-`python -m docs.tools.deepspeed_page` from the table that the command uses.
+The command prints our flags, then the keys without a flag and why, then all flags in one line for `ARGS="..."`. It also
+translates a file of arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...). A mistake
+in the file is an error with file, line and key. `python -m docs.tools.deepspeed_page` writes this page from the table that
+the command uses.
 
-- **`"auto"`** is what the Trainer fills in from its own arguments: the flag named in its row says it here.
-- **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`, with the word `offload` for both of DeepSpeed's
-  `offload_optimizer` and `offload_param`. Processes not used otherwise are the sharding group.
-- **The loss scale** moves by DeepSpeed's rule: it doubles after `--loss_scale_window` steps without an overflow; from
-  the `--loss_scale_hysteresis`-th overflow after it last doubled, each halves it, down to `--min_loss_scale`.
-  DeepSpeed begins at 2^16 where nothing is stated, we at `--scale_loss` 32768. A step that overflows is skipped by all
-  ranks and told. It counts as a step, as its samples were read; the learning rate stays where it was, so that a
-  schedule ends as many steps late as were skipped. On a CPU arithmetic is float32, and the loss scale works as on
-  cards.
+- **`"auto"`** means that the Trainer uses its own argument; here the flag in that row sets the value.
+- **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`. The word `offload` covers both `offload_optimizer` and
+  `offload_param` of DeepSpeed. All processes that no other kind of parallelism uses form the sharding group.
+- **The loss scale** follows DeepSpeed's rule. It doubles after `--loss_scale_window` steps without an overflow. From the
+  `--loss_scale_hysteresis`-th overflow since it last doubled, each overflow halves it, down to `--min_loss_scale`. Without
+  a setting, DeepSpeed begins at 2^16 and we begin at `--scale_loss` 32768. All ranks skip a step that overflows and report
+  it. The step counts, because its samples were read, but the learning rate does not advance, so a schedule ends later by
+  the number of skipped steps. On a CPU, arithmetic is float32, and the loss scale works as on cards.
 - **Weights** are kept in half precision with a float32 copy in the optimizer (`--fp16_opt_level O2`), as in DeepSpeed.
 
 ## `deepspeed.json`
