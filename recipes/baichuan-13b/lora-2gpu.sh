@@ -3,18 +3,18 @@
 # Target     pretrain-baichuan13b-lora
 # Alias      baichuan13b-lora-2gpu
 # Hardware   2 cards of 24 GB (RTX 3090, 4090, A10) and 64 GB of host memory
-# Base       in 16 bits, half of it in the host memory of each rank: a card holds the layer that computes. An interrupted
-#            run goes on where it was, with each row of text read once
+# Base       in 16 bits, half of it in the host memory of each rank; a card holds only the layer that computes. An
+#            interrupted run continues at its last checkpoint and reads each row of text once
 # Tokens     2 cards x 1 sample x 16 accumulation x 1024 = 32,768 a step, 164 M in 5,000 steps
-# Expect     first loss about 2 when continuing on text of the kind that the model knows
+# Expect     first loss about 2 on text similar to the training data of the model
 # Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
-# Leaves     the adapter alone, 125 MB: make merge, make predict
+# Saves      only the adapter, 125 MB; use it with make merge or make predict
 # Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer, made by make data-tokenize
-# Weights    of Hugging Face come in by `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, and are used by
-#            MODEL=models/baichuan-13b
-# Precision  bf16 on A100, 3090 and newer, fp16 on older cards: --precision auto says which and why
-# Licence    of the weights: Community License for Baichuan-13B Model; free for research, and commercially with Baichuan
-#            Inc.'s permission in writing
+# Weights    import those of Hugging Face with `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, then
+#            start with MODEL=models/baichuan-13b
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
+# Licence    of the weights: Community License for Baichuan-13B Model; free for research, and commercially with written
+#            permission from Baichuan Inc.
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=2 GPU_MEMORY_GB=24
 

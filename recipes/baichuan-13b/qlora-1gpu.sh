@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Baichuan-13B LoRA fine-tuning on one card, beside a base in 4 bits.
+# Baichuan-13B LoRA fine-tuning on one card, with a base in 4 bits.
 # Target     qlora-baichuan13b
 # Alias      baichuan13b-qlora-1gpu
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10)
-# Base       nf4, a scale for 64 weights, in 8 bits itself: 4.13 bits a weight in the linear layers. It is read weight by
-#            weight: the 26.5 GB of the model in 16 bits are never in memory, of card or host
+# Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers. Weights are read
+#            one by one, so the 26.5 GB of the model in 16 bits are never in the memory of card or host
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
 # Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
-# Leaves     the adapter alone, 125 MB; checkpoints hold it and its optimizer's states, nothing of the base
+# Saves      only the adapter, 125 MB; checkpoints contain it and its optimizer states, not the base
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288
-# Weights    of Hugging Face come in by `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, and are used by
-#            MODEL=models/baichuan-13b
-# Precision  bf16 on A100, 3090 and newer, fp16 on older cards: --precision auto says which and why
-# Licence    of the weights: Community License for Baichuan-13B Model; free for research, and commercially with Baichuan
-#            Inc.'s permission in writing
+# Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Weights    import those of Hugging Face with `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, then
+#            start with MODEL=models/baichuan-13b
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
+# Licence    of the weights: Community License for Baichuan-13B Model; free for research, and commercially with written
+#            permission from Baichuan Inc.
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# ChatGLM-6B LoRA fine-tuning on one card, beside a base in 8 bits.
+# ChatGLM-6B LoRA fine-tuning on one card, with a base in 8 bits.
 # Target     lora-chatglm6b-int8
 # Alias      chatglm6b-int8-lora-1gpu
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10); of 16 GB (V100, T4, RTX 4080) with GPU_MEMORY_GB=16 and
 #            ARGS="--per_device_train_batch_size 2 --gradient_accumulation_steps 64": the logits of 8 samples take 5 GiB
-# Base       LLM.int8: 8 bits a weight in the linear layers, inputs rounded to 8 bits, but for columns with outliers (6.0
-#            and more), which are computed apart in 16 bits. It is read weight by weight: no more is ever in memory
+# Base       LLM.int8: 8 bits a weight in the linear layers, inputs rounded to 8 bits. Columns with outliers (6.0 and
+#            more) are computed separately in 16 bits. Weights are read one by one
 # Batch      1 data rank x 8 samples x 16 accumulation = 128 a step
 # Trains     14.7 M of 6.17 B parameters: r (inputs + outputs) for each of the 4 x 28 linear layers
-# Leaves     the adapter alone, 59 MB; checkpoints hold it and its optimizer's states, nothing of the base
+# Saves      only the adapter, 59 MB; checkpoints contain it and its optimizer states, not the base
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288; batches are padded to a multiple of 8
-# Precision  fp16 with a loss scale, norms and output layer in float32. On A100 and newer ARGS="--fp16 0 --bf16 1" has
-#            as wide a range as fp32 and nothing to scale.
-# Licence    of the weights: The ChatGLM-6B License, no military use; free for research, and commercially for those who
-#            register with Zhipu AI. THUDM/chatglm-6b is a copy on PaddleNLP's hub, under the same terms
+# Lengths    128 tokens for the question, 160 for the answer, 288 together; padded to a multiple of 8
+# Precision  fp16 with a loss scale, norms and output layer in float32. On A100 and newer,
+#            ARGS="--fp16 0 --bf16 1" has the range of fp32 and needs no loss scale
+# Licence    of the weights: The ChatGLM-6B License, no military use; free for research, and commercially after
+#            registration with Zhipu AI. THUDM/chatglm-6b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24
 

@@ -4,16 +4,17 @@
 # Alias      chatglm2-6b-full-2gpu
 # Hardware   2 cards of 32 GB (V100-32G) and 128 GB of host memory
 # Batch      2 data ranks x 4 samples x 1 accumulation = 8 a step
-# Offload    the moments, the fp32 master weights and the reduced gradients lie in host memory
-# Buckets    DeepSpeed's 5e8 has no flag here: Paddle reduces tensors above 2^23 numbers one by one, smaller ones together
+# Offload    moments, fp32 master weights and reduced gradients are in host memory
+# Buckets    DeepSpeed's 5e8 has no flag here: Paddle reduces tensors above 2^23 elements one by one,
+#            smaller ones together
 # Data       ./data/train.json, ./data/dev.json: AdvertiseGen, {"content": ..., "summary": ...}, or another schema of
 #            docs/finetune.md
-# Lengths    64 of a question, 64 of its answer, together 128
-# Answers    when all steps are done the dev set is answered, one sample at a time: BLEU and ROUGE in run_summary.json
-# Precision  fp16 with a dynamic loss scale: 2^16 at first, doubled after 1,000 steps without an overflow, halved from the
-#            second overflow on, never below 1. On A100 and newer ARGS="--fp16 0 --bf16 1" has nothing to scale
-# Licence    of the weights: The ChatGLM2-6B License, no military use; free for research, and commercially for those who
-#            register with Zhipu AI. THUDM/chatglm2-6b is a copy on PaddleNLP's hub, under the same terms
+# Lengths    64 tokens for the question, 64 for the answer, 128 together
+# Answers    generated for the dev set after the last step, one sample at a time; BLEU and ROUGE in run_summary.json
+# Precision  fp16 with a dynamic loss scale: it starts at 2^16, doubles after 1,000 steps without an overflow, and
+#            halves from the second overflow on, down to 1. On A100 and newer, ARGS="--fp16 0 --bf16 1" needs no scale
+# Licence    of the weights: The ChatGLM2-6B License, no military use; free for research, and commercially after
+#            registration with Zhipu AI. THUDM/chatglm2-6b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=2 GPU_MEMORY_GB=32
 

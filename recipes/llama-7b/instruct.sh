@@ -3,11 +3,11 @@
 # Hardware   4 cards of 80 GB (A100, A800, H100)
 # Batch      1 data rank x 4 samples x 32 accumulation = 128 a step
 # Data       ./data/train.json, ./data/dev.json: Alpaca, ShareGPT or {"messages": [...]} (docs/finetune.md)
-# Template   LLaMA 2's: [INST] question [/INST] answer </s>; another by ARGS="--chat_template NAME"
-# Lengths    128 of a question, 288 of a dialogue: turns that do not fit are left out, and counted
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Template   LLaMA 2's: [INST] question [/INST] answer </s>; select another with ARGS="--chat_template NAME"
+# Lengths    128 tokens for the question, 288 for a dialogue; turns that do not fit are left out and counted
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=80

@@ -5,12 +5,12 @@
 # Hardware   1 card of 40 GB (A100, A800, H100, RTX 6000 Ada)
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
 # Trains     20.0 M of 6.74 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers
-# Leaves     the adapter alone, 80 MB
+# Saves      only the adapter, 80 MB
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=40

@@ -4,13 +4,13 @@
 # Alias      pipeline-llama7b
 # Hardware   4 cards of 40 GB with bf16 (A100, A800, H100): 6.74 B parameters x 16 bytes / 4 = 27 GB each, no recompute
 # Batch      1 data rank x 1 sample x 16 accumulation = 16 a step; 16 micro batches keep 2 stages busy 94 % of the time
-# Evaluates  on batches of 16, which a pipeline forces: micro batch x accumulation. It does not generate
+# Evaluates  on batches of 16, because a pipeline needs micro batch x accumulation; without generation
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288; batches differ in length, so the stages tell each
-#            other each shape (disable_p2p_cache_shape)
-# Precision  bf16: with fp16 all stages must agree on one loss scale and skip steps together when it overflows; bf16 has
-#            the range of fp32 and nothing to scale. On V100: `--bf16 0 --fp16 1 --scale_loss 1024`
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Lengths    128 tokens for the question, 160 for the answer, 288 together. Batches differ in length, so stages send
+#            each shape to each other (disable_p2p_cache_shape)
+# Precision  bf16, which has the range of fp32 and needs no loss scale. With fp16, all stages must agree on one loss
+#            scale and skip the same steps after an overflow. On V100: `--bf16 0 --fp16 1 --scale_loss 1024`
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=40

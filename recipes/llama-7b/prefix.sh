@@ -3,16 +3,16 @@
 # Alias      prefix-1gpu
 # Hardware   1 card of 40 GB (A100, A800, H100, RTX 6000 Ada)
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
-# Trains     16.8 M of 6.74 B parameters: 64 keys and values for each of 32 layers x 32 heads x 128 numbers
-# Leaves     the prefix alone, 67 MB
-# Rate       3e-2: AdamW moves each number by about the learning rate a step. The prefix begins near 0 (0.003) and must
-#            reach the size of a model's own keys and values (about 1). 3e-5, which circulates too, is that of full
-#            fine-tuning: in 1,000 steps it moves a prefix by 0.03 at most
+# Trains     16.8 M of 6.74 B parameters: 64 keys and values for each of 32 layers x 32 heads x 128 elements
+# Saves      only the prefix, 67 MB
+# Rate       3e-2: AdamW changes each element by about the learning rate a step. A prefix starts near 0 (0.003) and
+#            must reach the size of the model's own keys and values (about 1). The rate 3e-5, also found in examples,
+#            is for full fine-tuning: in 1,000 steps it changes a prefix by at most 0.03
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=40

@@ -2,25 +2,26 @@
 # LLaMA-7B continued pretraining, 4D: tensor, pipeline and sequence parallel, sharding stage 1.
 # Target     pretrain-llama7b-4d
 # Hardware   8 cards of 80 GB (A100, A800, H100) in one node
-# Layout     tensor 2 x pipeline 2 x sharding 2: sharding takes the cards that the other two leave, 8 / (2 x 2)
-# Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, as many samples a step:
-#            NNODES=2 RANK=0 MASTER=host:port ARGS="--tensor_parallel_degree 4", and RANK=1 on the other.
-#            On 8 cards that flag leaves nothing to shard, and PaddleNLP switches stage 1 off.
+# Layout     tensor 2 x pipeline 2 x sharding 2: sharding uses the remaining cards, 8 / (2 x 2)
+# Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, with the same samples a step:
+#            NNODES=2 RANK=0 MASTER=host:port ARGS="--tensor_parallel_degree 4", and RANK=1 on the other node.
+#            On 8 cards this flag leaves nothing to shard, and PaddleNLP switches stage 1 off
 # Tokens     2 sharding ranks x 16 micro batches x 1 sample x 2048 = 65,536 a step, 164 M in 2,500 steps
-# Pipeline   (stages - 1) / (micro batches + stages - 1) of the time a card waits: 1 / 17, with 4 micro batches 1 / 5
+# Pipeline   a card is idle for (stages - 1) / (micro batches + stages - 1) of the time:
+#            1 / 17, with 4 micro batches 1 / 5
 # Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
 # Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
 # Memory     a card holds a quarter of the weights: 1.7 G x (2 weights + 2 gradients + 12 / 2 sharded optimizer
 #            states) bytes = 17 GB before activations, so nothing is recomputed. Smaller cards: --recompute 1
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80
 
-# A pipeline evaluates in the micro batches of training: its evaluation batch is 1 x 16. Between stages each rank sends
-# all that it has (disable_partial_send_recv): under sequence parallel its tensor parallel peer has other positions.
+# A pipeline evaluates in the micro batches of training, so its evaluation batch is 1 x 16. Under sequence parallel,
+# tensor parallel ranks have different positions, so each sends its whole tensor (disable_partial_send_recv).
 run launch/run_pretrain.py \
     --model_name_or_path facebook/llama-7b \
     --continue_training 1 \

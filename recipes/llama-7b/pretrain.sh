@@ -4,9 +4,9 @@
 # Tokens     8 cards x 1 sample x 2048 = 16,384 a step, 164 M in 10,000 steps
 # Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
 # Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# LLaMA-7B LoRA fine-tuning on one card, beside a base in 4 bits.
+# LLaMA-7B LoRA fine-tuning on one card, with a base in 4 bits.
 # Alias      qlora-1gpu
-# Hardware   1 card of 24 GB (A10, RTX 3090, RTX 4090): 3.9 GB of weights in 4 bits, read one after the other, so that
-#            their 13.5 GB in 16 bits are never in memory
-# Base       nf4, a scale for 64 weights, in 8 bits itself: 4.13 bits a weight in the linear layers. Another format by
-#            ARGS="--weight_quantize_algo weight_only_int8": 8 bits, less rounding
+# Hardware   1 card of 24 GB (A10, RTX 3090, RTX 4090): 3.9 GB of weights in 4 bits. They are read one by one, so
+#            the 13.5 GB in 16 bits are never in memory
+# Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers. For less rounding,
+#            ARGS="--weight_quantize_algo weight_only_int8" uses 8 bits
 # Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
 # Trains     20.0 M of 6.74 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers
-# Leaves     the adapter alone, 80 MB
+# Saves      only the adapter, 80 MB
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
-# Lengths    128 of a question, 160 of its answer, together 288
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`: as wide a range as fp32, nothing to scale.
-# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply.
+# Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
+#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24

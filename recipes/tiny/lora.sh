@@ -4,13 +4,13 @@
 # Hardware   1 process on any CPU; about 2 minutes on 2 cores
 # Batch      1 data rank x 16 samples x 1 accumulation = 16 a step
 # Trains     0.2 M of 6.8 M parameters: r (inputs + outputs) for each of the 7 x 6 linear layers
-# Leaves     the adapter alone, 1 MB
-# Expect     evaluation loss 3.7 at the end on the model of `make demo`, which has 5.5 before
+# Saves      only the adapter, 1 MB
+# Expect     evaluation loss 3.7 at the end on the model of `make demo`, which has 5.5 before training
 # Data       build/demo-finetune/data/train.json, build/demo-finetune/data/dev.json: questions about Python's standard
-#            library, those of `make demo-finetune`; made within a second where they are not there
+#            library from `make demo-finetune`; made within a second if they are missing
 # Model      build/demo/model, made by `make demo`
-# Lengths    64 of a question, 48 of its answer, together 112
-# Licence    of the weights: yours, they begin as random numbers
+# Lengths    64 tokens for the question, 48 for the answer, 112 together
+# Licence    of the weights: yours, because they start from random values
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=0 PROCESSES=1
 

@@ -2,9 +2,10 @@
 # A small LLaMA from random weights on a CPU, sharding stage 2.
 # Hardware   2 processes on any CPU; about 6 minutes on 2 cores
 # Tokens     2 processes x 4 samples x 256 = 2048 a step, 1.64 M in 800 steps
-# Expect     first loss 8.4 (ln 4096 + 256 x 0.02^2 / 2), evaluation loss below 4.3 at the end on Python's standard library
+# Expect     first loss 8.4 (ln 4096 + 256 x 0.02^2 / 2), evaluation loss below 4.3 at the end on Python's
+#            standard library
 # Data       build/demo/data/*.bin + *.idx, made by `make demo`
-# Licence    of the weights: yours, they begin as random numbers
+# Licence    of the weights: yours, because they start from random values
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=0 PROCESSES=2
 

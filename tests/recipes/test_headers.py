@@ -167,15 +167,15 @@ def test_the_arithmetic_of_the_pipeline():
 
 
 HUB = "is a copy on PaddleNLP's hub, under the same terms"
-CHATGLM = "no military use; free for research, and commercially for those who register with Zhipu AI"
+CHATGLM = "no military use; free for research, and commercially after registration with Zhipu AI"
 LICENCES = {  # of the weights, by the model's name, as their owners publish them
-    "llama-7b": "LLaMA License Agreement, non-commercial research only; Meta grants it to those who apply. "
+    "llama-7b": "LLaMA License Agreement, non-commercial research only; Meta grants it on application. "
     f"facebook/llama-7b {HUB}",
     "chatglm-6b": f"The ChatGLM-6B License, {CHATGLM}. THUDM/chatglm-6b {HUB}",
     "chatglm2-6b": f"The ChatGLM2-6B License, {CHATGLM}. THUDM/chatglm2-6b {HUB}",
-    "baichuan-13b": "Community License for Baichuan-13B Model; free for research, and commercially with Baichuan "
-    "Inc.'s permission in writing",
-    "llama-tiny": "yours, they begin as random numbers",
+    "baichuan-13b": "Community License for Baichuan-13B Model; free for research, and commercially with "
+    "written permission from Baichuan Inc.",
+    "llama-tiny": "yours, because they start from random values",
 }
 
 
@@ -229,7 +229,7 @@ def test_what_the_lora_on_the_demo_ends_with_is_what_its_page_has():
     page = (ROOT / "docs" / "finetune.md").read_text("utf-8")
     before, after = re.search(r"^\| lora r8 all \| .* MB \| (\S+) \| (\S+) \|", page, re.MULTILINE).groups()
     told = f"evaluation loss {float(after):.1f} at the end on the model of `make demo`, "
-    told += f"which has {float(before):.1f} before"
+    told += f"which has {float(before):.1f} before training"
     assert header(recipe)["Expect"] == told
 
 
@@ -259,7 +259,7 @@ def test_samples_of_a_step_and_lengths(recipe):
     step = ranks * micro_batch * accumulation
     assert header(recipe)["Batch"].startswith(f"{' x '.join(words)} x {accumulation} accumulation = {step} a step")
     flags = stated_flags(recipe)
-    assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} of a question, ")
+    assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} tokens for the question, ")
     assert re.search(rf"\b{flags['max_length'][0]}\b", header(recipe)["Lengths"])
 
 
@@ -282,7 +282,7 @@ def test_what_is_trained_and_left(recipe):
     of = f"{whole / 1e9:.2f} B" if whole > 1e9 else f"{whole / 1e6:.1f} M"
     assert header(recipe)["Trains"].startswith(f"{trained / 1e6:.1f} M of {of} parameters")
     kind = "adapter" if "lora" in flags else "prefix"
-    assert header(recipe)["Leaves"].startswith(f"the {kind} alone, {4 * trained / 1e6:.0f} MB")
+    assert header(recipe)["Saves"].startswith(f"only the {kind}, {4 * trained / 1e6:.0f} MB")
 
 
 @pytest.mark.parametrize("recipe", [one for one in FINE_TUNING if "4 bits" in header(one)[""]], ids=name)
