@@ -26,18 +26,18 @@ How to translate a `deepspeed.json`, or the arguments of a Trainer script. To tr
     python launch/commands/doctor.py --deepspeed ds_config.json
 
 The command prints our flags, then the keys without a flag and why, then all flags in one line for `ARGS="..."`. It also
-translates a file of arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...). A mistake
-in the file is an error with file, line and key. `python -m docs.tools.deepspeed_page` writes this page from the table that
-the command uses.
+translates a file of arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...). A
+mistake in the file is an error with file, line and key. `python -m docs.tools.deepspeed_page` writes this page from the
+table that the command uses.
 
 - **`"auto"`** means that the Trainer uses its own argument; here the flag in that row sets the value.
-- **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`. The word `offload` covers both `offload_optimizer` and
-  `offload_param` of DeepSpeed. All processes that no other kind of parallelism uses form the sharding group.
-- **The loss scale** follows DeepSpeed's rule. It doubles after `--loss_scale_window` steps without an overflow. From the
-  `--loss_scale_hysteresis`-th overflow since it last doubled, each overflow halves it, down to `--min_loss_scale`. Without
-  a setting, DeepSpeed begins at 2^16 and we begin at `--scale_loss` 32768. All ranks skip a step that overflows and report
-  it. The step counts, because its samples were read, but the learning rate does not advance, so a schedule ends later by
-  the number of skipped steps. On a CPU, arithmetic is float32, and the loss scale works as on cards.
+- **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`. The word `offload` covers both `offload_optimizer`
+  and `offload_param` of DeepSpeed. All processes that no other kind of parallelism uses form the sharding group.
+- **The loss scale** follows DeepSpeed's rule. It doubles after `--loss_scale_window` steps without an overflow. From
+  the `--loss_scale_hysteresis`-th overflow since it last doubled, each overflow halves it, down to `--min_loss_scale`.
+  Without a setting, DeepSpeed begins at 2^16 and we begin at `--scale_loss` 32768. All ranks skip a step that overflows
+  and report it. The step counts, because its samples were read, but the learning rate does not advance, so a schedule
+  ends later by the number of skipped steps. On a CPU, arithmetic is float32, and the loss scale works as on cards.
 - **Weights** are kept in half precision with a float32 copy in the optimizer (`--fp16_opt_level O2`), as in DeepSpeed.
 
 ## `deepspeed.json`
