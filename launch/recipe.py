@@ -1,9 +1,9 @@
-"""What a recipe file does: run, print, plan or rehearse its command. Started by launch/recipe.sh, not by hand.
+"""Run, print, plan or rehearse the command of a recipe file. launch/recipe.sh starts this, not the user.
 
-    ACTION=run       check what can be checked, start the ranks, watch them
+    ACTION=run       check the machine, model and data, start the ranks, watch them
     ACTION=print     print the whole command, to read or to paste into a shell
     ACTION=plan      print the memory and time that it needs, start nothing
-    ACTION=rehearse  run it on this machine's CPU, a tiny model of the family
+    ACTION=rehearse  run it on this machine's CPU with a tiny model of the family
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, and for
 several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
@@ -40,10 +41,10 @@ from launch.reporting.announce import next_step
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What recipes/tiny take from `make demo`, by their flags: the folder, a file in it; and the model's configuration.
-OF_THE_DEMO = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
-DEMO_CONFIG = "llama-tiny"
-QUESTIONS = "build/demo-finetune/data"  # of `make demo-finetune`
+# Flags of recipes/tiny with what `make demo` makes for them: (folder, pattern of a file in it).
+DEMO_PATHS = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
+DEMO_CONFIG = "llama-tiny"  # of the demo's model
+QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 
 def main(argv: list[str]) -> int:
@@ -56,14 +57,14 @@ def main(argv: list[str]) -> int:
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
-    # A rehearsal has the ranks of all nodes on this machine: their number is all it needs.
+    # A rehearsal runs the ranks of all nodes on this machine and needs no more than their number.
     nodes = Nodes(number("NNODES", os.environ) or 1) if action == "rehearse" else read_nodes(os.environ)
     run, notes = requested_run(recipe, os.environ, nodes)
     return ACTIONS[action](recipe, known_model(run) if action in ("plan", "rehearse") else run, notes)
 
 
 def parse_recipe(argv: list[str]) -> Recipe:
-    """The recipe, with the flags behind its file as if it stated them."""
+    """The recipe, with the flags of the command line added to its own."""
     parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("recipe", type=Path, help="the recipe file")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its shared module")
@@ -73,42 +74,30 @@ def parse_recipe(argv: list[str]) -> Recipe:
 
 
 def requested_run(recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[str]]:
-    """The recipe with the user's variables applied, where CARD is a card of the catalogue; and lines to tell."""
+    """Apply the user's variables to a recipe: the run, and notes for the user. Raises UserError for an unknown CARD."""
     run, notes = apply_variables(recipe, variables, nodes)
     card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.card else None
     return (replace(run, gpu_memory_gb=card.named_gb) if card else run), notes
 
 
-def launch_command(run: RunConfig) -> LaunchCommand:
-    return LaunchCommand(
-        script=ROOT / run.script,
-        flags=run.words,
-        log_dir=os.path.join(*(run.words.get("output_dir") or ["."])[:1], "log"),
-        devices=run.devices,
-        processes=run.processes // run.nodes.count,
-        nodes=run.nodes,
-    )
-
-
 def known_model(run: RunConfig) -> RunConfig:
-    """The run with a configuration's name in place of the demo's model where that is not made yet: enough for a plan
-    and a rehearsal."""
-    if "model_name_or_path" not in lacking_of_the_demo(run):
+    """The run, with a configuration in place of the demo's model if there is none: enough to plan and rehearse."""
+    if "model_name_or_path" not in missing_demo_paths(run):
         return run
     return run.with_words(run.words | {"model_name_or_path": [DEMO_CONFIG]})
 
 
-def lacking_of_the_demo(run: RunConfig) -> dict[str, str]:
-    """{flag: folder} of what the run takes from the demo and is not there."""
+def missing_demo_paths(run: RunConfig) -> dict[str, str]:
+    """{flag: folder} of what the run takes from the demo and does not exist."""
     return {
         name: folder
-        for name, (folder, file) in OF_THE_DEMO.items()
+        for name, (folder, file) in DEMO_PATHS.items()
         if run.words.get(name) == [folder] and not any(Path(folder).glob(file))
     }
 
 
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
-    """Check, start the ranks, watch them; the exit code."""
+    """Check the run, start its ranks and watch them. Returns the exit code."""
     from launch import preflight
     from launch.checkpoint.output_directory import lock_start
     from launch.preflight.continuation import goes_on_from
@@ -117,7 +106,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     notes = [*notes, *_make_questions(run)]
     findings = preflight.run(run, starts=run.nodes.rank == 0)
     faults = [finding for finding in findings if not finding.ok]
-    print("\n".join(map(localized, notes)), end="\n" if notes else "")
+    _print_notes(notes)
     print_findings(findings, sys.stderr if faults else sys.stdout)
     if faults:
         lines = [f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."]
@@ -126,14 +115,14 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
             lines.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
             if "lora" in run.words and run.finetunes:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
-        for folder in lacking_of_the_demo(run).values():
+        for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
         raise UserError("\n".join(lines))
     run.hand_over(os.environ)
-    command = launch_command(run)
+    command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
     if not run.devices:
-        # Else the launcher, which imports Paddle, sets 1 and its ranks inherit that.
+        # The launcher imports Paddle, which sets 1 otherwise, and its ranks would inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(command.processes))
     from launch.processes.logs import BY_SIGNAL, HUNG
     from launch.processes.supervise import supervise
@@ -151,7 +140,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
 
 def _make_questions(run: RunConfig) -> list[str]:
-    """Make the questions that recipes/tiny/lora.sh states where they are not there; the line that says so."""
+    """Make the data of recipes/tiny/lora.sh if they do not exist. Returns the note about it."""
     if run.words.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
         return []
     from data_tools.stdlib_corpus import DEV_QUESTIONS, TRAIN_QUESTIONS, write_questions
@@ -161,7 +150,7 @@ def _make_questions(run: RunConfig) -> list[str]:
 
 
 def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:
-    """The command that a run which is stopped goes on by: that of make where make has started it."""
+    """The command that continues the run after it is stopped: the target of make if make has started it."""
     if make_above() is None:
         return shlex.join(command.words())
     own = {name: words for name, words in run.own.items() if f"--{name}" not in DECIDE_THE_START}
@@ -169,7 +158,7 @@ def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:
 
 
 def meet(command: LaunchCommand) -> Link | None:
-    """Wait for the other nodes, and say when all are there; what keeps this one connected with them."""
+    """Wait for the other nodes and say when all are there. Returns the link to them, None on one node."""
     if command.nodes.count == 1:
         return None
     from launch.nodes.meeting import meet_nodes
@@ -180,33 +169,28 @@ def meet(command: LaunchCommand) -> Link | None:
 
 
 def show(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
-    """Print the command on stdout, what there is to say on stderr."""
-    print("\n".join(map(localized, notes)), end="\n" if notes else "", file=sys.stderr)
-    print(launch_command(run).text())
+    """Print the command on stdout and the notes on stderr."""
+    _print_notes(notes, sys.stderr)
+    print(LaunchCommand.of_run(run).text())
     return 0
 
 
 def rehearse(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
-    """Run the same on the CPU; the exit code."""
-    from launch import preflight
-    from launch.preflight.report import print_findings
+    """Run the same on the CPU. Returns the exit code."""
     from launch.rehearsal.rehearse import rehearse
 
-    faults = [finding for finding in preflight.run_on_flags(run) if not finding.ok]
-    if faults:
-        print_findings(faults, sys.stderr)
-        raise UserError(f"{recipe.target} cannot be rehearsed with these flags.")
-    print("\n".join(map(localized, notes)), end="\n" if notes else "")
+    _require_legal_flags(run, f"{recipe.target} cannot be rehearsed with these flags.")
+    _print_notes(notes)
     if os.environ.get("DATA") or DATA_FLAGS[Path(recipe.script).stem] in run.own:
         _check_own_data(recipe, run)
     output = os.environ.get("OUTPUT")  # the recipe's own --output_dir is for the real run
-    command = launch_command(replace(run, nodes=ONE_NODE))
+    command = LaunchCommand.of_run(replace(run, nodes=ONE_NODE))
     real = f"make {recipe.target}{given_variables(os.environ)}"
     return rehearse(recipe.target, command, real, Path(output).absolute() if output else None)
 
 
 def _check_own_data(recipe: Recipe, run: RunConfig) -> None:
-    """The user's data as the real run will read them: a rehearsal trains on its own."""
+    """Check the user's data, which the real run reads; a rehearsal trains on data of its own."""
     from launch import preflight
     from launch.preflight.report import print_findings
 
@@ -221,35 +205,27 @@ def _check_own_data(recipe: Recipe, run: RunConfig) -> None:
 
 
 def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
-    """Print the memory and time that it needs, whatever cards are here; FORMAT=json: as data."""
-    from launch import preflight
+    """Print the memory and time that the run needs, whatever cards are here. FORMAT=json prints data."""
     from launch.plan.plan_report import FORMATS, TEXT
     from launch.preflight.memory import lines_below_a_plan
-    from launch.preflight.report import print_findings
 
     form = os.environ.get("FORMAT") or TEXT
     if form not in FORMATS:
         raise UserError(f"FORMAT: found {form!r}, allowed: {', '.join(FORMATS)}.")
-    faults = [finding for finding in preflight.run_on_flags(run) if not finding.ok]
-    if faults:
-        print_findings(faults, sys.stderr)
-        raise UserError(f"{recipe.target} cannot be planned with these flags.")
-    print("\n".join(map(localized, notes)), end="\n" if notes else "", file=sys.stderr)
+    _require_legal_flags(run, f"{recipe.target} cannot be planned with these flags.")
+    _print_notes(notes, sys.stderr)
     print(planned(run, form))
     if form == TEXT:
         if run.nodes.count > 1:
-            print(
-                localized(
-                    f"The network between the {run.nodes.count} nodes is not counted: all cards as in one machine."
-                )
-            )
+            note = f"The network between the {run.nodes.count} nodes is not counted: all cards as in one machine."
+            print(localized(note))
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
     return 0
 
 
 def planned(run: RunConfig, form: str) -> str:
-    """The plan of a run in a form of launch.plan.plan_report."""
+    """The plan of a run. form: one of launch.plan.plan_report.FORMATS."""
     from launch.plan.job import Job
     from launch.plan.plan_report import report
 
@@ -258,10 +234,26 @@ def planned(run: RunConfig, form: str) -> str:
 
 
 def card_of_plan(run: RunConfig) -> Card | None:
-    """The kind that CARD names, else one of the memory that is needed; None for a CPU."""
+    """The card that CARD names, else one with the memory that the recipe needs; None for a CPU."""
     if not run.devices:
         return None
     return card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb)
+
+
+def _print_notes(notes: list[str], file: TextIO | None = None) -> None:
+    for note in notes:
+        print(localized(note), file=file)
+
+
+def _require_legal_flags(run: RunConfig, message: str) -> None:
+    """Raises UserError with this message, after the findings, where the flags do not go together."""
+    from launch import preflight
+    from launch.preflight.report import print_findings
+
+    faults = [finding for finding in preflight.run_on_flags(run) if not finding.ok]
+    if faults:
+        print_findings(faults, sys.stderr)
+        raise UserError(message)
 
 
 ACTIONS = {"run": start, "print": show, "rehearse": rehearse, "plan": plan}

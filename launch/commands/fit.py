@@ -32,8 +32,7 @@ from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
 from launch.processes.command import LaunchCommand
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPES = ROOT / "recipes" / "llama-7b"
+RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "llama-7b"
 # method -> the recipe whose flags are taken, and what else it means
 METHODS: dict[str, tuple[Path, Flags]] = {
     "pretrain": (RECIPES / "pretrain.sh", {}),
@@ -123,15 +122,8 @@ def describe(candidate: Candidate) -> str:
 
 def command(script: str, candidate: Candidate) -> LaunchCommand:
     gpus = candidate.job.layout.processes
-    devices = os.environ.get("DEVICES") or ",".join(str(number) for number in range(gpus))
-    output = (candidate.flags.get("output_dir") or ["."])[0]
-    return LaunchCommand(
-        script=ROOT / "launch" / Path(script).name,
-        flags=candidate.flags,
-        log_dir=os.path.join(output, "log"),
-        devices=tuple(devices.split(",")),
-        processes=gpus,
-    )
+    devices = os.environ.get("DEVICES") or ",".join(map(str, range(gpus)))
+    return LaunchCommand.of_run(RunConfig(script, candidate.flags, tuple(devices.split(",")), gpus))
 
 
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:

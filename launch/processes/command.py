@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config.flag_values import Flags, flag_lines, flag_words
-from launch.config.run_config import ONE_NODE, Nodes
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.nodes.network import address_towards, resolve, split_address
 
+ROOT = Path(__file__).resolve().parents[2]
 OVERRIDING = (
     "DISTRIBUTED_TRAINER_ENDPOINTS",
     "PADDLE_DEVICES",
@@ -90,6 +91,18 @@ class LaunchCommand:
     devices: tuple[str, ...]
     processes: int
     nodes: Nodes = ONE_NODE
+
+    @classmethod
+    def of_run(cls, run: RunConfig) -> "LaunchCommand":
+        """The command of a run; its logs are in the folder log of its output directory."""
+        return cls(
+            script=ROOT / run.script,
+            flags=run.words,
+            log_dir=os.path.join(*(run.words.get("output_dir") or ["."])[:1], "log"),
+            devices=run.devices,
+            processes=run.processes // run.nodes.count,
+            nodes=run.nodes,
+        )
 
     @property
     def world_size(self) -> int:

@@ -14,7 +14,7 @@ from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import head_size
-from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
+from launch.recipe import DEMO_CONFIG, DEMO_PATHS
 from tests.devices.fake_nvml import KINDS
 from tests.recipes.test_rendered import RECIPES, script, stated_flags
 
@@ -70,7 +70,7 @@ def found(ranks) -> dict[str, list]:
 def _config(recipe: Path) -> dict:
     """Of the recipe's model; the demo's, which is there after the demo alone, has the configuration of its recipe."""
     name = FlagValues(script(recipe), stated_flags(recipe)).model_name_or_path
-    return load_config(DEMO_CONFIG if name == OF_THE_DEMO["model_name_or_path"][0] else name)
+    return load_config(DEMO_CONFIG if name == DEMO_PATHS["model_name_or_path"][0] else name)
 
 
 def _decided(recipe: Path, card: str) -> tuple | None:

@@ -21,7 +21,7 @@ from launch.families.registry import family_of_config, parameters
 from launch.plan.hardware import CARDS, GIB, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
-from launch.recipe import DEMO_CONFIG, OF_THE_DEMO
+from launch.recipe import DEMO_CONFIG, DEMO_PATHS
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target
 from tests.recipes.test_rendered import FINE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags
@@ -49,7 +49,7 @@ def layout_of(recipe: Path) -> Layout:
 def model_of(recipe: Path) -> str:
     """Its configuration's name; that of the demo's model is known before there is one."""
     stated = stated_flags(recipe)["model_name_or_path"][0]
-    return DEMO_CONFIG if stated == OF_THE_DEMO["model_name_or_path"][0] else stated.rpartition("/")[2]
+    return DEMO_CONFIG if stated == DEMO_PATHS["model_name_or_path"][0] else stated.rpartition("/")[2]
 
 
 @pytest.fixture(scope="module")
