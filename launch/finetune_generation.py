@@ -24,12 +24,12 @@ def main(argv: list[str]) -> None:
     started = time.time()
     config, process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
 
-    from launch.training.arguments import parse_finetune
+    from launch.training.arguments import finetuning_arguments
     from launch.training.finetuning import Finetuning
     from launch.training.run import Run
 
     # Build
-    stage = Finetuning(*parse_finetune(config))
+    stage = Finetuning(*finetuning_arguments(config))
     run = Run(stage, config, started)
     trainer = run.build(process_lines)
 

@@ -23,12 +23,12 @@ def main(argv: list[str]) -> None:
     started = time.time()
     config, process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
 
-    from launch.training.arguments import parse_pretrain
+    from launch.training.arguments import pretraining_arguments
     from launch.training.pretraining import Pretraining
     from launch.training.run import Run
 
     # Build
-    stage = Pretraining(*parse_pretrain(config))
+    stage = Pretraining(*pretraining_arguments(config))
     run = Run(stage, config, started)
     trainer = run.build(process_lines)
 

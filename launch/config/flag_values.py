@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -81,13 +82,15 @@ class FlagValues:
 
     def __init__(self, script: str, flags: Flags):
         known = load_schema(script)
-        stated = {name: _read(known[name], words) for name, words in flags.items() if name in known}
-        negated = {name[3:] for name in flags if name.startswith("no_") and name not in known}
+        stated = {name[3:]: False for name in flags if name.startswith("no_") and name not in known}
+        for name, words in flags.items():
+            with suppress(ValueError, IndexError, KeyError):
+                stated[name] = _read(known[name], words)
         fields = {
             "script": Path(script).stem,
             "_given": frozenset(flags),
             "_known": known,
-            "_stated": {name: False for name in negated & known.keys()} | stated,
+            "_stated": {name: value for name, value in stated.items() if name in known},
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -96,16 +99,22 @@ class FlagValues:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in self._stated:
-            return self._stated[name]
         if name in self._known:
-            return _default(self._known[name])
+            value = self._stated.get(name, self._known[name]["default"])
+            if self._known[name]["type"] == "switch" and value == "off":
+                return False
+            return " ".join(map(str, value)) if name in self._stated and isinstance(value, list) else value
         if any(name in known for known in _schemas().values()):
             return None
         raise AttributeError(f"--{name}: unknown")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name}: read-only")
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The stated flags with their values in full: all values of a flag of several, and "off" of a switch."""
+        return dict(self._stated)
 
     def given(self, name: str) -> bool:
         """Whether the flag is stated, by its own name."""
@@ -118,20 +127,16 @@ class FlagValues:
 
 
 def _read(expected: dict, words: list[str]) -> Any:
+    """The value of a flag. Raises ValueError, IndexError or KeyError for words that cannot be read."""
     kind = expected["type"]
     if kind == "bool":
         return not words or words[0].lower() in YES
-    try:
-        if kind == "switch":
-            choice = switch(words[0] if words else expected["alone"])
-            return False if choice == "off" else choice
-        return read_number(expected, words[0]) if kind in ("int", "float") else " ".join(words)
-    except (ValueError, IndexError, KeyError):
-        return _default(expected)
-
-
-def _default(expected: dict) -> Any:
-    return False if expected["type"] == "switch" and expected["default"] == "off" else expected["default"]
+    if kind == "switch":
+        return switch(words[0] if words else expected["alone"])
+    if kind in ("int", "float"):
+        numbers = [read_number(expected, word) for word in words]
+        return numbers if expected.get("many") else numbers[0]
+    return words if expected.get("many") else " ".join(words)
 
 
 def read_number(expected: dict, word: str) -> int | float:

@@ -1,4 +1,4 @@
-"""The flags of the shared modules, parsed once and not changed afterwards.
+"""The flags of the shared modules, and the argument objects of a run, made from its RunConfig here alone.
 
 Names are PaddleNLP's. `TrainingArguments` is upstream's and starts process groups when it is constructed: install
 whatever must be in place before that (launch/rehearsal) first.
@@ -6,19 +6,20 @@ whatever must be in place before that (launch/rehearsal) first.
 
 import contextlib
 import io
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
-from paddlenlp.trainer import IntervalStrategy, PdArgumentParser, TrainingArguments
+from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
-from launch.config.flag_values import flag_words, switch
 from launch.config.run_config import RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
 from launch.training.device import compute_capability
 
+Switch = Literal["auto", "on", "off", "required"]
 
-def switch_field(default: str, help: str):
+
+def switch_field(default: str, help: str) -> Any:
     """A switch of three states for a flag that has two in PaddleNLP, where --name alone means on."""
     return field(default=default, metadata={"help": help, "nargs": "?", "const": "on"})
 
@@ -28,16 +29,16 @@ class ModelArguments:
     model_name_or_path: str = field(
         metadata={"help": "Model directory, or the name of a configuration in launch/families/configs."}
     )
-    tokenizer_name_or_path: str = field(
+    tokenizer_name_or_path: str | None = field(
         default=None, metadata={"help": "Tokenizer directory or name. Default: the model's."}
     )
     continue_training: bool = field(
         default=True, metadata={"help": "Start from the model's weights (1) or from random ones (0)."}
     )
-    use_flash_attention: switch = switch_field(
+    use_flash_attention: Switch = switch_field(
         "auto", help="auto: where card and model can; required: an error where they cannot."
     )
-    use_fused_rms_norm: switch = switch_field(
+    use_fused_rms_norm: Switch = switch_field(
         "auto",
         help="auto: the module fused_ln where it is built, else on cards Paddle's own; required: fused_ln or an error.",
     )
@@ -58,7 +59,7 @@ class DataArguments:
     )
     split: str = field(default="949,50,1", metadata={"help": "Shares of train, valid and test documents."})
     max_seq_length: int = field(default=2048, metadata={"help": "Tokens a sample."})
-    data_cache: str = field(
+    data_cache: str | None = field(
         default=None, metadata={"help": "Where sample indices are cached. Default: index_cache beside the data."}
     )
     max_eval_samples: int = field(
@@ -70,11 +71,11 @@ class DataArguments:
 class AdapterArguments:
     lora: bool = field(default=False, metadata={"help": "Train low-rank adapters, the model's own weights frozen."})
     lora_rank: int = field(default=8, metadata={"help": "Rank r of the adapters."})
-    lora_alpha: float = field(
+    lora_alpha: float | None = field(
         default=None, metadata={"help": "Their product counts alpha / r times. Default: 2 r, PaddleNLP's own."}
     )
     lora_dropout: float = field(default=0.0, metadata={"help": "Dropout on what the adapters read."})
-    lora_target_modules: list[str] = field(
+    lora_target_modules: list[str] | None = field(
         default=None,
         metadata={"help": "Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."},
     )
@@ -82,7 +83,7 @@ class AdapterArguments:
         default=False, metadata={"help": "Train keys and values before the first token's, the model's weights frozen."}
     )
     num_prefix_tokens: int = field(default=128, metadata={"help": "How many of them in each layer."})
-    weight_quantize_algo: str = field(
+    weight_quantize_algo: str | None = field(
         default=None,
         metadata={
             "help": "Keep the frozen weights of linear layers in 8 or 4 bits.",
@@ -103,13 +104,13 @@ class FinetuningDataArguments:
     dataset_name_or_path: list[str] = field(
         metadata={"help": "Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."}
     )
-    prompt_column: str = field(
+    prompt_column: str | None = field(
         default=None, metadata={"help": "Key of the question in each row. Default: found in the first rows."}
     )
-    response_column: str = field(
+    response_column: str | None = field(
         default=None, metadata={"help": "Key of the answer in each row. Default: found in the first rows."}
     )
-    chat_template: str = field(
+    chat_template: str | None = field(
         default=None,
         metadata={"help": "How turns become text: a name, file or none. Default: none for pairs, else the model's."},
     )
@@ -142,7 +143,7 @@ class RunArguments(TrainingArguments):
         default=-1, metadata={"help": "Steps until min_learning_rate is reached. Default: max_steps."}
     )
     logging_first_step: bool = field(default=True, metadata={"help": "Log step 1, too."})
-    cpu_fast: switch = field(
+    cpu_fast: Switch = field(
         default="auto", metadata={"help": "Faster settings and operators on a CPU; off: stock Paddle."}
     )
     loss_watch: bool = field(
@@ -172,11 +173,11 @@ class RunArguments(TrainingArguments):
     hang_seconds: float = field(
         default=300, metadata={"help": "The least time without a step that counts as hung; six times that at first."}
     )
-    bf16: switch = switch_field(
+    bf16: Switch | bool = switch_field(
         "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
     )
 
-    precision: str = field(
+    precision: str | None = field(
         default=None,
         metadata={
             "help": "What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older "
@@ -217,10 +218,10 @@ class RunArguments(TrainingArguments):
     )
 
     def __post_init__(self):
-        asked = stated(self.precision, self.bf16, self.fp16)
-        self.bf16, self.fp16 = resolve(*asked, compute_capability(self.device))
+        requested = stated(self.precision, self.bf16, self.fp16)
+        self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device))
         words = self.sharding.split()
-        self.host_offload = "offload" in words  # launch/offload does it, not upstream, which must not hear of it
+        self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word
         self.sharding = " ".join(word for word in words if word != "offload")
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
@@ -232,42 +233,35 @@ class RunArguments(TrainingArguments):
         return self.per_device_train_batch_size * self.gradient_accumulation_steps * self.dataset_world_size
 
 
-class ArgumentParser(PdArgumentParser):
-    """Upstream's parser without abbreviations, whose errors are ours."""
-
-    def __init__(self, dataclass_types):
-        super().__init__(dataclass_types, allow_abbrev=False)
-
-    def error(self, message: str):
-        raise UserError(message)
+PRETRAINING = (ModelArguments, AdapterArguments, DataArguments, RunArguments)
+FINETUNING = (ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments)
 
 
-def pretrain_parser() -> ArgumentParser:
-    return ArgumentParser([ModelArguments, AdapterArguments, DataArguments, RunArguments])
-
-
-def finetune_parser() -> ArgumentParser:
-    return ArgumentParser([ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments])
-
-
-def parse_pretrain(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
-    """The argument objects of run_pretrain.py. Raises UserError for unknown flags and impossible values."""
-    model, adapter, data, training = _parse(pretrain_parser, run)
+def pretraining_arguments(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
+    """The argument objects of run_pretrain.py. Raises UserError for values that upstream refuses."""
+    model, adapter, data, training = make_arguments(run, PRETRAINING)
     if training.do_train and training.max_steps <= 0:
         raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
     return model, adapter, data, training
 
 
-def parse_finetune(
+def finetuning_arguments(
     run: RunConfig,
 ) -> tuple[ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments]:
-    """The argument objects of finetune_generation.py. Raises UserError for unknown flags and impossible values."""
-    return _parse(finetune_parser, run)
+    """The argument objects of finetune_generation.py. Raises UserError for values that upstream refuses."""
+    return make_arguments(run, FINETUNING)
 
 
-def _parse(parser: Callable[[], ArgumentParser], run: RunConfig) -> tuple:
+def make_arguments(run: RunConfig, kinds: tuple) -> Any:
+    """An object of each of these dataclasses, from the flags that the run states and that were checked before."""
+    stated = run.flags.stated
+    if "skip_data_intervals" in stated:
+        stated["skip_data_intervals"] = [stated["skip_data_intervals"]]  # upstream takes a list of intervals
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
-            return parser().parse_args_into_dataclasses(flag_words(run.words), look_for_args_file=False)
+            return tuple(
+                kind(**{field.name: stated[field.name] for field in fields(kind) if field.name in stated})
+                for kind in kinds
+            )
     except (ValueError, AssertionError) as error:
         raise UserError(str(error)) from error

@@ -5,13 +5,15 @@
 Run it after a change of launch/training/arguments.py or of the pinned paddlenlp; a test fails until then.
 """
 
-import argparse
 import ast
 import inspect
 import json
 import sys
 import textwrap
-from enum import Enum
+from dataclasses import MISSING, Field, fields
+from enum import Enum, EnumMeta
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from data_tools.cli import Parser
 from launch.config.flag_values import SCHEMA
@@ -120,35 +122,60 @@ def schema() -> dict:
     "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
     many: true for several values. alone: what a switch means without a value, where it needs none.
     """
-    from launch.training.arguments import finetune_parser, pretrain_parser
+    from launch.training.arguments import FINETUNING, PRETRAINING
 
-    return {"run_pretrain": _flags(pretrain_parser()), "finetune_generation": _flags(finetune_parser())}
+    return {"run_pretrain": _flags(PRETRAINING), "finetune_generation": _flags(FINETUNING)}
 
 
-def _flags(parser) -> dict:
+def _flags(kinds: tuple) -> dict:
+    """kinds: dataclasses, each field of which is a flag."""
     choices, words = CHOICES | _enum_choices(), _accepted_words()
     flags = {}
-    for action in parser._actions:
-        if isinstance(action, (argparse._HelpAction, argparse._StoreFalseAction)):  # --help and --no_X twins
-            continue
-        name = action.dest
-        default = action.default.value if isinstance(action.default, Enum) else action.default
-        flags[name] = {
-            "type": {"strtobool": "bool", "loads": "json"}.get(action.type.__name__, action.type.__name__),
-            "default": default,
-            "help": " ".join((action.help or "").split()),
-        }
-        if action.choices or name in choices:
-            flags[name]["choices"] = list(action.choices or choices[name])
-        if flags[name]["type"] in ("int", "float"):
-            flags[name]["range"] = RANGES[name]
-        if name in words:
-            flags[name]["words"] = words[name]
-        if action.nargs == "+":
-            flags[name]["many"] = True
-        if action.nargs == "?" and flags[name]["type"] == "switch":
-            flags[name]["alone"] = action.const
+    for kind in kinds:
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            if field.init:
+                flags[field.name] = _flag(field, hints[field.name], choices, words)
     return dict(sorted(flags.items()))
+
+
+def _flag(field: Field, hint: Any, choices: dict, words: dict) -> dict:
+    from launch.training.arguments import Switch
+
+    alternatives = [part for part in get_args(hint) if part is not NoneType] if _is_union(hint) else [hint]
+    value_type = Switch if Switch in alternatives else alternatives[0]
+    many = get_origin(value_type) is list
+    while get_origin(value_type) is list:
+        [value_type] = get_args(value_type)
+    allowed = field.metadata.get("choices") or choices.get(field.name)
+    if isinstance(value_type, EnumMeta):
+        allowed, value_type = [member.value for member in value_type], str
+    kind = "switch" if value_type is Switch else value_type.__name__
+    default = None if field.default is MISSING else field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    if default is None and hint is bool:
+        default = False
+    flag = {
+        "type": kind,
+        "default": default.value if isinstance(default, Enum) else default,
+        "help": " ".join(field.metadata.get("help", "").split()),
+    }
+    if allowed:
+        flag["choices"] = list(allowed)
+    if kind in ("int", "float"):
+        flag["range"] = RANGES[field.name]
+    if field.name in words:
+        flag["words"] = words[field.name]
+    if many:
+        flag["many"] = True
+    if "const" in field.metadata:
+        flag["alone"] = field.metadata["const"]
+    return flag
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType)
 
 
 def _enum_choices() -> dict[str, list[str]]:
@@ -157,8 +184,8 @@ def _enum_choices() -> dict[str, list[str]]:
     from paddlenlp.trainer.trainer_utils import OptimizerNames, SchedulerType
 
     return {
-        "lr_scheduler_type": [one.value for one in SchedulerType],
-        "optim": [one.value for one in OptimizerNames],
+        "lr_scheduler_type": [member.value for member in SchedulerType],
+        "optim": [member.value for member in OptimizerNames],
         "report_to": ["none", "all", *INTEGRATION_TO_CALLBACK],
     }
 

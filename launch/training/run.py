@@ -29,7 +29,7 @@ from launch.training.model import (
     widen,
 )
 from launch.training.reporter import PlannedMemory, finish
-from launch.training.resuming import identify_model, open_output, require_same_model
+from launch.training.resuming import Choice, identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, Phase, out_of_memory_explained
 
@@ -74,6 +74,7 @@ class Run:
 
     def __init__(self, stage: Stage, config: RunConfig, started: float):
         self.stage, self.config, self.started = stage, config, started
+        self.choice = Choice()  # build() chooses the checkpoint to continue from
 
     def build(self, lines: list[str]) -> Trainer:
         """The Trainer, and what it will do in lines on rank 0. lines: that come before these."""

@@ -7,13 +7,13 @@ from pathlib import Path
 def parse_beside_an_args_file(directory: str) -> dict:
     """--max_steps and --seed of a command line without them, where SCRIPT.args lies beside the script."""
     from launch.config.run_config import RunConfig
-    from launch.training.arguments import parse_pretrain
+    from launch.training.arguments import pretraining_arguments
 
     script = Path(directory) / "run_pretrain.py"
     script.with_suffix(".args").write_text("--max_steps 7 --seed 9")
     sys.argv = [str(script)]
     argv = f"--model_name_or_path llama-tiny --input_dir d --output_dir {directory} --device cpu --report_to none"
-    *_, training = parse_pretrain(RunConfig.from_words("run_pretrain", argv.split())[0])
+    *_, training = pretraining_arguments(RunConfig.from_words("run_pretrain", argv.split())[0])
     return {"max_steps": training.max_steps, "seed": training.seed}
 
 

@@ -32,3 +32,48 @@ def flag_schema() -> str:
     from launch.training.flag_schema import render
 
     return render()
+
+
+def arguments_of_both(runs: list) -> list[str]:
+    """Attributes of the argument objects that differ from those which PaddleNLP's own parser makes of the same words.
+
+    runs: (shared module, words) each. Upstream's derived values are left out: they follow from these.
+    """
+    import types
+    from typing import Literal, Optional, Union, get_args, get_origin, get_type_hints
+
+    from paddlenlp.trainer import argparser
+
+    from launch.config.flag_values import switch
+    from launch.config.run_config import RunConfig
+    from launch.training import arguments
+
+    def hints_for_the_parser(kind) -> dict:
+        """It knows Optional, but not `str | None`, and a function in the place of a type."""
+        found = get_type_hints(kind)
+        for name, hint in found.items():
+            parts = get_args(hint) if isinstance(hint, types.UnionType) or get_origin(hint) is Union else (hint,)
+            if arguments.Switch in parts:
+                found[name] = switch
+            elif isinstance(hint, types.UnionType):
+                found[name] = Optional[parts[0]]  # noqa: UP045
+        return found
+
+    assert get_origin(arguments.Switch) is Literal
+    argparser.get_type_hints = hints_for_the_parser
+    arguments.RunArguments.__post_init__ = lambda self: None
+    differences = []
+    for script, words in runs:
+        kinds = arguments.PRETRAINING if script == "run_pretrain" else arguments.FINETUNING
+        parser = argparser.PdArgumentParser(kinds, allow_abbrev=False)
+        expected = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+        run, _ = RunConfig.from_words(script, words)
+        for made, theirs in zip(arguments.make_arguments(run, kinds), expected, strict=True):
+            mine, right = vars(made), vars(theirs)
+            assert mine.keys() == right.keys()
+            differences += [
+                f"{words}: {name}: {mine[name]!r}, by the parser {right[name]!r}"
+                for name in mine
+                if (mine[name], type(mine[name])) != (right[name], type(right[name]))
+            ]
+    return differences

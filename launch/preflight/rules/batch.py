@@ -31,7 +31,7 @@ RULES = (
         when=lambda run: run.flags.script == "run_pretrain" and run.flags.do_train and run.flags.max_steps <= 0,
         found="{run.flags.max_steps}",
         reason="pretraining runs for a number of steps",
-        source="launch/training/arguments.py, parse_pretrain",
+        source="launch/training/arguments.py, pretraining_arguments",
         fix="--max_steps N",
     ),
     Rule(

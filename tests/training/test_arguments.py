@@ -1,0 +1,42 @@
+"""The checked-in flags, and argument objects made of them: those that the pinned paddlenlp and our own classes have."""
+
+from pathlib import Path
+
+from launch.config.flag_values import flag_words
+from launch.config.recipe_file import Recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ROOT / "launch" / "config" / "flags.json"
+RANKS = "tests.training.run_ranks"
+# Forms that no recipe has, each with what pretraining needs.
+FORMS = [
+    "--use_flash_attention --bf16 --use_fused_rms_norm ON --cpu_fast 0",
+    "--recompute --do_train true --fp16 n --no_logging_first_step --no_loss_watch",
+    "--skip_data_intervals 3 7 --resume_changed batch data --report_to visualdl wandb",
+    "--disable_tqdm 1 --greater_is_better 0 --label_names a b --lora_target_modules q_proj v_proj --lora_alpha 16",
+    "--evaluation_strategy steps --save_strategy no --lr_scheduler_type cosine --optim adamw --weight_decay=0.1",
+    "--bf16 required --precision auto --data_cache cache --sharding stage2 --max_seq_length 128 --input_dir=a",
+    "--tensor_parallel_config=enable_mp_skip_c_identity,enable_mp_async_allreduce --hang_seconds 5 --num_cycles 0.5",
+]
+NEEDED = ["--model_name_or_path", "llama-tiny", "--output_dir", "out", "--input_dir", "0.7", "a", "0.3", "b"]
+
+
+def test_flags_json_is_current(ranks):
+    [rendered] = ranks(1, f"{RANKS}:flag_schema")
+    assert FLAGS.read_text(encoding="utf-8") == rendered, "run: python -m launch.training.flag_schema"
+
+
+def test_argument_objects_are_those_of_paddlenlps_parser(ranks):
+    recipes = [Recipe.load(path) for path in sorted(ROOT.glob("recipes/*/*.sh"))]
+    assert len(recipes) >= 14
+    runs = [(Path(recipe.script).stem, flag_words(recipe.flags)) for recipe in recipes]
+    runs = [(script, _with_data(script, words)) for script, words in runs]
+    runs += [("run_pretrain", [*NEEDED, *form.split()]) for form in FORMS]
+    assert ranks(1, f"{RANKS}:arguments_of_both", runs) == [[]]
+
+
+def _with_data(script: str, words: list[str]) -> list[str]:
+    """Recipes leave to the user what has no default."""
+    needed = {"run_pretrain": "--input_dir", "finetune_generation": "--dataset_name_or_path"}[script]
+    stated = [f"{flag}=x" for flag in ("--model_name_or_path", "--output_dir", needed) if flag not in words]
+    return [*stated, *words]
