@@ -5,6 +5,7 @@ No rank decides from its own disk or clock.
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import paddle
 
@@ -26,7 +27,7 @@ def check_world() -> None:
         raise RuntimeError(f"started as one of {started} processes, but Paddle sees a world of {world_size()}")
 
 
-def first_on_rank_zero(work: Callable):
+def first_on_rank_zero(work: Callable) -> Any:
     """Run `work` on rank 0, then on the others, who find done what it leaves on disk. Returns its result.
 
     When it raises on rank 0, every rank raises the same UserError and none waits for ever.
@@ -45,7 +46,7 @@ def first_on_rank_zero(work: Callable):
     return result if rank() == 0 else work()
 
 
-def broadcast(value):
+def broadcast(value) -> Any:
     """Rank 0's value on every rank."""
     if world_size() == 1:
         return value

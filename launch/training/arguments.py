@@ -218,7 +218,7 @@ class RunArguments(TrainingArguments):
     )
 
     def __post_init__(self):
-        requested = stated(self.precision, self.bf16, self.fp16)
+        requested = stated(self.precision, str(self.bf16), self.fp16)  # upstream types bf16 as a bool
         self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device))
         words = self.sharding.split()
         self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word

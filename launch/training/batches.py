@@ -73,12 +73,13 @@ class SampleStream:
 
     def samples_of_step(self, step: int) -> list[int]:
         """What all data ranks together see in a step, 0 the first, without padding."""
-        return [self.sample_at(position) for position in range(self.position(step), self.position(step + 1))]
+        return [self._sample(position) for position in range(self.position(step), self.position(step + 1))]
 
     def sample_at(self, position: int) -> int | None:
         """The sample at a position of the stream, None for padding."""
-        if position >= self.end:
-            return None
+        return self._sample(position) if position < self.end else None
+
+    def _sample(self, position: int) -> int:
         epoch, index = divmod(position, self.samples)
         if self._permutation[0] != epoch:
             self._permutation = (epoch, self.epoch_order(self.seed, epoch))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import paddle
 
@@ -32,8 +33,8 @@ class TrainingData:
 
     def __init__(
         self,
-        train,
-        valid,
+        train: Any,
+        valid: Any,
         collate: Callable[[list], dict],
         padding,
         ledger: Ledger | None,
@@ -46,11 +47,24 @@ class TrainingData:
     ):
         self.train, self.valid = train, valid
         self.collate, self.padding = collate, padding
-        self.ledger, self.steps = ledger, steps
+        self.steps = steps
         self.mean_length = mean_length
         self.epochs_requested = epochs_requested
         self.lines = lines or []
-        self.stream = sample_stream(args, train, ledger, steps, end) if ledger else None
+        self._ledger = ledger
+        self._stream = sample_stream(args, train, ledger, steps, end) if ledger else None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was consumed before."""
+        assert self._ledger is not None, "for training alone"
+        return self._ledger
+
+    @property
+    def stream(self) -> SampleStream:
+        """The samples to come, in order."""
+        assert self._stream is not None, "for training alone"
+        return self._stream
 
     @property
     def identity(self) -> dict:
@@ -75,19 +89,18 @@ class TrainingData:
 
     def train_loader(self, workers: int, clock: TrainingClock) -> TimedLoader:
         """Batches of this rank, in the order of training."""
-        loader = paddle.io.DataLoader(
-            PaddedDataset(self.train, self.padding),
-            batch_sampler=self.stream,
-            collate_fn=self.collate,
-            num_workers=workers,
-            worker_init_fn=be_data_worker,
-        )
+        loader = self._loader(self.train, self.stream, num_workers=workers, worker_init_fn=be_data_worker)
         return TimedLoader(loader, clock)
 
     def evaluation_loader(self, dataset, args) -> paddle.io.DataLoader:
         """Batches of this data rank's share; equally many on all ranks."""
         shard = PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
-        return paddle.io.DataLoader(PaddedDataset(dataset, self.padding), batch_sampler=shard, collate_fn=self.collate)
+        return self._loader(dataset, shard)
+
+    def _loader(self, dataset, sampler, **options) -> paddle.io.DataLoader:
+        padded: Any = PaddedDataset(dataset, self.padding)  # Paddle requires no more of a dataset than its methods
+        collate: Any = self.collate
+        return paddle.io.DataLoader(padded, batch_sampler=sampler, collate_fn=collate, **options)
 
     def first_batch(self, samples: int) -> dict:
         """The first samples of training, as arrays."""
@@ -214,6 +227,7 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
 
 def _continues(datasets: Datasets, before: dict) -> bool:
     """Whether the samples to train on are those of a checkpoint's data."""
+    assert datasets.train is not None, "only a run that trains continues a checkpoint"
     now = datasets.train.identity()
     return now == {key: before.get(key) for key in now}
 
@@ -225,7 +239,7 @@ def _template_lines(found: Survey, datasets: Datasets, encoding, tokenizer) -> l
     if found.train:
         template = next(iter(templates.values())) if len(set(templates.values())) == 1 else None
         tokenizer.init_kwargs = trained_with(template, tokenizer.init_kwargs)
-    shown = datasets.train if datasets.train is not None else datasets.dev
+    shown: Any = datasets.train if datasets.train is not None else datasets.dev
     lines = [template_line(template) for template in dict.fromkeys(templates.values())]
     return lines + sample_lines(shown, partial(tokenizer.decode, clean_up_tokenization_spaces=False))
 

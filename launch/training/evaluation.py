@@ -144,9 +144,11 @@ class BestKeeper:
 
         continued: whether the run is one that goes on: what another has left in the same place does not count.
         """
-        if self.loss is None:
-            self.loss = broadcast(self._earlier_loss() if rank() == 0 else None) if continued else math.inf
-        if not loss < self.loss:
+        best = self.loss
+        if best is None:
+            best = broadcast(self._earlier_loss() if rank() == 0 else None) if continued else math.inf
+        self.loss = best
+        if not loss < best:
             return
         self.loss = loss
         aside, old = (self.final.with_name(f".{BEST}.{word}") for word in ("partial", "old"))

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from paddlenlp.peft import LoRAModel
@@ -29,10 +30,11 @@ class Finetuning(Stage):
         sets = open_dialogues(self.data_args, args, tokenizer, config, checkpoint)
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
         steps, end, epochs = args.max_steps, None, 1.0
-        if ledger and steps <= 0:
+        if ledger and sets.train is not None and steps <= 0:
             epochs = args.num_train_epochs
             end = math.ceil(epochs * len(sets.train))
             steps = ledger.last.last_step + math.ceil((end - ledger.last.stop) / args.global_batch)
+        samples: Any = sets.train or sets.dev
         return DialogueData(
             sets.train,
             sets.dev,
@@ -41,7 +43,7 @@ class Finetuning(Stage):
             ledger,
             args,
             steps=steps,
-            mean_length=float(np.mean((sets.train or sets.dev).tokens)),
+            mean_length=float(np.mean(samples.tokens)),
             end=end,
             epochs_requested=epochs,
             lines=sets.lines,
@@ -61,7 +63,7 @@ class DialogueData(TrainingData):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._tokens_until = [self.ledger.tokens if self.ledger else 0]
+        self._tokens_until = [self._ledger.tokens if self._ledger else 0]
 
     def step_text(self, global_batch: int) -> str:
         return f"{global_batch} samples (about {self.train.tokens.mean() * global_batch:,.0f} tokens)"

@@ -11,7 +11,7 @@ import json
 import sys
 import textwrap
 from dataclasses import MISSING, Field, fields
-from enum import Enum, EnumMeta
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -143,12 +143,12 @@ def _flag(field: Field, hint: Any, choices: dict, words: dict) -> dict:
     from launch.training.arguments import Switch
 
     alternatives = [part for part in get_args(hint) if part is not NoneType] if _is_union(hint) else [hint]
-    value_type = Switch if Switch in alternatives else alternatives[0]
+    value_type: Any = Switch if Switch in alternatives else alternatives[0]
     many = get_origin(value_type) is list
     while get_origin(value_type) is list:
         [value_type] = get_args(value_type)
     allowed = field.metadata.get("choices") or choices.get(field.name)
-    if isinstance(value_type, EnumMeta):
+    if isinstance(value_type, type) and issubclass(value_type, Enum):
         allowed, value_type = [member.value for member in value_type], str
     kind = "switch" if value_type is Switch else value_type.__name__
     default = None if field.default is MISSING else field.default

@@ -8,11 +8,13 @@ that choose the kernel. It costs a second or two and none of Paddle's random num
     fault = attention_fault(flash_attention_of(LLAMA), Heads(32, 32, 128), "bfloat16", shapes(prefix=128))
 """
 
+import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import paddle
@@ -89,10 +91,11 @@ def flash_attention_of(family: Family) -> Attend:
     if not family.always_masked:
         config = SimpleNamespace(context_parallel_degree=1)
 
-        def attend(query, key, value, mask):
-            return fusion_ops.fusion_flash_attention(query, config, key, value, mask, False).reshape(query.shape)
+        def attend_fused(query, key, value, mask):
+            result: Any = fusion_ops.fusion_flash_attention(query, config, key, value, mask, False)
+            return result.reshape(query.shape)
 
-        return attend
+        return attend_fused
 
     def attend(query, key, value, mask):
         if mask is None:
@@ -141,7 +144,7 @@ def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> 
     mask = _additive(shape.visible(), query.dtype) if shape.padding else None
     found = _with_gradients(lambda q, k, v: attend(q, k, v, mask), (query, key, value), upstream)
     found[0] *= shape.seen()[:, :, None, None]
-    expected = exact_attention(*map(_array, (query, key, value, upstream)), shape)
+    expected = exact_attention(*map(_array, (query, key, value, upstream)), shape=shape)
     names = ("result", "query gradient", "key gradient", "value gradient")
     return {name: _largest_relative_error(*pair) for name, *pair in zip(names, found, expected, strict=True)}
 
@@ -160,7 +163,7 @@ def _inputs(heads: Heads, shape: Shape, dtype: str) -> list[paddle.Tensor]:
     sizes = ((queries, heads.query), (keys, heads.key_value), (keys, heads.key_value), (queries, heads.query))
     arrays = [generator.standard_normal((BATCH, *size, heads.size), dtype="float32") for size in sizes]
     arrays[3] *= shape.seen()[:, :, None, None]
-    return [paddle.to_tensor(array).astype(dtype) for array in arrays]
+    return [paddle.to_tensor(array).astype(getattr(paddle, dtype)) for array in arrays]
 
 
 def _additive(visible: np.ndarray, dtype: paddle.dtype) -> paddle.Tensor:
@@ -221,9 +224,7 @@ RMSNorm = Callable[[paddle.Tensor, paddle.Tensor, float], tuple]
 
 def fused_ln_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float) -> tuple:
     """As paddlenlp calls it; loads it first."""
-    import fused_ln
-
-    return fused_ln.fused_rms_norm(x, weight, epsilon)
+    return importlib.import_module("fused_ln").fused_rms_norm(x, weight, epsilon)
 
 
 def paddle_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float = 1e-6) -> tuple:
@@ -246,7 +247,9 @@ def use_paddle_rms_norm() -> None:
     sys.modules["fused_ln"] = module
 
 
-def rms_norm_fault(name: str, rms_norm: RMSNorm, hidden: int = 192, dtypes: tuple[str, str] = ("float32",) * 2) -> str:
+def rms_norm_fault(
+    name: str, rms_norm: RMSNorm, hidden: int = 192, dtypes: tuple[str, str] = ("float32", "float32")
+) -> str:
     """What is wrong with it on this device, in words that begin with its name; "" where nothing is.
 
     hidden: elements of a row. dtypes: of x, and of the weight, the result and its gradient.
@@ -254,7 +257,7 @@ def rms_norm_fault(name: str, rms_norm: RMSNorm, hidden: int = 192, dtypes: tupl
     generator = np.random.default_rng(0)
     x_dtype, weight_dtype = dtypes
     x, weight, upstream = (
-        paddle.to_tensor(array.astype("float32")).astype(dtype)
+        paddle.to_tensor(array.astype("float32")).astype(getattr(paddle, dtype))
         for array, dtype in (
             (generator.normal(size=(*ROWS, hidden)), x_dtype),
             (generator.normal(1, 0.1, hidden), weight_dtype),

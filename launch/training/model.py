@@ -105,7 +105,9 @@ def build_model(config, model_args, training_args, base: Format | None = None):
     """
     family = family_of_config(config.to_dict())
     pipeline = training_args.pipeline_parallel_degree > 1
-    model_class = getattr(transformers, family.pipeline_class if pipeline else family.model_class)
+    name = family.pipeline_class if pipeline else family.model_class
+    assert name is not None, "preflight refuses a pipeline of this family"
+    model_class = getattr(transformers, name)
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
         set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
@@ -234,14 +236,13 @@ NORMS = ("LayerNorm", "RMSNorm")
 HEADS = ("LMHead", "ChatGLMHead")
 
 
-class InFloat32:
+class InFloat32(paddle.nn.Layer):
     """Put before the class of a layer: it computes in float32, and answers in `answers_in`, None for float32."""
 
     answers_in: paddle.dtype | None = None
 
     def forward(self, hidden_states, *args, **kwargs):
-        parameters = {name: one for name, one in self._parameters.items() if one is not None}
-        wide = {name: _widened(one) for name, one in parameters.items()}
+        wide = {name: _widened(parameter) for name, parameter in self._parameters.items() if parameter is not None}
         vars(self).update(wide)  # found before the parameters of the same names
         try:
             with paddle.amp.auto_cast(False):

@@ -117,8 +117,8 @@ def _clipped(params_grads: list) -> Iterator[tuple]:
 
 def _factor(norm: paddle.Tensor, limit: float) -> paddle.Tensor:
     """What gradients are multiplied by: 1 up to the limit."""
-    limit = paddle.full([], limit, dtype=norm.dtype)
-    return paddle.divide(limit, paddle.maximum(norm, limit))
+    bound = paddle.full([], limit, dtype=norm.dtype)
+    return paddle.divide(bound, paddle.maximum(norm, bound))
 
 
 def _sum(squares: dict) -> paddle.Tensor:
@@ -186,10 +186,10 @@ class SkippedSteps(TrainerCallback):
         self._counted = 0
         self._scale = 0.0  # that of the step that is being made
 
-    def on_optimizer_begin(self, args, state, control, scaler=None, **kwargs):
+    def on_optimizer_begin(self, args, state, control, *, scaler, **kwargs):
         self._scale = float(scaler._scale)
 
-    def on_optimizer_end(self, args, state, control, scaler=None, **kwargs):
+    def on_optimizer_end(self, args, state, control, *, scaler, **kwargs):
         before, self._scale = self._scale, float(scaler._scale)
         if not scaler._cache_found_inf:
             return

@@ -46,7 +46,7 @@ class PretrainingData(TrainingData):
         return f"{global_batch * self.mean_length:,} tokens ({global_batch} samples of {self.mean_length})"
 
     def tokens_until(self, step: int) -> int:
-        return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * self.mean_length
+        return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * int(self.mean_length)
 
 
 class Collator:

@@ -139,7 +139,7 @@ class PlannedMemory(TrainerCallback):
             return
         measured = peak_memory_bytes()
         self.facts = {"planned_peak_bytes": self.planned(), "measured_peak_bytes": measured}
-        print(self.line(), flush=True)
+        print(self.line(self.facts["planned_peak_bytes"], measured), flush=True)
 
     def planned(self) -> int | None:
         """Bytes planned for the first stage; None where the flags are for a model or layout that cannot be planned."""
@@ -151,8 +151,7 @@ class PlannedMemory(TrainerCallback):
             return None
         return plan_memory(job, card).stages[0].peak.allocated_bytes
 
-    def line(self) -> str:
-        planned, measured = self.facts["planned_peak_bytes"], self.facts["measured_peak_bytes"]
+    def line(self, planned: int | None, measured: int) -> str:
         if planned is None:
             return f"memory: {format_bytes(measured)} of tensors at the first step's peak"
         sizes = f"{format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak"
@@ -179,7 +178,7 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
     first, last = trainer.reporter.first_record, trainer.reporter.last_record
     return {
         "command": command_line(),
-        "arguments": {type(one).__name__: plain(vars(one)) for one in arguments},
+        "arguments": {type(part).__name__: plain(vars(part)) for part in arguments},
         "versions": package_versions(),
         "git_revision": git_revision(),
         "topology": topology(trainer.args),
@@ -197,5 +196,5 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
 
 def _first_step_memory(trainer) -> dict | None:
     """What was planned and what was taken."""
-    planned = [one for one in trainer.callback_handler.callbacks if isinstance(one, PlannedMemory)]
+    planned = [found for found in trainer.callback_handler.callbacks if isinstance(found, PlannedMemory)]
     return planned[0].facts if planned else None

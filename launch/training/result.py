@@ -51,7 +51,8 @@ class Result:
         Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
         """
         if directory is not None:
-            return self._write(directory, updated=False)
+            self._write(directory, updated=False)
+            return
         output = Path(self.args.output_dir)
         partial = output / PARTIAL_MODEL
         first_on_rank_zero(lambda: _empty(partial) if rank() == 0 else None)
@@ -279,4 +280,4 @@ class ReadBack:
 
 
 def _checksum(values: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(values))
+    return zlib.crc32(np.ascontiguousarray(values).data)

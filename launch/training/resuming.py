@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from paddlenlp.peft import LoRAModel
@@ -56,8 +57,9 @@ def choose_checkpoint(training_args) -> Choice:
     if wanted == AUTO:
         choice = _newest_whole(Path(training_args.output_dir))
     else:
-        choice = Choice(Path(wanted))
-        fault = None if is_foreign(choice.checkpoint) else fault_for_all(choice.checkpoint)
+        checkpoint = Path(wanted)
+        choice = Choice(checkpoint)
+        fault = None if is_foreign(checkpoint) else fault_for_all(checkpoint)
         if fault:
             raise UserError(f"--resume_from_checkpoint: {fault}.")
     _require_no_stray(choice.checkpoint)
@@ -142,9 +144,9 @@ def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_a
     """
     output = Path(training_args.output_dir)
     first_on_rank_zero(lambda: _put_damaged_aside(output, damaged) if rank() == 0 else None)
-    goes_on = checkpoint and checkpoint.resolve().parent == output.resolve()
-    weights_alone = training_args.ignore_load_lr_and_optim
-    step = read_manifest(checkpoint).global_step if goes_on and not weights_alone else 0
+    step = 0
+    if checkpoint and checkpoint.resolve().parent == output.resolve() and not training_args.ignore_load_lr_and_optim:
+        step = read_manifest(checkpoint).global_step
     moved = broadcast(first_on_rank_zero(lambda: _keep_later(output, step) if rank() == 0 else {}))
     return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
 
@@ -205,7 +207,7 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
     if not isinstance(model, ADAPTERS):
         return model_identity(model.config.to_dict())
     if isinstance(model, LoRAModel):
-        config = model.lora_config
+        config: Any = model.lora_config
         adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
     else:
         adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}

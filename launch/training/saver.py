@@ -47,8 +47,7 @@ class Saver:
         self.last: Path | None = None  # the newest that is whole, as far as this rank knows
         self._plan: Plan | None = None
         self._copies: dict[tuple[str, str], np.ndarray] = {}  # kept: fresh memory costs more than the copying
-        self._writing: threading.Thread | None = None
-        self._pending: PartialCheckpoint | None = None
+        self._pending: tuple[threading.Thread, PartialCheckpoint] | None = None
         self._failure: str | None = None
         self._tokenizer_files: list[NewFile] | None = None
         self._software = {"versions": package_versions(), "git_revision": git_revision()} if rank() == 0 else {}
@@ -62,41 +61,42 @@ class Saver:
         except (OSError, UserError) as error:
             raise self._error(f"{partial.final} could not be written: {error}") from None
         files, manifest = self._files(), self._manifest()
-        self._pending = partial
-        self._writing = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
-        self._writing.start()
+        thread = threading.Thread(target=self._write, args=(partial, files, manifest), daemon=True)
+        thread.start()
+        self._pending = thread, partial
         if not self.asynchronous:
             self.settle()
 
     def settle(self) -> None:
         """Wait for what is being written. Raises UserError on all ranks where it failed."""
-        if self._writing is None:
+        if self._pending is None:
             return
+        thread, partial = self._pending
         with self.checkpointer.watched_saving() as moved:
-            failure = self._wait(moved)
-        self._writing = None
+            failure = self._wait(thread, partial, moved)
+        self._pending = None
         if failure:
             raise self._error(failure)
-        self.last = self._pending.final
+        self.last = partial.final
 
     def _error(self, failure: str) -> UserError:
         kept = f"{self.last} is as it was" if self.last else "there is none before it"
         mend = "Leave more host memory to the ranks" if "MemoryError" in failure else how_to_mend(failure)
         return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
 
-    def _wait(self, moved: Callable[[], None]) -> str | None:
+    def _wait(self, thread: threading.Thread, partial: PartialCheckpoint, moved: Callable[[], None]) -> str | None:
         """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
 
         moved: called when any of them has come further.
         """
         before = None
         while True:
-            self._writing.join(LOOK_SECONDS)
-            ranks = gather((self._writing.is_alive(), self._pending.written, self._failure))
+            thread.join(LOOK_SECONDS)
+            ranks = gather((thread.is_alive(), partial.written, self._failure))
             if ranks != before:
                 moved()
             failure = next((failure for *_, failure in ranks if failure), None)
-            self._pending.given_up = failure
+            partial.given_up = failure
             if not any(writes for writes, *_ in ranks):
                 return failure
             before = ranks
@@ -128,16 +128,16 @@ class Saver:
         trainer, args = self.trainer, self._args
         optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
         tensors = local_tensors(trainer.model, optimizer, args)
-        self._plan = self._plan or agree_on_writers(tensors)
-        mine = [self._new_tensor(tensor) for tensor in tensors if (tensor.kind, tensor.key) in self._plan.mine]
-        kinds = [tensor.kind for tensor in tensors if (tensor.kind, tensor.key) in self._plan.mine]
+        plan = self._plan = self._plan or agree_on_writers(tensors)
+        mine = [self._new_tensor(tensor) for tensor in tensors if (tensor.kind, tensor.key) in plan.mine]
+        kinds = [tensor.kind for tensor in tensors if (tensor.kind, tensor.key) in plan.mine]
         files = []
         for kind in (MODEL, OPTIMIZER):
             tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
             if tensors:
                 files.append(safetensors_file(tensor_file(kind, rank(), world_size()), tensors))
         files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
-        return files + (self._common_files() if rank() == 0 else [])
+        return files + (self._common_files(plan) if rank() == 0 else [])
 
     def _new_tensor(self, local: LocalTensor) -> NewTensor:
         if not self.asynchronous:
@@ -147,7 +147,7 @@ class Saver:
         np.copyto(copy, values)
         return NewTensor(local.key, local.dtype, local.part, lambda: copy)
 
-    def _common_files(self) -> list[NewFile]:
+    def _common_files(self, plan: "Plan") -> list[NewFile]:
         """What is the same for all ranks."""
         trainer = self.trainer
         files = [json_file(RUN, self.checkpointer.run_state())]
@@ -155,8 +155,8 @@ class Saver:
             files.append(
                 json_file("config.json", json.loads(whole_config(trainer.model).to_json_string(use_diff=False)))
             )
-        if trains_all(trainer.model) and self._plan.writers is not None:
-            places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in self._plan.writers.items()}
+        if trains_all(trainer.model) and plan.writers is not None:
+            places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in plan.writers.items()}
             files.append(json_file(WEIGHTS_INDEX, {"metadata": {}, "weight_map": places}))
         if trainer.tokenizer is not None:
             self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)
@@ -193,7 +193,7 @@ def _use_own_card() -> None:
     what touches that makes a context there, some 0.4 GiB a rank."""
     kind, _, number = paddle.get_device().partition(":")
     if kind == "gpu":
-        core.set_cuda_current_device_id(int(number))
+        core.set_cuda_current_device_id(int(number))  # pyright: ignore[reportAttributeAccessIssue]  # in no stub
 
 
 def _on_rank_zero(work: Callable[[], None]) -> None:

@@ -14,9 +14,11 @@ Upstream's methods that are replaced stand at the end, each with the reason.
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import paddlenlp.trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
+from paddlenlp.trainer.trainer_utils import SchedulerType
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch import watch
@@ -24,6 +26,7 @@ from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
 from launch.offload.group_sharded import Offload
 from launch.reporting.throughput import Throughput
+from launch.training.arguments import RunArguments
 from launch.training.checkpointer import Checkpointer
 from launch.training.data import TrainingData
 from launch.training.evaluation import Answers, Evaluator
@@ -42,6 +45,9 @@ class Trainer(paddlenlp.trainer.Trainer):
     random_weights_loss: what random weights give at first, None for trained ones. answers: has the model answer at each
     evaluation; None where the loss is enough. keep_best: whether the model of the lowest evaluation loss is kept, too.
     """
+
+    args: RunArguments
+    optimizer: Any  # paddle.optimizer.Optimizer, or what fleet and sharding wrap around it
 
     def __init__(
         self,
@@ -100,6 +106,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
         self.checkpointer.restore()
+        assert self.checkpointer.continuation is not None, "what has made all steps continues a checkpoint"
         self.state.global_step = self.checkpointer.continuation.global_step
         if rank() == 0:
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
@@ -158,7 +165,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     def create_optimizer(self, lr_scheduler=None):
         """Upstream forms no gradient norm without clipping, and knows no offload."""
-        optimizer = super().create_optimizer(lr_scheduler)
+        optimizer: Any = super().create_optimizer(lr_scheduler)
         optimizer._grad_clip = ClipByGlobalNorm(self.args.max_grad_norm, self.grad_norm)
         if self.offload:
             self.offload.prepare(optimizer)
@@ -167,7 +174,7 @@ class Trainer(paddlenlp.trainer.Trainer):
     def create_scheduler(self, num_training_steps: int):
         """Upstream's cosine and linear schedules have no floor: --min_learning_rate, after --decay_steps."""
         args = self.args
-        schedule = SCHEDULES_WITH_FLOOR.get(args.lr_scheduler_type.value)
+        schedule = SCHEDULES_WITH_FLOOR.get(SchedulerType(args.lr_scheduler_type).value)
         if schedule is None:
             return super().create_scheduler(num_training_steps)
         warmup_steps = args.warmup_steps if args.warmup_steps > 0 else int(args.warmup_ratio * num_training_steps)
@@ -212,7 +219,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     def _get_item_from_loss(self, loss) -> float:
         """Upstream rounds the sum of the interval's losses to 8 digits: the reporter keeps it as it is."""
-        sum_of_losses = super()._get_item_from_loss(loss)
+        sum_of_losses: Any = super()._get_item_from_loss(loss)
         self.reporter.note_interval(sum_of_losses, self.state.global_step - self._globalstep_last_logged)
         return sum_of_losses
 

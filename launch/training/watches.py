@@ -34,7 +34,7 @@ class LossReport(TrainerCallback):
         past = past_losses(args.output_dir, state.global_step, USUAL_LOSSES) if args.process_index == 0 else ()
         self.watch = LossWatch(self.limits, past)
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(self, args, state, control, *, logs: dict, **kwargs):
         if "loss" not in logs:
             return
         fault = broadcast(self.watch.fault(logs))
