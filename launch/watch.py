@@ -81,7 +81,7 @@ def parse_window(text: str, random_weights_loss: float | None) -> Window | None:
 
 
 class LossWatch:
-    """Give `fault` each record of a run in turn. past: losses of the same run before it was resumed."""
+    """Looks at each record of a run in turn. past: losses of the same run before it was resumed."""
 
     def __init__(self, limits: Limits, past: Iterable[float] = ()):
         self.limits = limits
@@ -235,14 +235,15 @@ class HangTimer:
         self.moved()
 
     def moved(self) -> None:
-        """Something short of a step was done: a micro batch, a batch of an evaluation, a piece of a checkpoint."""
+        """Restart the timer after less than a step: a micro batch, a batch of an evaluation, a part of a checkpoint."""
         if self._armed:
             faulthandler.dump_traceback_later(self.limit, file=STDERR)
             signal.setitimer(signal.ITIMER_REAL, self.limit + self.seconds_to_write)
 
     @contextlib.contextmanager
     def beside_steps(self):
-        """While something else goes on that tells its moves, such as saving; the step it is part of is not measured."""
+        """For work between steps that reports its progress by moved(), such as saving; the step around it is not
+        measured."""
         armed = self._armed
         self.start()
         try:
@@ -281,7 +282,7 @@ class Phase:
     def during(self, name: str):
         before, self.name = self.name, name
         yield
-        self.name = before  # not after an error: that is what is asked then
+        self.name = before  # not after an error: the message names the phase that failed
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -310,8 +311,8 @@ def changes(phase: str, args) -> list[str]:
     if phase == CHECKPOINT:
         return ["more host memory: each rank copies there what it writes", "fewer ranks on this node"]
     if phase in (OPTIMIZER, BUILDING):
-        return [*_divide_state(args), *_divide_model(args)]
-    return [*_less_activations(args), *_divide_model(args)]
+        return [*_shard_optimizer(args), *_shard_model(args)]
+    return [*_less_activations(args), *_shard_model(args)]
 
 
 def _less_activations(args) -> list[str]:
@@ -323,7 +324,7 @@ def _less_activations(args) -> list[str]:
     return [*lines, "shorter samples: --max_seq_length, --max_length"]
 
 
-def _divide_state(args) -> list[str]:
+def _shard_optimizer(args) -> list[str]:
     """Optimizer and gradients over the data ranks."""
     names = [option.value for option in args.sharding]
     if args.world_size > 1 and not {"stage2", "stage3"} & set(names) and args.pipeline_parallel_degree <= 1:
@@ -331,7 +332,7 @@ def _divide_state(args) -> list[str]:
     return []
 
 
-def _divide_model(args) -> list[str]:
+def _shard_model(args) -> list[str]:
     lines = []
     if args.world_size > 1 and args.tensor_parallel_degree <= 1 and args.pipeline_parallel_degree <= 1:
         lines.append("--sharding stage3: the model itself is divided, too; slower by its all-gathers")
@@ -340,10 +341,10 @@ def _divide_model(args) -> list[str]:
 
 
 def _message(error: BaseException, phase: str, lines: list[str]) -> str:
-    told = str(error).rpartition("Error Message Summary:")[2]
-    told = " ".join(told.strip(" -\n").split())[:300] or type(error).__name__
+    reason = str(error).rpartition("Error Message Summary:")[2]
+    reason = " ".join(reason.strip(" -\n").split())[:300] or type(error).__name__
     steps = "\n".join(f"  {number}. {line}" for number, line in enumerate(lines, start=1))
     run = this_run()
     planned = [] if run is None else ["", "The plan of this run:", *run.lines, *lines_after_out_of_memory(run)]
     plan = "\n".join(planned)
-    return f"out of memory in {phase}. What helps, the cheapest first:\n{steps}{plan}\nThe error was: {told}"
+    return f"out of memory in {phase}. What helps, the cheapest first:\n{steps}{plan}\nThe error was: {reason}"

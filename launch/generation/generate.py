@@ -62,29 +62,29 @@ def generate(
     # A prefix has its keys at fixed positions: padding between it and a prompt would move the prompt away from it.
     answers: dict[int, list[int]] = {}
     for length in sorted({len(prompt) for prompt in prompts}):
-        numbers = [number for number, prompt in enumerate(prompts) if len(prompt) == length]
-        found = _generate(model, family, [prompts[number] for number in numbers], decoding, eos, **more)
-        answers |= zip(numbers, found, strict=True)
-    return [answers[number] for number in range(len(prompts))]
+        indices = [index for index, prompt in enumerate(prompts) if len(prompt) == length]
+        found = _generate(model, family, [prompts[index] for index in indices], decoding, eos, **more)
+        answers |= zip(indices, found, strict=True)
+    return [answers[index] for index in range(len(prompts))]
 
 
 class KnownIds(LogitsProcessor):
-    """Leaves the logits of the first `size` ids, those that a tokenizer can decode. Logits are looked at once, for the
-    first token: where a weight is no number, all of them are none, and the likeliest id would be any."""
+    """Masks the logits of all but the first `size` ids, those that a tokenizer can decode. Checks the logits of the
+    first token for NaN: a weight that is NaN makes all of them NaN, and any id could be chosen."""
 
     def __init__(self, size: int | None):
         self.size = size
-        self.looked = False
+        self.checked = False
         self.mask: paddle.Tensor | None = None
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
-        if not self.looked and bool(paddle.isnan(logits[:, : self.size]).any()):
+        if not self.checked and bool(paddle.isnan(logits[:, : self.size]).any()):
             raise UserError(
                 "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
                 "--dtype bfloat16 or float32."
             )
-        self.looked = True
+        self.checked = True
         if self.size is None or self.size >= logits.shape[-1]:
             return logits
         if self.mask is None:

@@ -57,14 +57,14 @@ class Predictor:
         return known_ids_of(self.tokenizer)
 
     def answer(self, prompts: list[list[int]], decoding: Decoding, batch_size: int) -> Iterator[list[tuple[int, str]]]:
-        """Batch by batch, (number of the prompt, its answer). Prompts of about the same length go together."""
+        """Batch by batch, (index of the prompt, its answer). Prompts of about the same length share a batch."""
         self.require_room(max(map(len, prompts)), decoding)
-        order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
-            batch = [prompts[number] for number in numbers]
+            indices = order[start : start + batch_size]
+            batch = [prompts[index] for index in indices]
             answers = generate(self.model, self.family, batch, decoding, self.eos, self.known_ids)
-            yield [(number, decode(self.tokenizer, ids)) for number, ids in zip(numbers, answers, strict=True)]
+            yield [(index, decode(self.tokenizer, ids)) for index, ids in zip(indices, answers, strict=True)]
 
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
         """Print the answer to one prompt while it is made."""
@@ -76,8 +76,8 @@ class Predictor:
     def positions(self) -> float:
         """How many tokens prompt and answer may have together; infinity where the model does not count them."""
         prefix = getattr(self.model, "prefix_config", None)
-        all_of_them = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), math.inf)
-        return all_of_them - (prefix.num_prefix_tokens if prefix else 0)
+        positions = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), math.inf)
+        return positions - (prefix.num_prefix_tokens if prefix else 0)
 
     def require_room(self, prompt_length: int, decoding: Decoding) -> None:
         """Raises UserError where prompt and answer would be longer than the model's positions reach."""
@@ -91,7 +91,7 @@ class Predictor:
 def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: Format | None = None) -> Predictor:
     """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card, float32
     on a CPU, which has few operators for others. base: codes that the linear layers' weights become as they are read,
-    for use_quantized() once all adapters are in place. All ranks call it together: they divide the model.
+    for use_quantized() once all adapters are in place. All ranks call it together; the model is sharded over them.
 
     Raises UserError where model and adapter do not fit, or there is no tokenizer.
     """
@@ -141,7 +141,7 @@ def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int
     predictor = load_predictor(str(model_directory), None, "float32")
     ids = [predictor.tokenizer(prompt)["input_ids"] for prompt in prompts]
     answers = dict(answer for [answer] in predictor.answer(ids, Decoding(max_new_tokens), batch_size=1))
-    return [answers[number] for number in range(len(prompts))]
+    return [answers[index] for index in range(len(prompts))]
 
 
 # ---- questions of a file, or one after another from a terminal or a pipe
@@ -160,7 +160,7 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
             answers |= batch
             reach(len(answers))
     if rank() == 0:
-        rows = [question.row | {"prediction": answers[number]} for number, question in enumerate(questions)]
+        rows = [question.row | {"prediction": answers[index]} for index, question in enumerate(questions)]
         _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)
 
 

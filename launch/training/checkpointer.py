@@ -1,4 +1,4 @@
-"""Checkpoints of a run: when one is saved, what it says of the run, which one the run goes on from, what stops it."""
+"""Checkpoints of a run: when to save, what a checkpoint records, which one to continue, and what stops the run."""
 
 import os
 import shlex
@@ -25,7 +25,7 @@ from launch.training.saver import Saver
 
 class Checkpointer:
     """best: name of the checkpoint with the best metric so far, None without --metric_for_best_model.
-    continuation: the checkpoint that the run goes on from, None where it starts without.
+    continuation: the checkpoint that the run continues, None for a run from step 0.
     """
 
     def __init__(self, trainer, model_identity: dict):
@@ -56,7 +56,7 @@ class Checkpointer:
     # ---- from the beginning of a training to its end
 
     def begin(self, checkpoint: Path | None, damaged: Sequence[Path]) -> None:
-        """checkpoint: to go on from, None at step 0. damaged: newer ones, which are put aside."""
+        """checkpoint: to continue, None at step 0. damaged: newer ones, which are put aside."""
         self._damaged = damaged
         if checkpoint is None:
             return
@@ -74,8 +74,7 @@ class Checkpointer:
             yield
 
     def restore(self) -> None:
-        """Take what the checkpoint has, if there is one. Nothing of an earlier run is moved before that has gone
-        well."""
+        """Load the checkpoint, if there is one. Nothing of an earlier run is moved until it has been loaded."""
         if self.continuation is not None:
             self.continuation.restore()
         self.saver.last = put_later_aside(self.saver.last, self._damaged, self.trainer.args)
@@ -86,8 +85,8 @@ class Checkpointer:
         self.saver.save()
 
     def load_best(self) -> None:
-        """With --load_best_model_at_end the weights of the best checkpoint, or those of the last step where it is gone
-        or damaged: a run ends with a model, and says which."""
+        """With --load_best_model_at_end, load the weights of the best checkpoint; keep those of the last step where
+        it is missing or damaged. Either way the run ends with a model, and says which."""
         trainer, args = self.trainer, self.trainer.args
         if not args.load_best_model_at_end or not self.best or self.stopped_by:
             return
@@ -106,8 +105,8 @@ class Checkpointer:
                 f"the model is that of step {self._loaded_step:,}, the best by {args.metric_for_best_model}", flush=True
             )
 
-    def tell_how_to_continue(self) -> None:
-        """Where a run that was stopped can go on."""
+    def print_how_to_continue(self) -> None:
+        """For a run that was stopped: where it is, and the command that continues it."""
         if rank() == 0:
             step, steps = self.trainer.state.global_step, self.trainer.args.max_steps
             print(f"stopped by {self.stopped_by} after step {step:,} of {steps:,}; {self.saver.last} is whole.")
@@ -136,7 +135,7 @@ class Checkpointer:
 
     @contextmanager
     def watched_saving(self) -> Iterator[Callable[[], None]]:
-        """Around waiting for what is written; gives what is to be called when some more is."""
+        """Watch a wait for files for hangs; gives a function to call whenever more is written."""
         with self.trainer.watches.hang_timer.beside_steps():
             yield self.trainer.watches.hang_timer.moved
 

@@ -143,7 +143,7 @@ def open_data(data_args, training_args, vocab_size: int) -> Splits:
     Rank 0 also reads every token id once, to check it against the vocabulary.
     Raises UserError when files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
     """
-    needed = {"train": training_args.do_train, "valid": training_args.do_eval}
+    names = [name for name, needed in (("train", training_args.do_train), ("valid", training_args.do_eval)) if needed]
     train, valid, _ = first_on_rank_zero(
         lambda: open_splits(
             " ".join(data_args.input_dir),
@@ -152,7 +152,7 @@ def open_data(data_args, training_args, vocab_size: int) -> Splits:
             training_args.seed,
             cache_directory(data_args, training_args.output_dir),
             vocab_size if rank() == 0 else None,
-            wanted=tuple(name for name, wanted in needed.items() if wanted),
+            wanted=tuple(names),
         )
     )
     if valid is not None and 0 < data_args.max_eval_samples < len(valid):
@@ -202,7 +202,7 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
     identity of its data shows, keeps that of the model's family.
     Raises UserError when files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
     """
-    wanted = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
+    names = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
     columns = Columns(data_args.prompt_column, data_args.response_column)
 
     make_encoding = partial(encoding_of, data_args, tokenizer, config.to_dict())
@@ -210,8 +210,8 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
     before = read_manifest(checkpoint).data if checkpoint and not training_args.ignore_load_lr_and_optim else None
 
     def open_all() -> Datasets:
-        named = " ".join(data_args.dataset_name_or_path)
-        found = survey(named, tuple(wanted), columns, data_args.max_broken_rows)
+        paths = " ".join(data_args.dataset_name_or_path)
+        found = survey(paths, tuple(names), columns, data_args.max_broken_rows)
         encoding = cache(make_encoding)
         datasets = encode_survey(found, encoding, packed)
         if before and data_args.chat_template is None and not _continues(datasets, before):
@@ -251,6 +251,3 @@ def _check_vocabulary(datasets: Datasets, vocab_size: int) -> None:
                 f"the tokenizer makes id {dataset.largest_id}, but the model has {vocab_size} ids, 0 to "
                 f"{vocab_size - 1}: --tokenizer_name_or_path names another model's."
             )
-
-
-# ---- how a tokenizer and a chat template make ids of dialogues: the same in training, evaluation and use

@@ -71,11 +71,10 @@ class Evaluator:
 
 
 class Answers:
-    """Evaluation by answering, --eval_with_do_generation: the model is asked the questions of the evaluation data; what
-    it says is scored and kept. Greedy, on the ranks that share the data; a pipeline cannot generate (preflight refuses
-    it).
+    """Evaluation by answers, --eval_with_do_generation: the model answers the questions of the evaluation data, by
+    greedy search, and its answers are scored and stored. A pipeline cannot generate: preflight refuses it.
 
-    max_new_tokens: of an answer, at most: what training leaves room for.
+    max_new_tokens: the longest answer, that for which training leaves room.
     """
 
     def __init__(self, tokenizer, model_config: dict, max_new_tokens: int):
@@ -87,11 +86,11 @@ class Answers:
 
     def evaluate(self, model, dataset, args, global_step: int) -> dict[str, float]:
         """BLEU and ROUGE of the last answers of all samples; predictions/step-N.jsonl. Called by all ranks together."""
-        own = {}
-        for numbers in PaddedShard(
+        mine: dict[int, list[int]] = {}
+        for indices in PaddedShard(
             len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size
         ):
-            samples = [dataset[number or 0] for number in numbers]  # None pads the shards: asked, and not looked at
+            samples = [dataset[index or 0] for index in indices]  # None is padding: answered, and the answer is dropped
             answers = generate(
                 model,
                 self.family,
@@ -101,12 +100,12 @@ class Answers:
                 self.known_ids,
                 synced_gpus="stage3" in args.sharding and args.sharding_parallel_degree > 1,
             )
-            own |= {number: ids for number, ids in zip(numbers, answers, strict=True) if number is not None}
-        everybodys = {number: ids for of_rank in gather(own) for number, ids in of_rank.items()}
-        return broadcast(self._scored(everybodys, dataset, args, global_step) if rank() == 0 else None)
+            mine |= {index: ids for index, ids in zip(indices, answers, strict=True) if index is not None}
+        of_all_ranks = {index: ids for answers in gather(mine) for index, ids in answers.items()}
+        return broadcast(self._scored(of_all_ranks, dataset, args, global_step) if rank() == 0 else None)
 
     def _scored(self, answers: dict[int, list[int]], dataset, args, global_step: int) -> dict[str, float]:
-        rows = [self._row(dataset[number], answers[number]) for number in range(len(dataset))]
+        rows = [self._row(dataset[index], answers[index]) for index in range(len(dataset))]
         with written_aside(Path(args.output_dir) / PREDICTIONS / f"step-{global_step}.jsonl") as file:
             file.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8") for row in rows)
         return scores([row["prediction"] for row in rows], [row["reference"] for row in rows])
@@ -116,7 +115,7 @@ class Answers:
         reference = sample["labels"][start:end].tolist()
         return {
             "question": decode(self.tokenizer, _question(sample)),
-            "reference": decode(self.tokenizer, [one for one in reference if one != self.end]),
+            "reference": decode(self.tokenizer, [token for token in reference if token != self.end]),
             "prediction": decode(self.tokenizer, answer),
         }
 
@@ -128,10 +127,10 @@ def _question(sample: dict) -> list[int]:
 
 
 class BestKeeper:
-    """The best of a training by evaluation loss, kept beside the newest: OUTPUT/best, for use, not to continue from.
+    """Keeps the model of the lowest evaluation loss in OUTPUT/best, for use, not to continue from.
 
-    It is what the run saves at its end, an adapter or a model directory with its tokenizer, of the evaluation with the
-    lowest loss, and best.json, which says which one. predict, merge and --model_name_or_path take it.
+    The directory has what a run saves at its end, an adapter or a model with its tokenizer, and best.json: the step and
+    the loss. predict, merge and --model_name_or_path take it.
     output_dir: of the run. write: called by all ranks together with the directory to write to."""
 
     def __init__(self, output_dir: str | Path, write: Callable[[Path], None]):
@@ -142,7 +141,7 @@ class BestKeeper:
     def consider(self, global_step: int, loss: float, continued: bool) -> None:
         """Keep the weights as they are now if no evaluation of the run was better. Called by all ranks together.
 
-        continued: whether the run is one that goes on: what another has left in the same place does not count.
+        continued: whether the run continues a checkpoint; otherwise a model that an earlier run left there is replaced.
         """
         best = self.loss
         if best is None:
@@ -168,7 +167,7 @@ class BestKeeper:
         barrier()
 
     def _earlier_loss(self) -> float:
-        """The loss of the best model of the run that is continued."""
+        """The loss of the best model so far of a continued run."""
         old = self.final.with_name(f".{BEST}.old")
         if old.exists() and not self.final.exists():  # a kill between the two renames
             old.rename(self.final)

@@ -55,7 +55,7 @@ def build_config(model_args, sequence_length: int, training_args, decisions, che
 
 
 def _fresh_vocabulary(values: dict, model_args, training_args, checkpoint: Path | None) -> int | None:
-    """Rank 0's, which alone need see the tokenizer's files yet."""
+    """As rank 0 finds it: the tokenizer's files need not be visible to the others yet."""
     flags = SimpleNamespace(
         continue_training=bool(model_args.continue_training),
         tokenizer_name_or_path=model_args.tokenizer_name_or_path,
@@ -149,7 +149,7 @@ def speed_up(model, training_args) -> list[str]:
 
 
 def widen(model, model_args, training_args) -> list[str]:
-    """Where the flags request it, let norms and output layer compute in float32; returns lines for the user."""
+    """Make norms and output layer compute in float32 where the flags request it; returns lines for the user."""
     if not model_args.fp32_norms_and_head:
         return []
     return [norms_and_head_in_float32(model, compute_dtype(training_args))]
@@ -228,8 +228,8 @@ def save_random_model(model_name_or_path: str, directory: Path) -> None:
 
 # ---- norms and the output layer in float32, within a model whose weights are kept in half precision
 #
-# What they are sensitive to is a sum over many values: of squares in a norm, in the output layer of products whose
-# exponentials the loss takes. Weights stay in half precision and are widened while a layer computes.
+# They are sensitive because they sum over many values: squares in a norm, and in the output layer products whose
+# exponentials enter the loss. Weights stay in half precision and are converted while a layer computes.
 
 
 NORMS = ("LayerNorm", "RMSNorm")
@@ -237,9 +237,9 @@ HEADS = ("LMHead", "ChatGLMHead")
 
 
 class InFloat32(paddle.nn.Layer):
-    """Put before the class of a layer: it computes in float32, and answers in `answers_in`, None for float32."""
+    """Mixed into the class of a layer: it computes in float32, and returns `output_dtype`, None for float32."""
 
-    answers_in: paddle.dtype | None = None
+    output_dtype: paddle.dtype | None = None
 
     def forward(self, hidden_states, *args, **kwargs):
         wide = {name: _widened(parameter) for name, parameter in self._parameters.items() if parameter is not None}
@@ -247,7 +247,7 @@ class InFloat32(paddle.nn.Layer):
         try:
             with paddle.amp.auto_cast(False):
                 outputs = super().forward(hidden_states.astype("float32"), *args, **kwargs)
-                return outputs if self.answers_in is None else outputs.astype(self.answers_in)
+                return outputs if self.output_dtype is None else outputs.astype(self.output_dtype)
         finally:
             for name in wide:
                 del vars(self)[name]
@@ -261,7 +261,7 @@ def _widened(parameter: paddle.Tensor) -> paddle.Tensor:
 
 
 def norms_and_head_in_float32(model, dtype: str) -> str:
-    """Let these layers of a model compute so; one line about it. dtype: of the model's weights."""
+    """Make norms and output layer of a model compute in float32; a line about it. dtype: of the model's weights."""
     if dtype == "float32":
         return "norms and output layer: float32, as all of the model"
     norms = [layer for layer in model.sublayers() if type(layer).__name__.endswith(NORMS)]
@@ -269,5 +269,5 @@ def norms_and_head_in_float32(model, dtype: str) -> str:
     for layer in [*norms, *heads]:
         layer.__class__ = type(f"Float32{type(layer).__name__}", (InFloat32, type(layer)), {})
     for layer in norms:
-        layer.answers_in = getattr(paddle, dtype)
+        layer.output_dtype = getattr(paddle, dtype)
     return f"norms and output layer: float32 ({len(norms)} norms, {len(heads)} output layer), all else {dtype}"

@@ -180,7 +180,7 @@ def follow(scaler, rule: ScaleRule) -> None:
 
 
 class SkippedSteps(TrainerCallback):
-    """Tells each skipped step on rank 0, and counts them for the log."""
+    """Prints each skipped step on rank 0, and counts them for the log."""
 
     def __init__(self):
         self._counted = 0

@@ -25,8 +25,8 @@ from launch.training.device import card_name, peak_memory_bytes
 
 
 class Reporter:
-    """clock: of training alone. learning_rate: of the step that is being made. first_record, last_record: of the log,
-    {} before there is one."""
+    """clock: of training alone. learning_rate: of the current step. first_record, last_record: of the log, {} before
+    the first."""
 
     def __init__(self, trainer, throughput: Throughput):
         self.trainer, self.throughput = trainer, throughput
@@ -37,11 +37,11 @@ class Reporter:
         self._sum_of_losses, self._steps = 0.0, 0
 
     def note_interval(self, sum_of_losses: float, steps: int) -> None:
-        """Before interval_record: the losses of the steps since the last one."""
+        """Call before interval_record: the losses of the steps since the last record."""
         self._sum_of_losses, self._steps = sum_of_losses, steps
 
     def interval_record(self) -> dict:
-        """What the log says of the steps since the last record."""
+        """The record of the steps since the last one."""
         trainer, data = self.trainer, self.trainer.data
         args, step, steps = trainer.args, trainer.state.global_step, self._steps
         consumed_samples, consumed_tokens = data.consumed_samples(step), data.tokens_until(step)
@@ -127,8 +127,8 @@ REPORTS = (LogLastStep, TerminalReport, JsonLinesReport)  # of every run
 
 
 class PlannedMemory(TrainerCallback):
-    """facts: of rank 0's pipeline stage, after the first step; bytes of tensors, which is what Paddle's allocator
-    counts."""
+    """Compares planned with measured memory after the first step. facts: bytes of tensors on rank 0, as Paddle's
+    allocator counts them."""
 
     def __init__(self, run: RunConfig):
         self.run = run
@@ -142,7 +142,7 @@ class PlannedMemory(TrainerCallback):
         print(self.line(self.facts["planned_peak_bytes"], measured), flush=True)
 
     def planned(self) -> int | None:
-        """Bytes planned for the first stage; None where the flags are for a model or layout that cannot be planned."""
+        """Bytes planned for the first pipeline stage; None where the plan does not know the model or layout."""
         name = card_name()
         try:
             card: Card | None = card_named(name) if name else None
@@ -195,6 +195,6 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
 
 
 def _first_step_memory(trainer) -> dict | None:
-    """What was planned and what was taken."""
+    """Planned and measured bytes; None before the first step."""
     planned = [found for found in trainer.callback_handler.callbacks if isinstance(found, PlannedMemory)]
     return planned[0].facts if planned else None

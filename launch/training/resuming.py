@@ -51,13 +51,13 @@ def choose_checkpoint(training_args) -> Choice:
     auto: the newest checkpoint of the output directory that verifies; damaged ones are reported. none: no checkpoint. A
     path: that one. Raises UserError on all ranks where it is damaged, or has weights that the run did not write.
     """
-    wanted = training_args.resume_from_checkpoint or NONE
-    if not training_args.do_train or wanted == NONE or (wanted == AUTO and training_args.overwrite_output_dir):
+    requested = training_args.resume_from_checkpoint or NONE
+    if not training_args.do_train or requested == NONE or (requested == AUTO and training_args.overwrite_output_dir):
         return Choice()
-    if wanted == AUTO:
+    if requested == AUTO:
         choice = _newest_whole(Path(training_args.output_dir))
     else:
-        checkpoint = Path(wanted)
+        checkpoint = Path(requested)
         choice = Choice(checkpoint)
         fault = None if is_foreign(checkpoint) else fault_for_all(checkpoint)
         if fault:
@@ -100,10 +100,10 @@ def fault_for_all(checkpoint: Path) -> str | None:
 
     Raises UserError where only some see it.
     """
-    there = gather((checkpoint / MANIFEST).is_file())
-    if any(there) and not all(there):
+    visible = gather((checkpoint / MANIFEST).is_file())
+    if any(visible) and not all(visible):
         raise UserError(
-            f"rank {there.index(False)} does not see {checkpoint}, others do: --output_dir must be on a file system "
+            f"rank {visible.index(False)} does not see {checkpoint}, others do: --output_dir must be on a file system "
             "that all nodes share."
         )
     faults = gather(first_fault(checkpoint, share=(rank(), world_size())))
@@ -119,26 +119,26 @@ def _warn(line: str) -> None:
 
 
 def open_output(training_args) -> Choice:
-    """Make the output directory and hold it; the checkpoint to continue from. Called by all ranks together.
+    """Make the output directory and lock it; the checkpoint to continue. Called by all ranks together.
 
     Nothing of an earlier run is moved or removed yet: the run may still be refused. That the directory can be
     written, and that an earlier run in it may be overwritten, preflight has checked.
     """
     output = Path(training_args.output_dir)
-    first_on_rank_zero(lambda: _hold(output) if rank() == 0 else None)
-    there = gather((output / LOCK).exists())
-    if not all(there):
+    first_on_rank_zero(lambda: _lock(output) if rank() == 0 else None)
+    visible = gather((output / LOCK).exists())
+    if not all(visible):
         raise UserError(
-            f"--output_dir: rank {there.index(False)} does not see what rank 0 writes to {output}: it must be on a "
+            f"--output_dir: rank {visible.index(False)} does not see what rank 0 writes to {output}: it must be on a "
             "file system that all nodes share."
         )
     return choose_checkpoint(training_args)
 
 
 def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_args) -> Path | None:
-    """Keep under other names what lies beyond the step where the run goes on: of an earlier run all, of a run that goes
-    back to one of its older checkpoints what it made after that. Where the checkpoint to continue from is then. Before
-    that, keep damaged checkpoints under theirs, and remove what a kill left of saves.
+    """Move logs and checkpoints of later steps than the one that the run continues from to other names, and return the
+    new path of the checkpoint to continue. Those are all steps of an earlier run, or the steps after an older
+    checkpoint of this run. Damaged checkpoints are renamed first, and remains of interrupted saves removed.
 
     Called by all ranks together, when nothing can refuse the run any more.
     """
@@ -151,7 +151,7 @@ def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_a
     return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
 
 
-def _hold(output: Path) -> None:
+def _lock(output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     lock_output(output)
 
@@ -163,7 +163,7 @@ def _put_damaged_aside(output: Path, damaged: Sequence[Path]) -> None:
 
 
 def _keep_later(output: Path, step: int) -> dict[Path, Path]:
-    """Give the log and the checkpoints of later steps other names; where each checkpoint is now that was moved.
+    """Move the log and the checkpoints of later steps; {old path: new path} of the checkpoints.
 
     The newest goes first and the log last: after a kill in between, the log has all steps of the checkpoints left.
     """
@@ -239,17 +239,19 @@ def require_same_model(checkpoint: Path | None, identity: dict, training_args) -
 
 
 RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"
-# Arguments that may be others from here on: the run goes on with them, and says so.
-TOLD = (
+# Arguments that may change when a run continues; it prints which did.
+REPORTED_CHANGES = (
     "max_steps", "learning_rate", "min_learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
     "decay_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
 )  # fmt: skip
 
 
 def changed_arguments(before: dict, now: dict) -> list[str]:
-    """Lines about the arguments of TOLD that differ from those with which a checkpoint was made."""
+    """Lines about the REPORTED_CHANGES that differ from those with which a checkpoint was made."""
     now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
-    return [f"--{key} is {now[key]}, was {before[key]}" for key in TOLD if before.get(key, now[key]) != now[key]]
+    return [
+        f"--{key} is {now[key]}, was {before[key]}" for key in REPORTED_CHANGES if before.get(key, now[key]) != now[key]
+    ]
 
 
 class Continuation(TrainerCallback):

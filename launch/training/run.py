@@ -108,7 +108,7 @@ class Run:
         """Whether training has come to its end, and the model or adapter is written."""
         trainer.train(self.choice.checkpoint, self.choice.damaged)
         if trainer.checkpointer.stopped_by:
-            trainer.checkpointer.tell_how_to_continue()
+            trainer.checkpointer.print_how_to_continue()
             return False
         trainer.result.save()
         return True

@@ -34,7 +34,7 @@ from launch.reporting.records import git_revision, how_to_mend, package_versions
 from launch.training.result import whole_config
 from launch.training.resuming import layout_of
 
-LOOK_SECONDS = 1.0  # between looks at what the ranks have written
+POLL_SECONDS = 1.0  # between looks at what the ranks have written
 WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that from_pretrained reads
 
 
@@ -44,9 +44,9 @@ class Saver:
     def __init__(self, checkpointer, asynchronous: bool = False):
         self.checkpointer, self.trainer = checkpointer, checkpointer.trainer
         self.asynchronous = asynchronous
-        self.last: Path | None = None  # the newest that is whole, as far as this rank knows
+        self.last: Path | None = None  # the newest whole checkpoint, as far as this rank knows
         self._plan: Plan | None = None
-        self._copies: dict[tuple[str, str], np.ndarray] = {}  # kept: fresh memory costs more than the copying
+        self._copies: dict[tuple[str, str], np.ndarray] = {}  # reused: allocating costs more than copying
         self._pending: tuple[threading.Thread, PartialCheckpoint] | None = None
         self._failure: str | None = None
         self._tokenizer_files: list[NewFile] | None = None
@@ -68,7 +68,7 @@ class Saver:
             self.settle()
 
     def settle(self) -> None:
-        """Wait for what is being written. Raises UserError on all ranks where it failed."""
+        """Wait until the checkpoint is written. Raises UserError on all ranks where that failed."""
         if self._pending is None:
             return
         thread, partial = self._pending
@@ -85,13 +85,12 @@ class Saver:
         return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
 
     def _wait(self, thread: threading.Thread, partial: PartialCheckpoint, moved: Callable[[], None]) -> str | None:
-        """Until all ranks have written; what went wrong in the first that failed. Called by all of them together.
-
-        moved: called when any of them has come further.
+        """Wait until all ranks have written; the failure of the first rank that failed, else None. Called by all ranks
+        together. moved: called whenever any of them has made progress.
         """
         before = None
         while True:
-            thread.join(LOOK_SECONDS)
+            thread.join(POLL_SECONDS)
             ranks = gather((thread.is_alive(), partial.written, self._failure))
             if ranks != before:
                 moved()
@@ -111,14 +110,14 @@ class Saver:
         return self.trainer.args
 
     def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
-        """All that is done without the other ranks; in the background no collective may run."""
+        """The work that needs no other rank: no collective may run in the background."""
         try:
             _use_own_card()
             partial.write(files)
             if rank() == 0:
                 partial.finish(manifest)
                 self._remove_old(partial.final)
-        except Exception as error:  # a thread's end would be seen by nobody
+        except Exception as error:  # an error that ends a thread is seen by nobody
             self._failure = str(error) or repr(error)
 
     # ---- what is written
@@ -133,7 +132,7 @@ class Saver:
         kinds = [tensor.kind for tensor in tensors if (tensor.kind, tensor.key) in plan.mine]
         files = []
         for kind in (MODEL, OPTIMIZER):
-            tensors = [tensor for tensor, of_kind in zip(mine, kinds, strict=True) if of_kind == kind]
+            tensors = [tensor for tensor, its_kind in zip(mine, kinds, strict=True) if its_kind == kind]
             if tensors:
                 files.append(safetensors_file(tensor_file(kind, rank(), world_size()), tensors))
         files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
@@ -189,8 +188,8 @@ class Saver:
 
 
 def _use_own_card() -> None:
-    """In a new thread. CUDA has a current device for each thread, card 0 at first, whatever paddle.set_device said:
-    what touches that makes a context there, some 0.4 GiB a rank."""
+    """Select this rank's card in a new thread. CUDA has a current device per thread, card 0 at first, whatever
+    paddle.set_device said; using card 0 would create a context there, about 0.4 GiB a rank."""
     kind, _, number = paddle.get_device().partition(":")
     if kind == "gpu":
         core.set_cuda_current_device_id(int(number))  # pyright: ignore[reportAttributeAccessIssue]  # in no stub
@@ -209,12 +208,12 @@ def _files_of(save: Callable[[str], None]) -> list[NewFile]:
     return [NewFile(name, lambda data=data: iter([data])) for name, data in contents.items()]
 
 
-# ---- which rank writes what: each tensor once, by one of the ranks that hold an equal copy of it
+# ---- which rank writes what: each tensor once, by one of the ranks that have an equal copy of it
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What a rank says about a tensor that it holds."""
+    """A tensor that a rank has."""
 
     kind: str
     key: str
@@ -224,8 +223,8 @@ class Copy:
 
 @dataclass(frozen=True)
 class Plan:
-    """mine: (kind, key) of what this rank writes. writers: key of each parameter -> the rank that writes it, None
-    where a file holds a part of one only."""
+    """mine: (kind, key) of the tensors that this rank writes. writers: key of each parameter -> the rank that writes
+    it; None where parameters are sharded over several files."""
 
     mine: frozenset[tuple[str, str]]
     writers: dict[str, int] | None
@@ -235,8 +234,8 @@ def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
     """Called by all ranks together."""
     mine = [Copy(tensor.kind, tensor.key, tensor.part, tensor.nbytes) for tensor in tensors]
     copies = gather(mine)
-    writers = divide(copies)
-    whole = all(copy.part.is_whole for of_rank in copies for copy in of_rank if copy.kind == MODEL)
+    writers = assign_writers(copies)
+    whole = all(copy.part.is_whole for copies_of_rank in copies for copy in copies_of_rank if copy.kind == MODEL)
     parameters = {copy.key: writer for copy, writer in writers.items() if copy.kind == MODEL}
     return Plan(
         mine=frozenset((copy.kind, copy.key) for copy, writer in writers.items() if writer == rank()),
@@ -244,18 +243,18 @@ def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
     )
 
 
-def divide(copies: list[list[Copy]]) -> dict[Copy, int]:
-    """{what: the rank that writes it}: of those that have it, the one with the fewest bytes to write so far.
+def assign_writers(copies: list[list[Copy]]) -> dict[Copy, int]:
+    """The rank that writes each tensor: among those that have it, the rank with the fewest bytes to write so far.
 
-    copies: what each rank has. The result depends on nothing else, so all ranks come to the same.
+    copies: what each rank has. The result depends on nothing else, so it is the same on all ranks.
     """
-    holders: dict[Copy, list[int]] = {}
-    for number, of_rank in enumerate(copies):
-        for copy in of_rank:
-            holders.setdefault(copy, []).append(number)
-    load = [0] * len(copies)
+    ranks_of: dict[Copy, list[int]] = {}
+    for owner, copies_of_rank in enumerate(copies):
+        for copy in copies_of_rank:
+            ranks_of.setdefault(copy, []).append(owner)
+    bytes_to_write = [0] * len(copies)
     writers = {}
-    for copy, ranks in holders.items():
-        writers[copy] = min(ranks, key=lambda number: load[number])
-        load[writers[copy]] += copy.nbytes
+    for copy, owners in ranks_of.items():
+        writers[copy] = min(owners, key=lambda owner: bytes_to_write[owner])
+        bytes_to_write[writers[copy]] += copy.nbytes
     return writers

@@ -1,4 +1,4 @@
-"""The watches of a run: its loss, its steps, its memory, and whether its weights are numbers."""
+"""The watches of a run: loss, hangs, memory, and NaN in the weights."""
 
 from pathlib import Path
 
@@ -39,10 +39,10 @@ class LossReport(TrainerCallback):
             return
         fault = broadcast(self.watch.fault(logs))
         if fault is not None:
-            raise UserError(message(fault, logs["global_step"], Path(args.output_dir)))
+            raise UserError(_message(fault, logs["global_step"], Path(args.output_dir)))
 
 
-def message(fault: Fault, step: int, output: Path) -> str:
+def _message(fault: Fault, step: int, output: Path) -> str:
     """What is wrong, why that may be, and where to go on from."""
     checkpoints = sorted(output.glob("checkpoint-*/"), key=lambda path: path.stat().st_mtime)
     kept = f"the last checkpoint is {checkpoints[-1]}, from before" if checkpoints else "there is no checkpoint yet"
@@ -55,7 +55,8 @@ def message(fault: Fault, step: int, output: Path) -> str:
 
 
 class HangReport(TrainerCallback):
-    """Tells a timer that the run moves. Loading a checkpoint before and writing the model after may take long."""
+    """Restarts the hang timer at each micro batch and step. The timer does not run before training, while a checkpoint
+    is loaded, nor after it, while the model is written: both may take long."""
 
     def __init__(self, timer: HangTimer):
         self.timer = timer
@@ -74,7 +75,7 @@ class HangReport(TrainerCallback):
 
 
 class PhaseReport(TrainerCallback):
-    """Tells what the run is doing where no method of the Trainer does."""
+    """Notes the phase of the optimizer step, for which the Trainer has no method."""
 
     def __init__(self, phase: Phase):
         self.phase = phase
@@ -115,7 +116,7 @@ def require_finite(model) -> None:
     Under stage 3 a rank looks at its slices, of what is offloaded at the values in host memory.
     """
     here = [name for name, parameter in model.named_parameters() if not _is_finite(parameter)]
-    names = sorted({name for of_rank in gather(here) for name in of_rank})
+    names = sorted({name for names_of_rank in gather(here) for name in names_of_rank})
     if names:
         raise UserError(
             f"the weights are no numbers: NaN or infinite values in {listed(names)}. Nothing can be evaluated with "
