@@ -110,7 +110,7 @@ def test_a_save_that_hangs_ends_the_run_and_leaves_the_checkpoint_before(ranks, 
     told = capsys.readouterr().err
     first, second = re.findall(r"^  rank \d: .*$", told, flags=re.MULTILINE)
     assert "; its save is in write_hashed (watch/faulty_ranks.py:" in second
-    assert "; its save is in _report_of (state/write.py:" in first  # waits for rank 1
+    assert "; its save is in _report_of (checkpoint/checkpoint_writer.py:" in first  # waits for rank 1
     newest = checkpoints(tmp_path / "out")[0]
     assert newest.name == "checkpoint-4" and first_fault(newest) is None
 
