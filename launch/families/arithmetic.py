@@ -103,3 +103,17 @@ def require_divisible(config: dict, ranks: int) -> None:
                 f"{ranks} processes cannot divide this model's {name}, {size}. Start {largest}: --nproc_per_node or "
                 "--gpus of the launcher."
             )
+
+
+# A chunk of the loss has a sixteenth of the tokens: beside the rest of a step that is little. More than 64 MiB of
+# float32 logits at once save no time; below 64 tokens operators take longer to start than to compute.
+CHUNK_SHARE, CHUNK_BYTES, CHUNK_TOKENS = 16, 64 * 2**20, 64
+
+
+def loss_chunk(flag: str, tokens: int, vocabulary: int) -> int:
+    """Tokens whose logits exist at once, by --loss_chunk_tokens. tokens: of a micro batch; vocabulary: ids that a rank
+    has."""
+    if flag != "auto":
+        return min(int(flag), tokens)
+    share = max(-(-tokens // CHUNK_SHARE), CHUNK_TOKENS)
+    return max(1, min(share, CHUNK_BYTES // (4 * vocabulary), tokens))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from launch.families.family import (
     FUSED_LINEAR,
     Family,
+    Head,
     HuggingFace,
     TokenizerFiles,
     Values,
@@ -264,6 +265,7 @@ CHATGLM_V2 = Family(
             published=tokenizer_with_code("chatglm", "ChatGLMTokenizer"),
         ),
     ),
+    head=Head("chatglm_v2.output_layer", reads_length_first=True),
     head_std=xavier,
     always_masked=True,
     weights_dtype_rotary=True,

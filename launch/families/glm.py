@@ -193,6 +193,7 @@ GLM = Family(
         own_code=True,
         tokenizer=TokenizerFiles(copied=("vocab.json", "merges.txt", "cog-pretrain.model", "vocab.txt")),
     ),
+    head=None,
     rotary=False,
     mask_dtype="float32",
     mask_covers_answer=True,

@@ -166,6 +166,13 @@ class RunArguments(TrainingArguments):
         default=2.0,
         metadata={"help": "Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."},
     )
+    loss_chunk_tokens: str = field(
+        default="off",
+        metadata={
+            "help": "Compute output layer and loss for so many tokens at a time, never the logits of a whole batch; "
+            "auto: a number that suits the batch; off: all at once."
+        },
+    )
     hang_factor: float = field(
         default=20,
         metadata={"help": "End the run, with every rank's stack in its log, after this many median steps without one."},

@@ -87,6 +87,9 @@ class AnswerLoss(Loss):
         if args.pipeline_parallel_degree > 1:
             layers = model.model if isinstance(model, LoRAModel) else model
             layers._loss_fn = [self.token_loss]
+        super().attach(model, args)
+        if self.head:
+            self.head.correct = self.token_loss.correct
 
     def start_step(self, global_step: int) -> None:
         samples = self.data.stream.samples_of_step(global_step)
@@ -97,7 +100,7 @@ class AnswerLoss(Loss):
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
         labels = inputs.pop("labels")
-        outputs = model(**inputs)
+        outputs = self.outputs(model, inputs, labels)
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
         loss = self.token_loss(logits, labels)
         return (loss, (loss, logits)) if return_outputs else loss
@@ -106,9 +109,9 @@ class AnswerLoss(Loss):
         """(loss, tokens, tokens whose most likely id was right)"""
         args, counted = trainer.args, int((inputs["labels"] != IGNORED).sum())
         self.start_evaluation()
-        with self.token_loss.counting_correct():
+        with self.token_loss.correct.counting():
             loss, _, _ = trainer.prediction_step(model, inputs, prediction_loss_only=True)
-        loss_sum, correct = float(loss), self.token_loss.correct
+        loss_sum, correct = float(loss), self.token_loss.correct.count
         if args.pipeline_parallel_degree > 1:  # the mean over micro batches; the last stage alone has seen the logits
             loss_sum *= args.gradient_accumulation_steps
             correct *= args.pipeline_parallel_degree

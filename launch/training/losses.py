@@ -4,16 +4,32 @@ import contextlib
 import math
 
 import paddle
-from paddle.distributed import fleet
+from paddlenlp.peft import LoRAModel
 
 from data_tools.formats.dialogues.encoding import IGNORED
+from launch.training.chunked_loss import ChunkedHead, CorrectTokens, chunked_head
+from launch.upstream.token_loss import token_entropies
 
 
 class Loss:
-    """The part of a Trainer that pretraining and fine-tuning define for themselves."""
+    """The part of a Trainer that pretraining and fine-tuning define for themselves.
+
+    head: the output layer where it computes the losses in chunks, else None.
+    """
+
+    head: ChunkedHead | None = None
 
     def attach(self, model, args) -> None:
         """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""
+        self.head = chunked_head(model)
+        if self.head and args.pipeline_parallel_degree > 1:
+            layers = model.model if isinstance(model, LoRAModel) else model
+            layers._loss_fn = [of_hidden_states(self.head, criterion) for criterion in layers._loss_fn]
+
+    def outputs(self, model, inputs: dict, labels: paddle.Tensor):
+        """What the model makes of its inputs; in chunks, losses of these labels in place of logits."""
+        with self.head.of(labels) if self.head else contextlib.nullcontext():
+            return model(**inputs)
 
     def start_step(self, global_step: int) -> None:
         """Before each micro batch of the step after global_step."""
@@ -38,6 +54,15 @@ class Loss:
             "perplexity": math.exp(min(loss, 700.0)),  # beyond e^709 a float is infinite
             "tokens": int(tokens),
         }
+
+
+def of_hidden_states(head: ChunkedHead, criterion):
+    """The criterion of a pipeline whose last layer leaves losses to it."""
+
+    def loss(hidden_states, labels):
+        return criterion(head.losses(hidden_states, labels), labels)
+
+    return loss
 
 
 @contextlib.contextmanager
@@ -74,53 +99,23 @@ class TokenLoss:
     criterion also leaves out tokens whose loss is exactly 0. Here the sum over a micro batch is divided by its share of
     all tokens of the step, so that the mean over micro batches and data ranks is the mean over tokens.
 
-    divisor: to be set before each step. correct: the number of tokens whose most likely id was right, of the batches
-    computed inside `counting_correct`.
+    divisor: to be set before each step. correct: counts where it is told to.
     """
 
     def __init__(self, vocab_size: int):
         self.vocab_size = vocab_size
         self.divisor = 1.0
-        self.counts_correct = False
-        self.correct = 0
-
-    @contextlib.contextmanager
-    def counting_correct(self):
-        """Count from 0 while this lasts."""
-        self.counts_correct, self.correct = True, 0
-        try:
-            yield
-        finally:
-            self.counts_correct = False
+        self.correct = CorrectTokens()
 
     def __call__(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """logits: [batch, length, vocabulary or this rank's part of it]; labels: [batch, length], those of the next
-        position, IGNORED where nothing counts. Returns a float32 scalar."""
+        """logits: [batch, length, vocabulary or this rank's part of it], or losses, [batch, length, 1]; labels:
+        [batch, length], those of the next position, IGNORED where nothing counts. Returns a float32 scalar."""
         logits = logits.astype("float32")
-        sharded = logits.shape[-1] < self.vocab_size
-        if sharded:
-            entropy = fleet.meta_parallel.ParallelCrossEntropy(ignore_index=IGNORED)
-        else:
-            entropy = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=IGNORED)
+        sharded = 1 < logits.shape[-1] < self.vocab_size
         counted = labels != IGNORED
         with paddle.amp.auto_cast(False):
-            losses = entropy(logits, labels.unsqueeze(-1)).squeeze(-1)
+            losses = token_entropies(logits, labels, sharded).squeeze(-1)
             loss = (losses * counted.astype("float32")).sum() / self.divisor
-        if self.counts_correct:
-            likely = most_likely(logits, sharded)
-            self.correct += int(((likely == labels) & counted).sum())
+        if logits.shape[-1] > 1:
+            self.correct.add(logits, labels, sharded)
         return loss
-
-
-def most_likely(logits: paddle.Tensor, sharded: bool) -> paddle.Tensor:
-    """int64 [batch, length]: the id with the largest logit. sharded: whether each rank of tensor parallelism has a part
-    of the vocabulary."""
-    ids = logits.argmax(axis=-1)
-    if not sharded:
-        return ids
-    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-    largest, all_ids = [], []
-    paddle.distributed.all_gather(largest, logits.max(axis=-1), group=group)
-    paddle.distributed.all_gather(all_ids, ids + group.rank * logits.shape[-1], group=group)
-    owner = paddle.stack(largest).argmax(axis=0, keepdim=True)
-    return paddle.take_along_axis(paddle.stack(all_ids), owner, axis=0).squeeze(0)

@@ -76,7 +76,7 @@ class PretrainingLoss(Loss):
     """The model's own: the mean over the tokens of a micro batch, of which all have equally many."""
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
-        outputs = model(**inputs)
+        outputs = self.outputs(model, inputs, inputs["labels"])
         loss = outputs
         if isinstance(outputs, dict):
             loss = outputs["loss"]

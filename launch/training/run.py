@@ -12,8 +12,10 @@ from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
 from launch.devices.flash_attention import mask_of
 from launch.families.arithmetic import ModelShape
+from launch.families.registry import family_of_config
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
+from launch.training.chunked_loss import chunk_loss
 from launch.training.data import TrainingData, require_tokenizer
 from launch.training.decisions import decide
 from launch.training.device import device_peak, measure_network, set_device
@@ -95,6 +97,9 @@ class Run:
         with out_of_memory_explained(Phase(BUILDING), args):
             model = build_model(config, model_args, args, base_format(adapter_args))
         lines += vocabulary_lines(config, model_args)
+        lines += chunk_loss(
+            model, family_of_config(config.to_dict()), args.loss_chunk_tokens, args.pipeline_parallel_degree > 1
+        )
         lines += [*speed_up(model, args), *widen(model, model_args, args)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         identity = identify_model(model, model_args, adapter_args, args.seed)

@@ -42,10 +42,20 @@ def token_loss(logits: paddle.Tensor, labels: paddle.Tensor, parallel: bool) -> 
     logits: [batch, length, vocabulary], or under tensor parallel (`parallel`) this rank's part of the vocabulary.
     labels: [batch, length], already shifted: labels[:, i] is what logits[:, i] predict.
     """
-    logits, labels = logits.astype("float32"), labels.unsqueeze(-1)
-    if parallel:
-        losses = fleet.meta_parallel.ParallelCrossEntropy(ignore_index=IGNORED)(logits, labels)
-    else:
-        losses = paddle.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")
-    counted = (labels != IGNORED).astype("float32")
+    losses = token_entropies(logits.astype("float32"), labels, parallel)
+    counted = (labels != IGNORED).unsqueeze(-1).astype("float32")
     return (losses * counted).sum() / counted.sum().clip(min=1.0)
+
+
+def token_entropies(logits: paddle.Tensor, labels: paddle.Tensor, sharded: bool) -> paddle.Tensor:
+    """Cross-entropy of each token in nats, [..., 1], 0 where its label is IGNORED.
+
+    logits: float32 [..., vocabulary]; sharded: this rank of tensor parallelism has a part of the vocabulary. Losses
+    that the output layer gives in place of logits, [..., 1] (launch/training/chunked_loss.py), are taken as they are.
+    """
+    if logits.shape[-1] == 1:
+        return logits
+    labels = labels.unsqueeze(-1)
+    if sharded:
+        return fleet.meta_parallel.ParallelCrossEntropy(ignore_index=IGNORED)(logits, labels)
+    return paddle.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")

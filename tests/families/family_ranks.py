@@ -50,12 +50,12 @@ def tiny(name: str, **changes):
     return config
 
 
-def build(name: str, config, pipeline: bool = False):
+def build(name: str, config, pipeline: bool = False, dtype: str = "float32"):
     """The model on random weights."""
     family = FAMILIES[name]
     paddle.seed(1)
     return getattr(transformers, family.pipeline_class if pipeline else family.model_class)._from_config(
-        config, dtype="float32"
+        config, dtype=dtype
     )
 
 

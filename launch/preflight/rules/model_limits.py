@@ -120,6 +120,22 @@ RULES = (
         source="paddlenlp/transformers/chatglm_v2/modeling_pp.py: recompute_interval is 0",
         fix="--recompute_granularity full_attn, which it does",
     ),
+    Rule(
+        flag="loss_chunk_tokens",
+        when=lambda run: bool(run.family) and run.family.head is None and run.chunk_tokens > 0,
+        found="{run.flags.loss_chunk_tokens} with {run.family.title}",
+        reason="its logits are computed within the model's forward pass, not by a layer that could do it in chunks",
+        source="paddlenlp/transformers/glm/modeling.py, GLMModel.forward",
+        fix="--loss_chunk_tokens off, and a smaller micro batch with more accumulation where memory is short",
+    ),
+    Rule(
+        flag="loss_chunk_tokens",
+        when=lambda run: run.chunk_tokens < 0,
+        found="{run.flags.loss_chunk_tokens!r}",
+        reason="the tokens of a chunk are a whole number above 0",
+        source="launch/training/chunked_loss.py",
+        fix="auto, off or a whole number above 0",
+    ),
 )
 
 # What a family lacks, from launch/families: feature -> (flag that requests it, whether it does, what to do instead).

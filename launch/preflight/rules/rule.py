@@ -90,6 +90,14 @@ class Request:
         return bool(self.positions and self.flags.max_seq_length and self.flags.max_seq_length > self.positions)
 
     @property
+    def chunk_tokens(self) -> int:
+        """Of --loss_chunk_tokens; 0 for auto and off, -1 for what is none of them."""
+        value = self.flags.loss_chunk_tokens
+        if value in ("auto", "off"):
+            return 0
+        return int(value) if value.isdecimal() and int(value) > 0 else -1
+
+    @property
     def bubble(self) -> float:
         """Share of a step in which a pipeline stage waits, 0 to 1."""
         return (self.pipeline - 1) / (self.flags.gradient_accumulation_steps + self.pipeline - 1)

@@ -35,6 +35,12 @@ VARIANTS = [
         ("--recompute_granularity", "saves every activation all the same"),
     ),
     wrong(PRETRAIN, "--model_name_or_path some/chatglm-6b", ("--model_name_or_path", "has no pretraining")),
+    wrong(PRETRAIN, "--loss_chunk_tokens 0", ("--loss_chunk_tokens", "'0': the tokens of a chunk are a whole number")),
+    wrong(
+        "llama-7b/finetune",
+        "--model_name_or_path glm-515m --tensor_parallel_degree 1 --loss_chunk_tokens 256",
+        ("--loss_chunk_tokens", "256 with GLM: its logits are computed within"),
+    ),
     wrong(PRETRAIN, "--model_name_or_path nowhere/x", ("model", "'nowhere/x' is no directory")),
     wrong(PRETRAIN, "--max_seq_length 4096", ("--max_seq_length", "4096, and the model knows 2048 positions")),
     wrong(

@@ -1,0 +1,252 @@
+"""Output layer and cross-entropy together, over chunks of tokens: logits of [tokens, vocabulary] never exist.
+
+The output layer gives the losses of its tokens in place of logits, [batch, length, 1] in float32; a criterion that gets
+a last axis of 1 takes them as they are. Logits, losses and gradients of a chunk come from the operators that compute
+those of a whole batch otherwise, and no product is done twice.
+"""
+
+import contextlib
+import operator
+from collections.abc import Iterator
+
+import paddle
+from paddle.autograd import PyLayer
+from paddle.distributed import fleet
+from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
+from paddlenlp.transformers import PretrainedConfig
+from paddlenlp.transformers.model_outputs import ModelOutput
+
+from data_tools.formats.dialogues.encoding import IGNORED
+from launch.families.arithmetic import loss_chunk
+from launch.families.family import Family, Head
+from launch.upstream.token_loss import token_entropies
+
+# Bytes of a half-precision product of a chunk with its float32 copy, when they are added to the weight's gradient.
+PRODUCT_BYTES = 64 * 2**20
+
+
+class CorrectTokens:
+    """The number of tokens whose most likely id was right, of the batches computed inside `counting`."""
+
+    def __init__(self):
+        self.active, self.count = False, 0
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count from 0 while this lasts."""
+        self.active, self.count = True, 0
+        try:
+            yield
+        finally:
+            self.active = False
+
+    def add(self, logits: paddle.Tensor, labels: paddle.Tensor, sharded: bool) -> None:
+        """logits: [..., vocabulary or this rank's part of it]; labels: [...]."""
+        if self.active:
+            right = (most_likely(logits, sharded) == labels) & (labels != IGNORED)
+            self.count += int(right.sum())
+
+
+def most_likely(logits: paddle.Tensor, sharded: bool) -> paddle.Tensor:
+    """int64 [...]: the id with the largest logit. sharded: whether each rank of tensor parallelism has a part
+    of the vocabulary."""
+    ids = logits.argmax(axis=-1)
+    if not sharded:
+        return ids
+    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+    largest, all_ids = [], []
+    paddle.distributed.all_gather(largest, logits.max(axis=-1), group=group)
+    paddle.distributed.all_gather(all_ids, ids + group.rank * logits.shape[-1], group=group)
+    owner = paddle.stack(largest).argmax(axis=0, keepdim=True)
+    return paddle.take_along_axis(paddle.stack(all_ids), owner, axis=0).squeeze(0)
+
+
+class ChunkedEntropy(PyLayer):
+    """Cross-entropy of the products of hidden_states [tokens, hidden] with the weight of the output layer, float32
+    [tokens, 1].
+
+    The gradients are computed together with the losses, as if the derivative by each loss were 1. What it is is known
+    in the backward pass, which multiplies by it: it must be the same for all tokens that count.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden_states, weight, labels, chunk: int, head: "ChunkedHead", trained: tuple[bool, bool]):
+        """trained: whether hidden_states and weight get a gradient."""
+        tokens = hidden_states.shape[0]
+        losses = paddle.empty([tokens, 1], dtype="float32")
+        hidden_gradient = paddle.empty_like(hidden_states) if trained[0] else None
+        weight_gradient = WeightGradient(weight, head.transposed) if trained[1] else None
+        for start in range(0, tokens, chunk):
+            part = slice(start, min(start + chunk, tokens))
+            inputs = hidden_states[part]
+            losses[part], gradient = head.entropies(inputs, weight, labels[part], any(trained))
+            if hidden_gradient is not None:
+                hidden_gradient[part] = paddle.matmul(gradient, weight, transpose_y=not head.transposed)
+            if weight_gradient is not None:
+                weight_gradient.add(inputs, gradient)
+            del gradient  # before the logits of the next chunk
+        ctx.gradients = hidden_gradient, weight_gradient
+        return losses
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """On a card the host waits here for the forward pass, once in a micro batch."""
+        hidden_gradient, weight_gradient = ctx.gradients
+        ctx.gradients = None
+        factor = gradient.max()
+        if not bool(((gradient == factor) | (gradient == 0)).all()):
+            raise ValueError("tokens that count must weigh the same in a loss in chunks")
+        factor = float(factor)
+        return (
+            hidden_gradient if hidden_gradient is None else hidden_gradient.scale_(factor),
+            weight_gradient if weight_gradient is None else weight_gradient.finish(factor),
+            None,
+        )
+
+
+class WeightGradient:
+    """The sum over chunks in float32. In half precision in pieces, as the products of a chunk have to be widened."""
+
+    def __init__(self, weight: paddle.Tensor, transposed: bool):
+        self.dtype, self.transposed = weight.dtype, transposed
+        rows, columns = weight.shape
+        self.step = rows if self.dtype == paddle.float32 else max(1, PRODUCT_BYTES // (6 * columns))
+        starts = range(0, rows, self.step)
+        self.sums = [paddle.zeros([min(self.step, rows - start), columns], "float32") for start in starts]
+
+    def add(self, inputs: paddle.Tensor, gradient: paddle.Tensor) -> None:
+        """inputs: [tokens, hidden]; gradient: of the logits, [tokens, vocabulary]."""
+        left, right = (gradient, inputs) if self.transposed else (inputs, gradient)
+        if self.dtype == paddle.float32:
+            paddle.addmm_(self.sums[0], left.t(), right)
+            return
+        for index, total in enumerate(self.sums):
+            rows = left[:, index * self.step : (index + 1) * self.step]
+            total.add_(paddle.matmul(rows, right, transpose_x=True).astype("float32"))
+
+    def finish(self, factor: float) -> paddle.Tensor:
+        """The sum times factor, in the dtype of the weight."""
+        pieces = [self.sums.pop(0).scale_(factor).astype(self.dtype) for _ in range(len(self.sums))]
+        return pieces[0] if len(pieces) == 1 else paddle.concat(pieces)
+
+
+class ChunkedHead(paddle.nn.Layer):
+    """Put before the class of an output layer: within `of` it gives losses in place of logits.
+
+    chunk: of --loss_chunk_tokens. form: of the family. deferred: whether the labels are there only after the forward
+    pass, as in a pipeline: then the layer gives hidden states, and the criterion calls `losses`. correct: counts in
+    evaluations, too.
+    """
+
+    config: PretrainedConfig
+    chunk: str
+    form: Head
+    deferred: bool
+    correct: CorrectTokens
+    labels: paddle.Tensor | None
+
+    @contextlib.contextmanager
+    def of(self, labels: paddle.Tensor) -> Iterator[None]:
+        """While the model computes the batch of these labels, [batch, length]."""
+        self.labels = labels
+        try:
+            yield
+        finally:
+            self.labels = None
+
+    def forward(self, hidden_states, *args, **kwargs):
+        labels = self.labels
+        if labels is None and not self.deferred:
+            return super().forward(hidden_states, *args, **kwargs)
+        if isinstance(hidden_states, ModelOutput):
+            hidden_states = hidden_states["last_hidden_state"]
+        if paddle.is_autocast_enabled():
+            hidden_states = hidden_states.astype(paddle.get_autocast_dtype())
+        return hidden_states if labels is None else self.losses(hidden_states, labels)
+
+    def losses(self, hidden_states: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """float32 [batch, length, 1], or [length, batch, 1] where the logits of the layer are so. hidden_states: as the
+        layer reads them."""
+        length_first = self.form.reads_length_first
+        labels = labels.t() if length_first else labels
+        if self.config.sequence_parallel:
+            hidden_states = GatherOp.apply(hidden_states)
+        # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py).
+        weight = getattr(self, next(iter(self._parameters))).astype(hidden_states.dtype)
+        if self.sharded(weight):
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            hidden_states = paddle.distributed.collective._c_identity(hidden_states, group=group)
+        chunk = loss_chunk(self.chunk, labels.size, self.vocabulary(weight))
+        recording = paddle.is_grad_enabled()
+        trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
+        flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
+        with paddle.amp.auto_cast(False):
+            losses = ChunkedEntropy.apply(flat, weight, labels.flatten(), chunk, self, trained)
+        losses = losses.reshape([*labels.shape, 1])
+        return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
+
+    def entropies(
+        self, inputs: paddle.Tensor, weight: paddle.Tensor, labels: paddle.Tensor, trained: bool
+    ) -> tuple[paddle.Tensor, paddle.Tensor | None]:
+        """The losses of a chunk, and where something is trained the gradient of their sum by the logits."""
+        logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
+        logits.stop_gradient = not trained
+        with paddle.enable_grad():
+            losses = token_entropies(logits, labels, self.sharded(weight))
+        self.correct.add(logits, labels, self.sharded(weight))
+        if not trained:
+            return losses, None
+        paddle.autograd.backward([losses])
+        return losses.detach(), logits.grad.astype(inputs.dtype)
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the weight is [vocabulary, hidden], as that of an embedding."""
+        return getattr(self, "transpose_y", "decoder_weight" in self._parameters)
+
+    def vocabulary(self, weight: paddle.Tensor) -> int:
+        """Ids that this rank has."""
+        return weight.shape[0 if self.transposed else 1]
+
+    def sharded(self, weight: paddle.Tensor) -> bool:
+        """Whether this rank of tensor parallelism has a part of the vocabulary."""
+        return self.vocabulary(weight) < self.config.vocab_size
+
+
+class GivenLosses(paddle.nn.Layer):
+    """The loss_func of a criterion of paddlenlp whose scores are losses already."""
+
+    def forward(self, losses, labels):
+        return losses
+
+
+def chunk_loss(model, family: Family, chunk: str, pipeline: bool) -> list[str]:
+    """Let a model that has just been built compute its loss in chunks; lines for the user. chunk: of
+    --loss_chunk_tokens."""
+    if chunk == "off":
+        return []
+    if family.head is None:
+        return [f"loss: all tokens at once; {family.title} has no output layer apart from its forward pass"]
+    head = output_layer(model, family.head.path, pipeline)
+    if head is not None:
+        head.__class__ = type(f"Chunked{type(head).__name__}", (ChunkedHead, type(head)), {})
+        head.chunk, head.form, head.deferred, head.labels = chunk, family.head, pipeline, None
+        head.correct = CorrectTokens()
+    criteria = model._loss_fn if pipeline else [getattr(model, "criterion", None)]
+    for criterion in criteria:
+        if criterion is not None:
+            criterion.loss_func = GivenLosses()
+    size = "" if chunk == "auto" else f", {chunk} tokens at a time"
+    return [f"loss: output layer and cross-entropy in chunks{size}; logits of a whole batch never exist"]
+
+
+def output_layer(model, path: str, pipeline: bool) -> paddle.nn.Layer | None:
+    """None on a stage of a pipeline that is not its last."""
+    if pipeline:
+        return model.run_function[-1] if model._stage_id == model._num_stages - 1 else None
+    return operator.attrgetter(path)(model)
+
+
+def chunked_head(model) -> ChunkedHead | None:
+    """The output layer of a model whose loss is computed in chunks."""
+    return next((layer for layer in model.sublayers() if isinstance(layer, ChunkedHead)), None)

@@ -1,0 +1,113 @@
+"""Rank functions of test_chunked_loss.py: the loss in chunks beside the loss of whole batches."""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import paddle
+from paddle.base import core
+from paddlenlp.transformers.llama.modeling import LlamaLMHead
+
+from launch.families.registry import FAMILIES
+from launch.training.chunked_loss import chunk_loss, chunked_head
+from launch.training.finetuning import AnswerLoss
+from launch.training.losses import TokenLoss
+from launch.training.model import norms_and_head_in_float32
+from launch.training.pretraining import PretrainingLoss
+from tests.checkpoint import half_arithmetic
+from tests.families.family_ranks import batch, build, tiny
+
+ARGS = SimpleNamespace(pipeline_parallel_degree=1, gradient_accumulation_steps=1, dataset_world_size=1)
+ANSWERS, PRETRAINING = "answers", "pretraining"
+
+
+def compare(
+    names: list[str], loss: str, chunk: str, dtype: str = "float32", frozen: bool = False, wide: bool = False
+) -> dict[str, dict]:
+    """By family, what each way gives: see `outcome`."""
+    if dtype != "float32":
+        half_arithmetic.install()
+    return {name: {way: outcome(name, loss, way, dtype, frozen, wide) for way in ("off", chunk)} for name in names}
+
+
+def outcome(name: str, loss: str, chunk: str, dtype: str, frozen: bool, wide: bool) -> dict:
+    """loss, evaluated: of a batch in training and of one in evaluation; correct: tokens, of answers; gradients: of all
+    tensors by name, as nested lists of a few of their elements and their norm; logits: whether a forward pass without
+    labels gives them. frozen: only the first norm is trained. wide: with --fp32_norms_and_head."""
+    model = build(name, tiny(name), dtype=dtype)
+    if frozen:
+        freeze(model)
+    inputs = batch(FAMILIES[name], samples=4)
+    without_labels = {key: value for key, value in inputs.items() if key != "labels"}
+    inputs["labels"] = some_likely(inputs["labels"], logits_of(model, without_labels))
+    chunk_loss(model, FAMILIES[name], chunk, pipeline=False)
+    if wide:
+        norms_and_head_in_float32(model, dtype)
+    computed = PretrainingLoss() if loss == PRETRAINING else AnswerLoss(model.config.vocab_size, None, ARGS)
+    computed.attach(model, ARGS)
+    counting = contextlib.nullcontext()
+    if loss == ANSWERS:
+        computed.token_loss.divisor = 61.0
+        counting = computed.token_loss.correct.counting()
+    model.train()
+    value = computed(model, dict(inputs), return_outputs=False)
+    (value * 3).backward()
+    model.eval()
+    with paddle.no_grad(), counting:
+        evaluated = computed(model, dict(inputs), return_outputs=True)[0]
+    return {
+        "chunked": chunked_head(model) is not None,
+        "loss": float(value),
+        "evaluated": float(evaluated),
+        "correct": computed.token_loss.correct.count if loss == ANSWERS else None,
+        "gradients": {key: sample(tensor.grad) for key, tensor in model.named_parameters() if tensor.grad is not None},
+        "logits": logits_of(model, without_labels).shape,
+    }
+
+
+def logits_of(model, inputs: dict) -> paddle.Tensor:
+    with paddle.no_grad():
+        outputs = model(**inputs)
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+def some_likely(labels: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+    """Every third label that counts is the most likely id; the last three of the first sample count for nothing."""
+    likely = paddle.where(labels == -100, labels, logits.astype("float32").argmax(axis=-1))
+    labels[:, ::3] = likely[:, ::3]
+    labels[0, -3:] = -100
+    return labels
+
+
+def freeze(model) -> None:
+    """All but one vector, in which gradients of all that comes after it arrive."""
+    first = next(key for key, tensor in model.named_parameters() if tensor.ndim == 1 and ".0." in key)
+    for key, tensor in model.named_parameters():
+        tensor.stop_gradient = key != first
+
+
+def sample(gradient: paddle.Tensor) -> list[float]:
+    """Its norm and 50 elements."""
+    values = gradient.astype("float32").numpy().flatten()
+    return [float(np.linalg.norm(values)), *values[:: max(1, len(values) // 50)].tolist()]
+
+
+def peak_of_loss(tokens: int, vocabulary: int, chunk: str, tied: bool, training: bool) -> int:
+    """Bytes that Paddle's allocator has in output layer and loss at most, forward and backward, beyond what was there
+    before: of one sample of so many tokens, with 16 dimensions."""
+    config = tiny("llama", vocab_size=vocabulary, hidden_size=16)
+    model = paddle.nn.Layer()
+    weights = model.create_parameter([vocabulary, 16]) if tied else None
+    model.lm_head = LlamaLMHead(config, weights, transpose_y=tied)
+    chunk_loss(model, FAMILIES["llama"], chunk, pipeline=False)
+    token_loss = TokenLoss(vocabulary)
+    labels = paddle.randint(0, vocabulary, [1, tokens])
+    hidden_states = paddle.randn([1, tokens, 16])
+    hidden_states.stop_gradient = not training
+    head, before = chunked_head(model), core.host_memory_stat_current_value("Allocated", 0)
+    core.host_memory_stat_reset_peak_value("Allocated", 0)
+    with head.of(labels) if head else contextlib.nullcontext(), paddle.set_grad_enabled(training):
+        loss = token_loss(model.lm_head(hidden_states), labels)
+    if training:
+        loss.backward()
+    return core.host_memory_stat_peak_value("Allocated", 0) - before
