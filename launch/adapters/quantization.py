@@ -25,6 +25,7 @@ import numpy as np
 import paddle
 
 from launch.adapters import cuda_kernels
+from launch.tape.quantized import PIECE, Format
 
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -116,25 +117,9 @@ def pack(codes: paddle.Tensor) -> paddle.Tensor:
 
 
 LARGEST = {"weight_only_int8": 127, "weight_only_int4": 7, "llm.int8": 127}
-PIECE = 2**22  # elements
 # llm.int8: rows whose largest weight is so many times the median row's are no part of the scales, at most one in KEPT.
 LARGE_ROW = 4.0
 KEPT = 64
-
-
-@dataclass(frozen=True)
-class Format:
-    """algo: of TABLES or LARGEST. block, double_quant, double_block: for nf4 and fp4, see above."""
-
-    algo: str
-    block: int = 64
-    double_quant: bool = False
-    double_block: int = 256
-
-    @property
-    def bits(self) -> int:
-        """Of a code."""
-        return 8 if LARGEST.get(self.algo) == 127 else 4
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ def _print_plan(args: argparse.Namespace) -> None:
     from launch.families.arithmetic import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
-    from launch.tape.quantized import QuantizedBase
+    from launch.tape.quantized import Format
 
     base = None
     if args.weight_quantize_algo:
         blocks = (args.weight_blocksize, args.weight_double_quant, args.weight_double_quant_block_size)
-        base = QuantizedBase(args.weight_quantize_algo, *blocks)
+        base = Format(args.weight_quantize_algo, *blocks)
     cards, memory = args.plan
     config = load_config(args.model_name_or_path)
     require_divisible(config, cards)

@@ -64,10 +64,6 @@ class ChatGLM2Forward(Model):
         """The frequencies of all positions, cosine and sine, once."""
         return {}
 
-    def prepare(self) -> Tensor | None:
-        with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
-
     def embed(self) -> Tensor:
         with self.memory.of("embedding"):
             x = self.word_embedding("chatglm_v2.embedding.word_embeddings")

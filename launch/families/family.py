@@ -77,7 +77,7 @@ class HuggingFace:
     write_config:    theirs from ours, without tokens
     renamed:         (pattern, replacement), applied one after another to our name of a tensor
     optional_prefix: first part of all names, which files saved from the bare model, without its head, lack
-    fused_attention: whether the published files hold query, key and value in one matrix
+    fused:           {matrix of the published files: those of ours whose rows it holds, in their order}
     unit_head:       whether the head's rows are divided by their lengths when the model runs
     own_code:        whether transformers needs the Python files that lie beside the published weights
     two_copies:      whether the published files hold the head beside the word embedding that it equals
@@ -90,7 +90,7 @@ class HuggingFace:
     recognizes: Callable[[dict], bool] = _any
     renamed: tuple[tuple[str, str], ...] = ()
     optional_prefix: str = ""
-    fused_attention: bool = False
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unit_head: Callable[[dict], bool] = _none
     own_code: bool = False
     two_copies: bool = False

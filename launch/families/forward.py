@@ -8,11 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from launch.tape.autograd import Memory, Storage, Tensor, recompute
+from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, recompute
 from launch.tape.operators import Operators
-from launch.tape.quantized import QuantizedBase
-
-FLOAT32 = 4
+from launch.tape.quantized import Format
 
 
 class Run(Protocol):
@@ -37,7 +35,7 @@ class Run(Protocol):
     @property
     def adapter(self) -> Any: ...
     @property
-    def base(self) -> QuantizedBase | None: ...
+    def base(self) -> Format | None: ...
     @property
     def on_gpu(self) -> bool: ...
     @property
@@ -81,9 +79,10 @@ class Model(ABC):
 
     # ---- for the families
 
-    @abstractmethod
     def prepare(self) -> Tensor | None:
         """What all layers of a forward pass share: a mask to be added to the scores."""
+        with self.memory.of("attention"):
+            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
         """Bytes by part of what so many layers keep beside their parameters."""

@@ -84,6 +84,8 @@ def rotary_rows(length: int, positions: int) -> int:
 
 
 class GatedDecoder(Model):
+    masks_flash_attention = False  # whether flash attention gets a mask, too
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         config = job.config
@@ -95,10 +97,7 @@ class GatedDecoder(Model):
         self.head_size = self.hidden // attention_heads(config)
 
     def prepare(self) -> Tensor | None:
-        if self.job.flash_attention:
-            return None
-        with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
+        return super().prepare() if self.masks_flash_attention or not self.job.flash_attention else None
 
     def tables(self, layers: int) -> dict[str, int]:
         """Cosines and sines once, in float32, and frequencies of each layer; ALiBi needs none."""

@@ -61,8 +61,7 @@ class GLMForward(Model):
 
     def prepare(self) -> Tensor | None:
         self._drop_outputs()
-        with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
+        return super().prepare()
 
     def embed(self) -> Tensor:
         ops = self.ops
@@ -182,7 +181,7 @@ GLM = Family(
         "packing": NO_PACKING,
         "prefix": "its cache holds hidden states, not the keys and values that a prefix is made of; LoRA works",
     },
-    corrections=("glm_loss", "glm_split"),
+    corrections=("glm_tokenizers_unknown", "glm_loss", "glm_split"),
     parameters=_parameters,
     forward=GLMForward,
     published=HuggingFace(

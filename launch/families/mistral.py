@@ -22,10 +22,7 @@ PUBLISHED_LENGTH = "original_max_position_embeddings"
 class MistralForward(GatedDecoder):
     """Heads come before positions, norms keep their input in float32, recomputation is of whole layers."""
 
-    def prepare(self) -> Tensor | None:
-        """A mask of every batch, also for flash attention."""
-        with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
+    masks_flash_attention = True
 
     def tables(self, layers: int) -> dict[str, int]:
         """Cosines and sines once, in the dtype of the weights, and frequencies of each layer in float32."""

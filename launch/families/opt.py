@@ -43,10 +43,6 @@ class OPTForward(Model):
         self.head_size = self.hidden // attention_heads(job.config)
         self.dropout = job.config.get("hidden_dropout_prob", 0.1)
 
-    def prepare(self) -> Tensor | None:
-        with self.memory.of("attention"):
-            return self.ops.new((self.batch, 1, self.length, self.length), self.item)
-
     def embed(self) -> Tensor:
         ops = self.ops
         with self.memory.of("embedding"):

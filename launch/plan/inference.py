@@ -9,13 +9,13 @@ A model on several cards is divided by tensor parallelism, as launch/commands/pr
 from dataclasses import dataclass
 
 from launch.config.layout import Layout
-from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.parameters import INNER, attention_heads, head_size, key_value_heads, layers, stated
 from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.memory_model import outside_allocator, workspace
 from launch.plan.shards import local_tensors
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
 
@@ -45,7 +45,7 @@ class AnswerPlan:
 
 
 def plan_answers(
-    config: dict, dtype: str, base: QuantizedBase | None, cards: int, batch: int, prompt: int, answer: int
+    config: dict, dtype: str, base: Format | None, cards: int, batch: int, prompt: int, answer: int
 ) -> AnswerPlan:
     """dtype: of weights and activations; prompt, answer: tokens, at most. Each question of a batch is as long."""
     layout = Layout(1, 1, cards, 1, "")
@@ -56,7 +56,7 @@ def plan_answers(
         "weights": sum(one.nbytes for one in local_tensors(job)),
         "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
         "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
-        "a layer": batch * prompt * item * (WIDE * hidden + 3 * _inner(config) // cards),
+        "a layer": batch * prompt * item * (WIDE * hidden + 3 * (stated(config, INNER) or 4 * hidden) // cards),
         "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * ITEM[FLOAT32],
         "dequantized": base.scratch(widest, item) if base else 0,
         "allocator slack": workspace(job),
@@ -70,9 +70,3 @@ def plan_answers(
 def _keys_and_values(config: dict, cards: int) -> int:
     """Elements for each token on a card."""
     return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards
-
-
-def _inner(config: dict) -> int:
-    """Width of an MLP, under the names that families have for it."""
-    names = ("intermediate_size", "inner_hidden_size", "ffn_hidden_size")
-    return next((config[name] for name in names if config.get(name)), 4 * config["hidden_size"])

@@ -13,7 +13,7 @@ from launch.errors import UserError
 from launch.families.parameters import key_value_heads
 from launch.families.registry import Family, family_of_config
 from launch.plan.hardware import Card
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
@@ -82,7 +82,7 @@ class Job:
     flash_attention: bool = False
     fused_rms_norm: bool = False
     adapter: Lora | Prefix | None = None
-    base: QuantizedBase | None = None
+    base: Format | None = None
     offload: Offload = Offload()
     eval_batch: int = 0
     data_workers: int = 0
@@ -195,10 +195,10 @@ def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
     return None
 
 
-def _base(values: FlagValues) -> QuantizedBase | None:
+def _base(values: FlagValues) -> Format | None:
     if not values.weight_quantize_algo:
         return None
-    return QuantizedBase(
+    return Format(
         values.weight_quantize_algo,
         values.weight_blocksize,
         bool(values.weight_double_quant),

@@ -26,7 +26,7 @@ from launch.families.parameters import (
 )
 from launch.families.registry import parameters
 from launch.plan.job import Job, Lora, Prefix
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 
 COLUMN = {
     "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
@@ -46,7 +46,7 @@ class LocalTensor:
     sharded: bool
     trained: bool
     item: int
-    base: QuantizedBase | None = None
+    base: Format | None = None
 
     @property
     def size(self) -> int:

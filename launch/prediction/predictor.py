@@ -33,12 +33,11 @@ from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import encoding_of, end_id, template_line
 from launch.families.named_configs import load_config
+from launch.families.parameters import POSITIONS
 from launch.families.registry import Family, family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import TextStream, decode
 from launch.training.model import family_config, open_tokenizer, weights_directory
-
-POSITIONS = ("max_position_embeddings", "max_sequence_length")
 
 
 @dataclass

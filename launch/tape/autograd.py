@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+FLOAT32 = 4  # bytes of an element
+
 
 class Storage:
     """Bytes of a tensor. part: what they are counted as. last: the last moment at which they are alive."""

@@ -9,8 +9,8 @@ A tensor is alive until the last operator that reads it is done, and as long as 
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from launch.tape.autograd import Memory, Node, Storage, Tensor
-from launch.tape.quantized import QuantizedBase
+from launch.tape.autograd import FLOAT32, Memory, Node, Storage, Tensor
+from launch.tape.quantized import Format
 
 
 class Operators:
@@ -79,7 +79,7 @@ class Operators:
         out = self._result((*x.shape[:-1], y.shape[-2] if transpose_y else y.shape[-1]), x.item, x, y)
         return self.record(out, [x, y], [x, y])
 
-    def quantized_matmul(self, x: Tensor, weight: Tensor, base: QuantizedBase) -> Tensor:
+    def quantized_matmul(self, x: Tensor, weight: Tensor, base: Format) -> Tensor:
         """By a weight that is computed from its codes in each pass; nothing of x is kept
         (launch/adapters/quantization.py_layers.py)."""
         scratch = base.scratch(weight.elements, weight.item)
@@ -97,9 +97,9 @@ class Operators:
     def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
         """LLM.int8 (launch/adapters/quantization.py): inputs and codes as whole numbers in float32, and
         their product."""
-        rows, codes = 4 * x.elements, 4 * weight.elements
+        rows, codes = FLOAT32 * x.elements, FLOAT32 * weight.elements
         result = rows // x.shape[-1] * weight.shape[-1]
-        values = 0 if x.item == 4 else rows
+        values = 0 if x.item == FLOAT32 else rows
         self.memory.take(values + rows + max(2 * codes, codes + result, 2 * result))
 
     # ---- arithmetic
@@ -226,7 +226,7 @@ class Operators:
         """Keeps mean and variance of each row; backward needs two tensors of the size of x."""
         out = self.new(x.shape, x.item)
         rows = x.elements // x.shape[-1]
-        statistics = [self.new((rows,), 4), self.new((rows,), 4)]
+        statistics = [self.new((rows,), FLOAT32), self.new((rows,), FLOAT32)]
         return self.record(out, [x, weight, bias], [x, *statistics], temporary=2 * x.nbytes)
 
     def embedding(self, ids: Tensor, table: Tensor) -> Tensor:
@@ -240,13 +240,13 @@ class Operators:
         """
         out = self.new(query.shape, query.item)
         batch, length, heads, _ = query.shape
-        rows = self.new((batch, heads, length), 4)
-        return self.record(out, [query, key, value], [query, key, value, out, rows], temporary=4 * query.elements)
+        rows = self.new((batch, heads, length), FLOAT32)
+        return self.record(out, [query, key, value], [query, key, value, out, rows], temporary=FLOAT32 * query.elements)
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """The fused one: keeps its input and a float32 for each row."""
         out = self.new(x.shape, x.item)
-        rows = self.new((x.elements // x.shape[-1],), 4)
+        rows = self.new((x.elements // x.shape[-1],), FLOAT32)
         return self.record(out, [x, weight], [x, rows])
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from launch.tape.autograd import FLOAT32
+
 # Bytes an element of a piece takes while it is computed from its code: the float32 result, and of 4 bits the int32
 # place of a pair in the table.
 SCRATCH = {"weight_only_int8": 4, "llm.int8": 4, "weight_only_int4": 6, "nf4": 6, "fp4": 6}
@@ -9,13 +11,14 @@ SCRATCH = {"weight_only_int8": 4, "llm.int8": 4, "weight_only_int4": 6, "nf4": 6
 # cast of the code (of 4 bits to the place of a pair, and the gather of the pair), and the product with its scale, in
 # place.
 MOVED = {8: 5 + 8, 4: 2.5 + 6 + 8}
-PIECE = 2**22  # numbers of a weight that are computed at once
-FLOAT32 = 4
+PIECE = 2**22  # elements of a weight that are computed at once
 
 
 @dataclass(frozen=True)
-class QuantizedBase:
-    """algo: of --weight_quantize_algo. block, double_quant, double_block: of nf4 and fp4."""
+class Format:
+    """algo: as --weight_quantize_algo names it, or "dynamic" for the scales of double_quant. block, double_quant,
+    double_block: for nf4 and fp4.
+    """
 
     algo: str
     block: int = 64

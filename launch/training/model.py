@@ -18,6 +18,7 @@ from launch.cpu import kernels
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
+from launch.families.parameters import POSITIONS
 from launch.families.registry import family_of_config
 from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.offload.group_sharded import keep_filled
@@ -83,7 +84,7 @@ def family_config(values: dict):
 
 def _make_room(config, length: int) -> None:
     """At least `length` positions, under the name that the family has for them; Bloom counts none."""
-    for name in ("max_position_embeddings", "max_sequence_length"):
+    for name in POSITIONS:
         if hasattr(config, name):
             setattr(config, name, max(getattr(config, name), length))
 
@@ -185,6 +186,7 @@ def load_tokenizer(model_args):
         if not has_one and (Path(name).is_dir() or not model_args.continue_training):
             return None
     flag = "tokenizer_name_or_path" if model_args.tokenizer_name_or_path else "model_name_or_path"
+    correct(family_of_config(load_config(model_args.model_name_or_path)).corrections)
     return open_tokenizer(flag, name)
 
 

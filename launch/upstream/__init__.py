@@ -19,7 +19,6 @@ CORRECTIONS: tuple[str, ...] = (
     "pipeline_gradient_shapes",
     "generation_of_divided_logits",
     "llama_fused_rms_norm_flag",
-    "glm_tokenizers_unknown",
     "chat_templates_compiled",
     "lora_of_fused_weights",
 )

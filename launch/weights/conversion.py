@@ -18,7 +18,6 @@ from launch.families.registry import FAMILIES, family_of, family_of_config, para
 
 PIECE_BYTES = 8 << 20
 TIED_HEAD = "lm_head.weight"
-FUSED = ("q_proj", "k_proj", "v_proj")  # in this order in Baichuan's W_pack
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,23 @@ def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Ori
         name = name.removeprefix(prefix)
     transposed = parameter.kind in (LINEAR, HEAD)
     shape = parameter.shape[::-1] if transposed else parameter.shape
-    fused, part = fused_name(name)
+    fused, part, parts = fused_name(name, model_type)
     if fused and fused in names:
         rows, columns = shape
-        return Origin(fused, (3 * rows, columns), transposed, part, 3)
+        return Origin(fused, (parts * rows, columns), transposed, part, parts)
     return Origin(name, shape, transposed)
 
 
-def fused_name(name: str) -> tuple[str | None, int]:
-    """(W_pack's name, which third of its rows) of a query, key or value matrix in Baichuan's files; None for others."""
-    layer, _, projection = name.removesuffix(".weight").rpartition(".")
-    return (f"{layer}.W_pack.weight", FUSED.index(projection)) if projection in FUSED else (None, 0)
+def fused_name(name: str, model_type: str) -> tuple[str | None, int, int]:
+    """The matrix that may hold a tensor of theirs together with others, which part of its rows this is, of how many;
+    (None, 0, 1) for a tensor that is always stored alone."""
+    layer, _, last = name.removesuffix(".weight").rpartition(".")
+    for family in FAMILIES.values():
+        fused = family.published.fused.items() if family.model_type == model_type else ()
+        for matrix, members in fused:
+            if last in members:
+                return f"{layer}.{matrix}.weight", members.index(last), len(members)
+    return None, 0, 1
 
 
 # ---- weights: checked as a whole, then made piece by piece

@@ -91,8 +91,8 @@ def _sources(config: dict, directory: Path) -> list[Source]:
     """All parameters, those of one tensor of theirs one after another. Raises UserError with all names at fault."""
     model_type, expected = config["model_type"], parameters(config)
     names = {their_name(one.name, model_type) for one in expected}
-    if family_of_config(config).published.fused_attention:
-        names |= {fused for fused, _ in map(fused_name, names) if fused}
+    if family_of_config(config).published.fused:
+        names |= {fused for name in names if (fused := fused_name(name, model_type)[0])}
     stored, misfits = find_weights(directory), Misfits()
     for one in expected:
         found = stored.get(one.name)

@@ -11,7 +11,7 @@ from launch.plan.memory_model import least_bytes, plan_memory
 from launch.plan.plan_report import activations_of_layers, memory_lines
 from launch.plan.shards import adapter_tensors, deal, local_tensors, stage_layers
 from launch.plan.step import Place, replay
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 
 ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits and loss")
 STATES = ("parameters", "gradients", "master weights", "moments")
@@ -164,11 +164,11 @@ def test_adapters_train_what_they_say():
 
 
 def test_a_base_in_4_bits_takes_a_quarter():
-    def layers(base: QuantizedBase | None) -> int:
+    def layers(base: Format | None) -> int:
         job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base=base)
         return sum(one.nbytes for one in local_tensors(job) if ".layers." in one.name)
 
-    linear, quantized = layers(None), layers(QuantizedBase("nf4", double_quant=True))
+    linear, quantized = layers(None), layers(Format("nf4", double_quant=True))
     assert quantized / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
 
 
@@ -228,7 +228,7 @@ def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
 
 
 def test_a_base_is_quantized_weight_by_weight():
-    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=QuantizedBase("nf4"))
+    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=Format("nf4"))
     kept = sum(one.nbytes for one in local_tensors(job))
     assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
 

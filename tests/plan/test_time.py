@@ -25,7 +25,7 @@ from launch.plan.time_plan import (
     TimePlan,
     plan_time,
 )
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 
 ROOT = Path(__file__).resolve().parents[2]
 A100 = CARDS["A100-80G"]
@@ -129,7 +129,7 @@ def test_the_gradients_of_a_prefix_are_those_of_keys_and_values():
 
 def test_a_quantized_base_is_written_out_before_each_product():
     lora = JOB.changed(adapter=Lora(8, ("q_proj", "v_proj")), recompute="full")
-    plain, quantized = plan_time(lora, A100), plan_time(lora.changed(base=QuantizedBase("nf4")), A100)
+    plain, quantized = plan_time(lora, A100), plan_time(lora.changed(base=Format("nf4")), A100)
     once = 8 * (0.5 + 2 + 2 + 4 + 4 + 4 + 4 + 2 + 2 + 2) * 32 * (4 * 4096**2 + 3 * 4096 * 11008) / (2039e9 * 0.8)
     assert quantized.parts[PRODUCTS] - plain.parts[PRODUCTS] == pytest.approx(2 * once)
     assert quantized.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)

@@ -8,7 +8,7 @@ from launch.families.named_configs import load_config
 from launch.plan.hardware import card_of_memory
 from launch.plan.inference import plan_answers
 from launch.reporting.records import read_summary
-from launch.tape.quantized import QuantizedBase
+from launch.tape.quantized import Format
 from tests.training.finetune_material import argv, write_first
 
 PREDICT = "tests.prediction.predict_ranks:predict"
@@ -120,7 +120,7 @@ def test_two_processes_evaluate_as_one(ranks, trained, tmp_path, base):
     ],
 )
 def test_where_thirteen_billion_parameters_fit(cards, memory, algo, fits):
-    base = QuantizedBase(algo, double_quant=algo == "nf4") if algo else None
+    base = Format(algo, double_quant=algo == "nf4") if algo else None
     plan = plan_answers(load_config("baichuan-13b"), "float16", base, cards, batch=1, prompt=1024, answer=128)
     assert plan.fits(card_of_memory(memory)) == fits
     bytes_each = {None: 2 / cards, "weight_only_int8": 1.05, "nf4": 0.6}[algo]

@@ -8,15 +8,12 @@ from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.families.parameters import HEADS, LAYERS, stated
+from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
 from launch.families.registry import Family, family_of_config
 from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 
-# What the families' config.json call the same size, beside those of launch/families/parameters.py.
-INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
-POSITIONS = ("max_position_embeddings", "max_sequence_length")
 # Words of --sharding_parallel_config that put tensors together into one buffer.
 FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 
