@@ -33,7 +33,7 @@ from launch.checkpoint.manifest import (
 )
 from launch.checkpoint.parts import PARTS, Part
 from launch.checkpoint.safetensors_file import header_bytes
-from launch.checkpoint.stored_tensor import numpy_dtype
+from launch.checkpoint.stored_tensor import bytes_of
 from launch.errors import UserError
 
 REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
@@ -42,8 +42,8 @@ SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel
 
 
 @dataclass(frozen=True)
-class NewTensor:
-    """A tensor to be written. values: called once, gives it in part.shape_here, bfloat16 as uint16."""
+class NewPart:
+    """A part of a tensor to be written. values: called once, gives it in part.shape_here, bfloat16 as uint16."""
 
     key: str
     dtype: str
@@ -52,7 +52,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
-        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
+        return bytes_of(self.dtype, self.part.shape_here)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def json_file(name: str, value: dict) -> NewFile:
     return NewFile(name, lambda: iter([(json.dumps(value) + "\n").encode()]))
 
 
-def safetensors_file(name: str, tensors: list[NewTensor]) -> NewFile:
+def safetensors_file(name: str, tensors: list[NewPart]) -> NewFile:
     """The format: launch/checkpoint/safetensors_file.py. "np": matrices lie as Paddle has them."""
 
     def pieces() -> Iterator[bytes | memoryview]:

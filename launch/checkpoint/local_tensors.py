@@ -18,7 +18,7 @@ from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
 from launch.checkpoint.parts import MODEL, OPTIMIZER, Part, assemble, ranges_of, stored_tensors
 from launch.checkpoint.ranks import gather
-from launch.checkpoint.stored_tensor import numpy_dtype
+from launch.checkpoint.stored_tensor import bytes_of, numpy_dtype
 from launch.checkpoint.weight_files import Misfits
 from launch.errors import UserError
 
@@ -44,7 +44,7 @@ class LocalTensor:
     @property
     def nbytes(self) -> int:
         """In a file."""
-        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.part.shape_here, dtype=np.int64))
+        return bytes_of(self.dtype, self.part.shape_here)
 
     def values(self) -> np.ndarray:
         """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.

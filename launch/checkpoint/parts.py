@@ -14,7 +14,7 @@ import numpy as np
 
 from launch.checkpoint.manifest import is_count, read_manifest
 from launch.checkpoint.safetensors_file import AGAIN, read_header
-from launch.checkpoint.stored_tensor import numpy_dtype
+from launch.checkpoint.stored_tensor import bytes_of
 from launch.errors import UserError
 
 
@@ -192,7 +192,7 @@ class DividedTensor:
 
     @property
     def nbytes(self) -> int:
-        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return bytes_of(self.dtype, self.shape)
 
     def open(self) -> np.ndarray:
         """Raises UserError where not all of its parts are there."""

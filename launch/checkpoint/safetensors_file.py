@@ -8,7 +8,6 @@ The format (https://huggingface.co/docs/safetensors): uint64 size of the header,
 """
 
 import json
-import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
+from launch.checkpoint.stored_tensor import StoredTensor, bytes_of
 from launch.errors import UserError
 
 METADATA = "__metadata__"
@@ -44,7 +43,7 @@ def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tup
     """What stands in a file before its tensors, each (name, dtype, shape), which follow one another in this order."""
     header, offset = {METADATA: metadata}, 0
     for name, dtype, shape in tensors:
-        end = offset + numpy_dtype(dtype).itemsize * math.prod(shape)
+        end = offset + bytes_of(dtype, shape)
         header[name] = {"dtype": DTYPE_CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()
@@ -127,7 +126,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
-        return numpy_dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return bytes_of(self.dtype, self.shape)
 
 
 def write_safetensors(

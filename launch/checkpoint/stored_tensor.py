@@ -1,6 +1,7 @@
 """A tensor in a file, known by its place, opened only when it is needed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        return numpy_dtype(self.dtype).itemsize * math.prod(self.shape)
+        return bytes_of(self.dtype, self.shape)
 
     def open(self) -> np.ndarray:
         """A read-only view of the tensor in its file: nothing is read before an element is used.
@@ -42,6 +43,11 @@ class StoredTensor:
 def numpy_dtype(name: str) -> np.dtype:
     """The dtype in which NumPy holds the bits of `name`, little endian."""
     return np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
+
+
+def bytes_of(dtype: str, shape: Sequence[int]) -> int:
+    """What the elements of a tensor take in a file."""
+    return numpy_dtype(dtype).itemsize * math.prod(shape)
 
 
 # ---- from one dtype to another, in pieces: no second whole copy is made on the way

@@ -15,7 +15,7 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 
 from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
-from launch.checkpoint.checkpoint_writer import NewTensor, put_in_place, safetensors_file, write_hashed
+from launch.checkpoint.checkpoint_writer import NewPart, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.local_tensors import (
     LocalTensor,
     Parts,
@@ -154,7 +154,7 @@ def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> 
     raise_first(fault and f"{directory}: the model could not be written: {fault}. {FREE}")
 
 
-def _write_weights(path: Path, tensors: list[NewTensor]) -> str | None:
+def _write_weights(path: Path, tensors: list[NewPart]) -> str | None:
     """Why a file could not be written, None where it was."""
     pieces = safetensors_file(path.name, tensors).pieces()
     try:
@@ -188,8 +188,8 @@ def whole_config(model):
     return config
 
 
-def _whole(local: LocalTensor, parts: Parts) -> NewTensor:
-    return NewTensor(local.key, local.dtype, Part(local.part.shape), lambda: whole_values(local, parts))
+def _whole(local: LocalTensor, parts: Parts) -> NewPart:
+    return NewPart(local.key, local.dtype, Part(local.part.shape), lambda: whole_values(local, parts))
 
 
 def _stage(training_args) -> int:

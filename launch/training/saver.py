@@ -19,7 +19,7 @@ from paddle.base import core
 from launch.checkpoint import random_state
 from launch.checkpoint.checkpoint_writer import (
     NewFile,
-    NewTensor,
+    NewPart,
     PartialCheckpoint,
     json_file,
     remove_old,
@@ -138,13 +138,13 @@ class Saver:
         files.append(json_file(rank_file(rank()), {"random_state": random_state.capture()}))
         return files + (self._common_files(plan) if rank() == 0 else [])
 
-    def _new_tensor(self, local: LocalTensor) -> NewTensor:
+    def _new_tensor(self, local: LocalTensor) -> NewPart:
         if not self.asynchronous:
-            return NewTensor(local.key, local.dtype, local.part, local.values)
+            return NewPart(local.key, local.dtype, local.part, local.values)
         values = local.values()
         copy = self._copies.setdefault((local.kind, local.key), np.empty_like(values))
         np.copyto(copy, values)
-        return NewTensor(local.key, local.dtype, local.part, lambda: copy)
+        return NewPart(local.key, local.dtype, local.part, lambda: copy)
 
     def _common_files(self, plan: "Plan") -> list[NewFile]:
         """What is the same for all ranks."""

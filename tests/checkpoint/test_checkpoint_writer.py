@@ -14,7 +14,7 @@ import pytest
 from launch.checkpoint.checkpoint_writer import (
     FAULT_POINTS,
     NewFile,
-    NewTensor,
+    NewPart,
     PartialCheckpoint,
     json_file,
     put_in_place,
@@ -37,8 +37,8 @@ def manifest(step: int) -> Manifest:
 
 
 def files() -> list[NewFile]:
-    whole = NewTensor("a", "float32", Part((2, 3)), lambda: VALUES)
-    part = NewTensor("b", "bfloat16", Part((4, 2), 0, ((2, 3),)), lambda: np.array([[1, 2]], dtype="uint16"))
+    whole = NewPart("a", "float32", Part((2, 3)), lambda: VALUES)
+    part = NewPart("b", "bfloat16", Part((4, 2), 0, ((2, 3),)), lambda: np.array([[1, 2]], dtype="uint16"))
     tensors = safetensors_file("model-00001-of-00001.safetensors", [whole, part])
     return [tensors, json_file("run.json", {"x": 1}), json_file("rank-00000.json", {})]
 
@@ -179,7 +179,7 @@ def model(directory: Path, value: float, files: int) -> Path:
     directory.mkdir(exist_ok=True)
     names = [f"model-{number:05d}-of-{files:05d}.safetensors" for number in range(1, files + 1)]
     for number, name in enumerate(names):
-        tensor = NewTensor(f"t{number}", "float32", Part((2,)), lambda: np.full(2, value, np.float32))
+        tensor = NewPart(f"t{number}", "float32", Part((2,)), lambda: np.full(2, value, np.float32))
         (directory / name).write_bytes(b"".join(safetensors_file(name, [tensor]).pieces()))
     places = {f"t{number}": name for number, name in enumerate(names)}
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))

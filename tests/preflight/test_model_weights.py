@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from launch.checkpoint.checkpoint_writer import NewTensor, PartialCheckpoint, safetensors_file
+from launch.checkpoint.checkpoint_writer import NewPart, PartialCheckpoint, safetensors_file
 from launch.checkpoint.parts import Part
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
@@ -52,8 +52,8 @@ def test_a_checkpoint_of_several_ranks_may_be_the_model(tmp_path, config):
     (first, embedding), *others = tensors(config).items()
     half = len(embedding) // 2
     parts = [Part(embedding.shape, 0, (rows,)) for rows in ((0, half), (half, len(embedding)))]
-    halves = [NewTensor(first, "float32", part, lambda: embedding[:half]) for part in parts]
-    whole = [NewTensor(name, "float32", Part(one.shape), lambda one=one: one) for name, one in others]
+    halves = [NewPart(first, "float32", part, lambda: embedding[:half]) for part in parts]
+    whole = [NewPart(name, "float32", Part(one.shape), lambda one=one: one) for name, one in others]
     checkpoint = PartialCheckpoint(tmp_path, 5, rank=0, ranks=1)
     checkpoint.prepare()
     files = [("model-00001-of-00002", [halves[0]]), ("model-00002-of-00002", [halves[1], *whole])]
