@@ -15,6 +15,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from types import FunctionType, MethodType
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -29,10 +30,10 @@ class ByShape:
 
     def __init__(self, limit: int = 4):
         self._limit = limit
-        self._made: OrderedDict[tuple[int, ...], object] = OrderedDict()
+        self._made: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
-    def get(self, shape: tuple[int, ...], make: Callable[[], object]):
-        """What `make` gave for this shape the first time. `make` runs without gradients."""
+    def get(self, shape: tuple[int, ...], make: Callable[[], Any]) -> Any:
+        """The tensors of this shape, made by `make` without gradients where they are not kept."""
         if shape not in self._made:
             with paddle.no_grad():
                 self._made[shape] = make()

@@ -17,6 +17,9 @@ device's number from "type:number". Where "cpu" is such a type, their own branch
 with Tensor._copy_to(place), which really copies; Tensor.cpu() and Tensor.to("cpu") of a CPU tensor are aliases.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# Bridges replace methods of upstream's classes and names of its modules.
+
 import paddle
 from paddle.amp import grad_scaler
 from paddle.autograd import PyLayer

@@ -4,6 +4,9 @@ They meet in a store of their own, have the collectives that gloo lacks, and pip
 groups of two.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# Bridges replace methods of upstream's classes and names of its modules.
+
 import os
 import socket
 from collections.abc import Iterator

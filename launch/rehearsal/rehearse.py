@@ -96,7 +96,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
     changes += [
         _always(flags, flag, str(limit), reason)
         for flag, (limit, reason) in LIMITED.items()
-        if flag in flags and int(_stated(flags, flag)) > limit
+        if (stated := _stated(flags, flag)) is not None and int(stated) > limit
     ]
     if "num_train_epochs" in flags and "max_steps" not in flags:
         changes.append(_always(flags, "max_steps", str(STEPS), "instead of epochs"))

@@ -14,15 +14,15 @@ from launch.serving.request import Finish, Options, Reason, Refusal, Row
 
 
 class Decoder:
-    """The text of ids as they come. Only the last few are decoded again with each one, so that a long answer costs no
-    more for a token than a short one: the ids since the last but one piece, without the text of the last piece.
+    """Decodes ids as they come. Each id costs the same however long the answer is: only the ids since the last piece
+    but one are decoded again, and the text of the last piece is left out.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]):
         self.decode = decode
         self.ids: list[int] = []
-        self.start = 0  # of what is decoded again
-        self.end = 0  # of what has been given
+        self.start = 0  # of the ids that are decoded again
+        self.end = 0  # of the ids whose text has been returned
 
     def put(self, token: int) -> str:
         """The text that this id completes; empty where a character lacks its last bytes."""
@@ -43,7 +43,7 @@ class Decoder:
 
 
 class StopWords:
-    """Text up to the first stop word. What may be the beginning of one is kept back until it is known."""
+    """Text up to the first stop word. What may be the beginning of a stop word is kept back until this is known."""
 
     def __init__(self, words: tuple[str, ...]):
         self.words = words
@@ -68,7 +68,7 @@ class StopWords:
 
 
 def _overlap(text: str, word: str) -> int:
-    """How many of the last characters of the text are the first ones of the word, but not all."""
+    """The length of the longest end of the text that begins the word without completing it."""
     return next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:size])), 0)
 
 
@@ -133,9 +133,11 @@ class Answer:
             self.on_end(self, outcome)
 
     async def _next(self) -> tuple[int, int | Finish]:
-        """Not by asyncio.wait_for, which up to Python 3.11 forgets that it was cancelled where an event comes at the
-        same moment: the answer to a client that has left would be made to its end. Raises Refusal when time runs
-        out."""
+        """The next event of a row. Raises Refusal when time runs out.
+
+        Without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event: the
+        answer to a client that has left would be generated to its end.
+        """
         event = asyncio.ensure_future(self.events.get())
         try:
             await asyncio.wait({event}, timeout=max(self.deadline - time.monotonic(), 0))
@@ -158,9 +160,9 @@ class Answer:
         decoder, stop = self.decoders[number], self.stops[number]
         if stop.found:  # tokens that were on their way
             return None
-        if event in FAULTS:
-            raise _refusal(event)
         if isinstance(event, Finish):
+            if event in FAULTS:
+                raise _refusal(event)
             text = stop.put(decoder.rest())
             return Piece(number, text + stop.rest(), Finish.STOP if stop.found else event)
         self.completion_tokens += 1

@@ -1,4 +1,4 @@
-"""Both servers in one event loop, from their first request to a clean stop."""
+"""Run the REST and the gRPC server in one event loop until they are stopped."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ BACKLOG = 1024
 
 @dataclass(frozen=True)
 class Addresses:
-    """port, grpc_port: 0 for any that is free."""
+    """Where the servers listen. port, grpc_port: 0 takes any free port."""
 
     host: str
     port: int
@@ -33,20 +33,20 @@ class Addresses:
 
 
 def bind(addresses: Addresses) -> socket.socket:
-    """The socket of REST, taken but deaf: clients are turned away until the models are there.
+    """The socket of REST, bound but not listening: connections are refused until the models are loaded.
 
     Raises UserError where the address cannot be taken.
     """
     server = socket.socket(socket.AF_INET6 if ":" in addresses.host else socket.AF_INET)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with _named(addresses):
+    with _address_errors(addresses):
         server.bind((addresses.host, addresses.port))
     return server
 
 
 @contextmanager
-def _named(addresses: Addresses) -> Iterator[None]:
-    """A fault of REST's address as the user's."""
+def _address_errors(addresses: Addresses) -> Iterator[None]:
+    """Turns an OSError about REST's address into a UserError."""
     try:
         yield
     except OSError as error:
@@ -59,10 +59,10 @@ def _named(addresses: Addresses) -> Iterator[None]:
 def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
     """Serve until SIGTERM or Ctrl-C. ready(port, grpc_port) is called once both answer.
 
-    Raises UserError where the port of gRPC cannot be taken, or others listen on that of REST: what is only bound is
-    not yet denied to them.
+    Raises UserError where the port of gRPC cannot be taken, or another process has begun to listen on the port of REST,
+    which binding alone does not prevent.
     """
-    with _named(addresses):
+    with _address_errors(addresses):
         rest.listen(BACKLOG)
     service.engine.start()
     try:

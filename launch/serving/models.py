@@ -28,12 +28,12 @@ from launch.families.encoding import NONE, encoding_of, template_line
 from launch.generation.generate import Decoding, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.request import Reason, Refusal, Row, draw, random_of
+from launch.serving.request import Reason, Refusal, Row
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
-    """Answer rows together until all are done; one that has tokens already goes on behind them. Rows of a model with a
-    prefix must be of one length."""
+    """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
+    a prefix must have one length."""
     decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
     choice = Choice(rows, predictor.eos)
     prompts = [row.prompt + row.tokens for row in rows]
@@ -41,7 +41,7 @@ def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
 
 
 class Choice(LogitsProcessor):
-    """Chooses the next token of every row, reports it to the row, and leaves greedy search nothing else to take.
+    """Chooses the next token of every row, reports it to the row, and returns logits from which greedy search takes it.
 
     A row that is done gets eos, so that generate() ends when all are.
     """
@@ -49,22 +49,20 @@ class Choice(LogitsProcessor):
     def __init__(self, rows: list[Row], eos: int):
         self.rows = rows
         self.eos = eos
-        for row in rows:
-            row.random = row.random or random_of(row.options, row.number)
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
-        likely = paddle.argmax(logits, axis=-1).tolist()
-        tokens = [self._next(number, token, logits) for number, token in enumerate(likely)]
+        most_likely: list[int] = paddle.argmax(logits, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
+        tokens = [self._next(number, token, logits) for number, token in enumerate(most_likely)]
         return paddle.nn.functional.one_hot(paddle.to_tensor(tokens), logits.shape[-1])
 
-    def _next(self, number: int, likely: int, logits: paddle.Tensor) -> int:
+    def _next(self, number: int, most_likely: int, logits: paddle.Tensor) -> int:
         row = self.rows[number]
         if row.done:
             return self.eos
-        token = likely
+        token = most_likely
         if row.options.temperature > 0:
-            token = draw(logits[number].astype("float32").numpy(), row.options, row.random)
+            token = row.draw(logits[number].astype("float32").numpy())
         row.put(token, self.eos)
         return token
 
@@ -105,12 +103,12 @@ class Prompts:
         return template_line(self._for_chats.template)
 
     def prepare(self) -> None:
-        """Raises UserError or DataError where texts or chats cannot become ids at all: better before the first one."""
-        self._for_texts, self._longest_token  # noqa: B018
-        encode_question(text_question("?").dialogue, self._for_chats)  # a template shows its faults when it renders
+        """Raises UserError or DataError where texts or chats cannot become ids at all: at start, before any request."""
+        _ = self._for_texts, self._longest_token
+        encode_question(text_question("?").dialogue, self._for_chats)  # a template fails only when it renders
 
     def _require_size(self, characters: int, parameter: str) -> None:
-        """Raises Refusal for what cannot fit however it is encoded, before it is."""
+        """Raises Refusal before encoding a text that is too long however it is encoded."""
         most = self.predictor.positions * self._longest_token
         if characters > most:
             room = f"{self.predictor.positions} positions for tokens of {self._longest_token} characters at most"
@@ -151,7 +149,7 @@ class Served:
     description: str
 
     def group(self, prompt: list[int]) -> tuple:
-        """What rows must share to be in one batch: behind a prefix no padding can stand, so there the length, too."""
+        """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
         behind_prefix = hasattr(self.predictor.model, "prefix_config")
         return (self.name, len(prompt)) if behind_prefix else (self.name,)
 
@@ -181,8 +179,9 @@ def load_models(
     """
     base = load_predictor(directory, None, dtype, format)
     predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
-    for predictor in predictors.values() if format else ():
-        use_quantized(predictor.model, format)
+    if format:
+        for predictor in predictors.values():
+            use_quantized(predictor.model, format)
     places = {name: directory} | adapters
     served = {}
     for model, predictor in predictors.items():
@@ -197,11 +196,11 @@ def load_models(
 def _adapted(base: Predictor, adapter: Path, directory: str) -> Predictor:
     model = load_adapter(_twin(base.model), adapter)
     model.eval()
-    return Predictor(model, base.family, load_tokenizer(adapter, directory, directory), base.config)
+    return Predictor(model, base.family, load_tokenizer(adapter, Path(directory), directory), base.config)
 
 
 def _twin(model):
-    """Another model with the same parameters, for an adapter of its own."""
+    """Another model that shares the parameters, for an adapter of its own."""
     twin = without_values(type(model), copy.deepcopy(model.config), str(model.config.dtype))
     layers = zip(twin.sublayers(include_self=True), model.sublayers(include_self=True), strict=True)
     for mine, theirs in layers:

@@ -104,9 +104,9 @@ def _require(name: str, found: object, fine: bool, allowed: str) -> None:
 class Row:
     """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once.
 
-    group: rows of the same group can be in one batch. number: among the answers of its request. deadline: of
-    time.monotonic(). positions: that the model has for prompt and answer. tokens: of the answer so far. random: the
-    generator of its draws, from the first one on.
+    group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
+    time.monotonic(). positions: the model's, for prompt and answer. tokens: the answer so far. random: the generator
+    of its draws, made with the first.
     """
 
     group: tuple
@@ -132,26 +132,31 @@ class Row:
         elif time.monotonic() > self.deadline:
             self.finish(Finish.LATE)
 
+    def draw(self, logits: np.ndarray) -> int:
+        """The next token, by the row's own random numbers. logits: [vocabulary]"""
+        self.random = self.random or random_of(self.options, self.number)
+        return draw(logits, self.options, self.random)
+
     def finish(self, reason: Finish) -> None:
         if not self.done:
             self.done = True
             self.emit(reason)
 
     def cancel(self) -> None:
-        """Nobody waits for this row any more: it leaves the queue, or its batch with the next token."""
+        """Take the row out of the queue, or out of its batch with the next token."""
         self.done = True
 
 
 def random_of(options: Options, number: int) -> np.random.Generator:
-    """The random numbers of the answer with this number among those of a request."""
+    """The random numbers of one answer. number: its index among the answers to its request."""
     return np.random.default_rng(None if options.seed is None else [options.seed, number])
 
 
 def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:
-    """logits: [vocabulary]. temperature first, then the top_k most likely ones, then of these as few of the most likely
-    ones as have the probability top_p together."""
+    """A token id. logits: [vocabulary]. Applies temperature, then keeps the top_k most likely tokens, then the fewest
+    of these whose probabilities add up to top_p."""
     below = logits.astype(np.float64) - logits.max()
-    with np.errstate(over="ignore"):  # a temperature near 0 leaves the most likely one alone
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves only the most likely token
         probabilities = np.exp(below / options.temperature)
     ids = np.arange(len(probabilities))
     if 0 < options.top_k < len(ids):

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from launch.serving.answer import Answer, Piece
-from launch.serving.request import Reason, Refusal
+from launch.serving.request import Finish, Reason, Refusal
 from launch.serving.rest_requests import (
     LARGEST_BODY,
     LOOPBACK,
@@ -44,7 +44,8 @@ class Reply:
 
     async def whole(self) -> dict:
         """Raises Refusal where the answer fails."""
-        texts, ends = [""] * len(self.answer.rows), [None] * len(self.answer.rows)
+        texts = [""] * len(self.answer.rows)
+        ends: list[Finish | None] = [None] * len(self.answer.rows)
         async for piece in self.answer.pieces():
             texts[piece.number] += piece.text
             ends[piece.number] = piece.finish or ends[piece.number]
@@ -67,13 +68,13 @@ class Reply:
             yield _event(refusal.body())
         yield "data: [DONE]\n\n"
 
-    def _choice(self, number: int, text: str, finish: str | None) -> dict:
-        said = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
-        return {"index": number, **said, "logprobs": None, "finish_reason": finish}
+    def _choice(self, number: int, text: str, finish: Finish | None) -> dict:
+        content = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
+        return {"index": number, **content, "logprobs": None, "finish_reason": finish}
 
     def _part(self, piece: Piece) -> dict:
-        said = {"delta": {"content": piece.text} if piece.text else {}} if self.is_chat else {"text": piece.text}
-        return {"index": piece.number, **said, "logprobs": None, "finish_reason": piece.finish}
+        content = {"delta": {"content": piece.text} if piece.text else {}} if self.is_chat else {"text": piece.text}
+        return {"index": piece.number, **content, "logprobs": None, "finish_reason": piece.finish}
 
     def _usage(self) -> dict:
         prompt, completion = self.answer.prompt_tokens, self.answer.completion_tokens
@@ -88,8 +89,8 @@ PAGE = Path(__file__).parent / "page.html"
 
 
 def make_app(service: Service, key: str | None = None, local: bool = True) -> FastAPI:
-    """key: what clients must send as their API key; None: none is asked for. local: only names of this machine are
-    answered to, so that no web page can reach the server by a name of its own that leads here (DNS rebinding)."""
+    """key: the API key that clients must send; None: no key is needed. local: only requests for this machine's own
+    names are answered, so that no web page reaches the server by a name of its own that leads here (DNS rebinding)."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, largest=LARGEST_BODY)
     if local:
@@ -172,24 +173,27 @@ def _model(name: str, service: Service) -> dict:
     return {"id": name, "object": "model", "created": service.started, "owned_by": "paddle-llm-recipes"}
 
 
-async def _refused(request: Request, refusal: Refusal) -> Response:
+async def _refused(request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
     headers = {"Retry-After": "1"} if refusal.reason is Reason.BUSY else None
     return JSONResponse(refusal.body(), refusal.reason.http, headers)
 
 
-async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    deepest = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union, the kind that was meant
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    deepest = max(error.errors(), key=lambda found: len(found["loc"]))  # in a union: the kind that was meant
     place = ".".join(str(part) for part in deepest["loc"][1:])
     found = f"{place}: {deepest['msg']}" if place else str(deepest["msg"])
     return await _refused(request, Refusal(Reason.INVALID, found, place or None))
 
 
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Of the framework: no such path, wrong method, a body that is too large."""
+async def _http_error(request: Request, error: Exception) -> Response:
+    """The framework's errors: no such path, wrong method, a body that is too large."""
+    assert isinstance(error, HTTPException)
     body = {"error": {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": None}}
     return JSONResponse(body, error.status_code, error.headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Of ours: the traceback goes to the server's terminal, not to the client."""
+    """Our own errors: the traceback goes to the server's terminal, not to the client."""
     return await _refused(request, Refusal(Reason.FAILED, "a fault of the server; its terminal says more"))

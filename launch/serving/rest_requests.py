@@ -82,7 +82,7 @@ class BodyLimit:
 
 
 def require_key(key: str | None):
-    """A dependency of what only those may ask who have the key."""
+    """A dependency of paths that need the key."""
 
     def check(request: Request) -> None:
         if key and not right_key(request.headers.get("authorization", ""), key):
@@ -114,35 +114,36 @@ NEUTRAL_VALUES = {
     "tools": ([],),
     "top_logprobs": (0,),
 }
-# About the request, not about the answer.
+# Keys about the request, not about the answer.
 IGNORED = set(
     ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"]
 )
-# What clients send back of the messages that they were given.
-OF_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": (), "tool_calls": ([],)}
+# Keys of received messages that clients send back.
+NEUTRAL_IN_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": (), "tool_calls": ([],)}
 
 
 def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
-    """Raises ValueError for keys that ask for what there is not. A number is not a truth value: 0 is not false."""
-    wanted = {
-        key: value
+    """Raises ValueError for keys that request what the server does not have."""
+    requested = [
+        key
         for key, value in (extra or {}).items()
-        if value is not None and not any(value == one and type(value) in _alike(one) for one in neutral.get(key, ()))
-    }
-    if wanted:
-        raise ValueError(f"not understood by this server: {', '.join(sorted(wanted))}")
+        if value is not None and not any(_is_same(value, known) for known in neutral.get(key, ()))
+    ]
+    if requested:
+        raise ValueError(f"not understood by this server: {', '.join(sorted(requested))}")
 
 
-def _alike(value: object) -> tuple[type, ...]:
-    return (int, float) if type(value) in (int, float) else (type(value),)
+def _is_same(value: object, known: object) -> bool:
+    """Whether they are equal, where a number is no truth value: 0 is not False."""
+    return value == known and isinstance(value, bool) == isinstance(known, bool)
 
 
 def _as_list(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop or []
 
 
-def _of_characters(text: str) -> str:
-    """JSON can hold half a character."""
+def _whole_characters(text: str) -> str:
+    """Raises ValueError for half a surrogate pair, which JSON can hold."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -150,7 +151,7 @@ def _of_characters(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_of_characters)]
+Text = Annotated[str, AfterValidator(_whole_characters)]
 
 
 class StreamOptions(BaseModel):
@@ -207,8 +208,9 @@ class CompletionRequest(GenerationRequest):
         return 16 if max_tokens is None else max_tokens
 
     def prompts(self) -> list:
-        single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
-        return [self.prompt] if single else self.prompt
+        if isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int)):
+            return [self.prompt]
+        return self.prompt
 
 
 class TextPart(BaseModel):
@@ -224,7 +226,7 @@ class Message(BaseModel):
 
     @model_validator(mode="after")
     def _understood(self):
-        _require_nothing(self.model_extra, OF_MESSAGES)
+        _require_nothing(self.model_extra, NEUTRAL_IN_MESSAGES)
         return self
 
     def turn(self) -> dict:

@@ -27,11 +27,11 @@ GATHERING_SECONDS = 0.005  # how long the first row of an idle engine waits for 
 
 
 class QueueFull(Exception):
-    """There is no room for another request."""
+    """The queue has no room for another request."""
 
 
 class Engine:
-    """answer(rows) answers a batch: it calls put() of each row until all are done. largest_batch, places: in rows."""
+    """Answers rows in batches. answer(rows) calls put() of each row until all are done. largest_batch, places: rows."""
 
     def __init__(self, answer: Callable[[list[Row]], None], largest_batch: int, places: int):
         self.answer = answer
@@ -49,20 +49,20 @@ class Engine:
     def submit(self, rows: list[Row]) -> None:
         """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
         with self.changed:
-            self._forget_done()
+            self._remove_done()
             if len(self.waiting) + len(rows) > self.places:
                 raise QueueFull(f"{len(self.waiting)} of {self.places} places of the queue are taken")
             self.waiting.extend(rows)
             self.changed.notify_all()
 
     def depth(self) -> int:
-        """Rows that wait."""
+        """The number of waiting rows."""
         with self.changed:
-            self._forget_done()
+            self._remove_done()
             return len(self.waiting)
 
     def stop(self, seconds: float) -> None:
-        """End the thread: rows that are not done are cancelled, the batch in work ends with its next token."""
+        """End the thread. Rows that are not done are cancelled; the running batch ends with its next token."""
         with self.changed:
             self.stopping = True
             for row in (*self.waiting, *self.running):
@@ -79,7 +79,7 @@ class Engine:
     def _answer(self, rows: list[Row]) -> None:
         try:
             self.answer(rows)
-        except Exception:  # neither the server nor the other rows must end with one that fails
+        except Exception:  # a row that fails must end neither the server nor the other rows
             traceback.print_exc(file=sys.stderr)
         left = [row for row in rows if not row.done]
         for row in left:
@@ -88,18 +88,18 @@ class Engine:
             row.finish(Finish.FAILED)
 
     def _next_batch(self) -> list[Row]:
-        """Rows of one group; none when the engine stops."""
+        """Wait for rows, and take a batch of one group; empty when the engine stops."""
         with self.changed:
             while not self.stopping:
                 if not self.waiting:
                     self.changed.wait_for(lambda: self.waiting or self.stopping)
                     self.changed.wait_for(self._is_full, GATHERING_SECONDS)
-                self._forget_done()
+                self._remove_done()
                 if self.waiting:
-                    return self._taken()
+                    return self._take_batch()
             return []
 
-    def _taken(self) -> list[Row]:
+    def _take_batch(self) -> list[Row]:
         group = self.waiting[0].group
         rows, prompt, answer = [], 0, 0
         for row in self.waiting:
@@ -114,8 +114,8 @@ class Engine:
     def _is_full(self) -> bool:
         return self.stopping or len(self.waiting) >= self.largest_batch
 
-    def _forget_done(self) -> None:
-        """Rows whose clients went away, or that have waited for too long, leave the queue."""
+    def _remove_done(self) -> None:
+        """Remove rows whose clients are gone or whose time is over."""
         now = time.monotonic()
         for row in self.waiting:
             if now > row.deadline:
@@ -128,7 +128,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Of one server: a registry of its own, so that several can be in one process."""
+    """The counters of one server, in a registry of its own, so that a process can have several."""
 
     def __init__(self, engine: Engine):
         self.registry = CollectorRegistry()
@@ -161,7 +161,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Limits:
-    """answer: tokens. batch, places: rows together, rows that wait. seconds: for a request."""
+    """answer: tokens, at most. batch: rows answered together. places: rows that may wait. seconds: for a request."""
 
     answer: int
     batch: int
@@ -170,13 +170,13 @@ class Limits:
 
 
 class Service:
-    """Models by name (launch/serving/models.py: Served), in front of one engine."""
+    """Models by name (launch/serving/models.py: Served), which share one engine."""
 
     def __init__(self, models: dict, limits: Limits):
         self.models = models
         self.limits = limits
         self.engine = Engine(self._answer_rows, limits.batch, limits.places)
-        self.encoder = ThreadPoolExecutor(1, "encoder")  # a long text must not keep the event loop from all others
+        self.encoder = ThreadPoolExecutor(1, "encoder")  # a long text must not block the event loop
         self.metrics = Metrics(self.engine)
         self.started = int(time.time())
         self.stopping = False
@@ -199,13 +199,13 @@ class Service:
         return await self._start(model, encode, options.n, options)
 
     def model(self, name: str):
-        """Raises Refusal for a name that no model has."""
+        """The model of this name. Raises Refusal where there is none."""
         if name not in self.models:
             raise Refusal(Reason.UNKNOWN_MODEL, f"model: found {name!r}, there are {', '.join(self.models)}", "model")
         return self.models[name]
 
     def refuse_more(self) -> None:
-        """From now on; earlier requests are answered."""
+        """Refuse requests from now on; earlier ones are answered."""
         self.stopping = True
 
     async def _start(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
@@ -237,7 +237,7 @@ class Service:
         return answer
 
     def _length(self, served, prompt: list[int], options: Options) -> int:
-        """The most tokens that the answer may have. Raises Refusal where there is no room for what was requested."""
+        """The largest length of the answer, in tokens. Raises Refusal where the requested length does not fit."""
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
         room = served.positions - len(prompt)

@@ -17,7 +17,7 @@ CORRECTIONS: tuple[str, ...] = (
     "half_precision_norm",
     "master_gradients_stay_scaled",
     "pipeline_gradient_shapes",
-    "generation_of_divided_logits",
+    "generation_of_sharded_logits",
     "llama_fused_rms_norm_flag",
     "chat_templates_compiled",
     "lora_of_fused_weights",

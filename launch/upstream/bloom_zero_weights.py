@@ -9,16 +9,20 @@ are zero, in parallel layers, too.
 from contextlib import nullcontext
 
 import paddle
-from paddle.distributed import fleet
-from paddle.distributed.fleet.meta_parallel import get_rng_state_tracker
+from paddle.distributed.fleet.meta_parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    get_rng_state_tracker,
+)
 from paddlenlp.transformers.bloom.modeling import BloomPreTrainedModel
 
 DRAWN = (
     paddle.nn.Linear,
     paddle.nn.Embedding,
-    fleet.meta_parallel.ColumnParallelLinear,
-    fleet.meta_parallel.RowParallelLinear,
-    fleet.meta_parallel.VocabParallelEmbedding,
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelEmbedding,
 )
 
 
@@ -29,8 +33,9 @@ def correct() -> None:
 def _init_weights(self, layer) -> None:
     if not isinstance(layer, DRAWN):
         return
-    # Ranks draw different numbers for their parts of a divided weight, the same for a whole one.
+    # Ranks draw different values for their shards of a weight, the same values for a replicated weight.
     with get_rng_state_tracker().rng_state() if layer.weight.is_distributed else nullcontext():
         layer.weight.set_value(paddle.normal(mean=0.0, std=self.config.initializer_range, shape=layer.weight.shape))
-    if getattr(layer, "bias", None) is not None:
-        layer.bias.set_value(paddle.zeros_like(layer.bias))
+    bias = getattr(layer, "bias", None)
+    if bias is not None:
+        bias.set_value(paddle.zeros_like(bias))

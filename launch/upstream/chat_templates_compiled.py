@@ -8,6 +8,9 @@ Corrected: a tokenizer keeps what its files say and remembers their directory; o
 (data_tools/formats/dialogues/chat_template.py) read it from there. These files are saved with it as they are.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# A mixin knows neither from_pretrained nor save_pretrained of the classes that it is mixed into.
+
 import shutil
 from pathlib import Path
 

@@ -11,7 +11,7 @@ _stock_forward = SelfAttention.forward
 
 
 def correct() -> None:
-    SelfAttention.forward = _forward
+    SelfAttention.forward = _forward  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _forward(self, hidden_states, attention_mask, rotary_pos_emb, kv_cache=None, use_cache=True, **kwargs):

@@ -1,4 +1,4 @@
-"""ChatGLM2 forgets how many positions it has when it is told the length of the samples.
+"""ChatGLM2 forgets how many positions it has when it gets the length of the samples.
 
 paddlenlp/transformers/chatglm_v2/configuration.py, ChatGLMv2Config.attribute_map: `seq_length`, which all families take
 for the length of the training samples, is another name of max_sequence_length, the number of positions that the model
@@ -12,4 +12,5 @@ def correct() -> None:
     ChatGLMv2Config.attribute_map = {
         name: target for name, target in ChatGLMv2Config.attribute_map.items() if name != "seq_length"
     }
-    ChatGLMv2Config.seq_length = None  # read when the model is built; needed under sequence parallel alone
+    # Read when the model is built; needed under sequence parallel alone.
+    ChatGLMv2Config.seq_length = None  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,4 +10,4 @@ CLASSES = ("GLMGPT2Tokenizer", "GLMChineseTokenizer", "GLMBertTokenizer")
 
 
 def correct() -> None:
-    tokenizer.TOKENIZER_MAPPING_NAMES["glm"] = (CLASSES, None)
+    tokenizer.TOKENIZER_MAPPING_NAMES["glm"] = (CLASSES, None)  # pyright: ignore[reportArgumentType]

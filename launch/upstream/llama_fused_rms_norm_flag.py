@@ -9,4 +9,4 @@ from paddlenlp.transformers import LlamaConfig
 
 def correct() -> None:
     if not hasattr(LlamaConfig, "use_fast_layer_norm"):
-        LlamaConfig.use_fast_layer_norm = False
+        LlamaConfig.use_fast_layer_norm = False  # pyright: ignore[reportAttributeAccessIssue]

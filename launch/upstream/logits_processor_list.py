@@ -9,8 +9,8 @@ from paddlenlp.generation import LogitsProcessorList
 
 
 def correct() -> None:
-    LogitsProcessorList.__iter__ = _iterate
-    LogitsProcessorList.extend = _extend
+    LogitsProcessorList.__iter__ = _iterate  # pyright: ignore[reportAttributeAccessIssue]
+    LogitsProcessorList.extend = _extend  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _iterate(self):

@@ -25,5 +25,6 @@ def _unscale(self, optimizer) -> None:
     if not (self._enable and gradients):
         return _upstream(self, optimizer)
     self._found_inf = paddle.zeros([1], "bool")
-    _legacy_C_ops.check_finite_and_unscale(gradients, self._scale, gradients, self._found_inf)
+    unscale = _legacy_C_ops.check_finite_and_unscale  # pyright: ignore[reportAttributeAccessIssue]
+    unscale(gradients, self._scale, gradients, self._found_inf)
     self._optimizer_states[id(optimizer)]["state"] = OptimizerState.UNSCALED

@@ -20,9 +20,9 @@ HEAD = "lm_head.decoder_weight"
 def correct() -> None:
     if OPTForCausalLM._tied_weights_keys:
         return
-    OPTForCausalLM._tied_weights_keys = [HEAD]
-    OPTForCausalLM._keys_to_ignore_on_save = [HEAD]
-    OPTForCausalLM._keys_to_ignore_on_load_missing = [HEAD]
+    OPTForCausalLM._tied_weights_keys = [HEAD]  # pyright: ignore[reportAttributeAccessIssue]
+    OPTForCausalLM._keys_to_ignore_on_save = [HEAD]  # pyright: ignore[reportAttributeAccessIssue]
+    OPTForCausalLM._keys_to_ignore_on_load_missing = [HEAD]  # pyright: ignore[reportAttributeAccessIssue]
     OPTForCausalLM.__init__ = _tied(OPTForCausalLM.__init__)
     OPTForCausalLM.forward = with_token_loss(OPTForCausalLM.forward)
     OPTLMHead.forward = _logits

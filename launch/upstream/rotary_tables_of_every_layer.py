@@ -9,6 +9,9 @@ for the positions of that sequence, rounded up to ROWS (in the plan: rotary_rows
 LLaMA's dynamic scaling, which computes tables of each length anyway, stays as it is.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# One function replaces methods of classes with different signatures.
+
 from weakref import WeakValueDictionary
 
 import paddle

@@ -60,7 +60,7 @@ class _Countdown:
 def _release(stage3: GroupShardedStage3, layer, frozen: list) -> None:
     """Cut again what the layer's backward pass has read; nothing is gathered ahead for that any more."""
     task_flow = stage3._task_flow
-    task_flow.needed[id(layer)] = []
+    task_flow.needed[id(layer)] = []  # pyright: ignore[reportAttributeAccessIssue]
     for param in frozen:
         param.use_count = 1  # upstream counts up, too, where a layer was to be gathered ahead that is there already
     with paddle.no_grad():

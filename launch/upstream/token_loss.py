@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 
 import paddle
-from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_parallel import ParallelCrossEntropy
 from paddlenlp.transformers.model_outputs import ModelOutput
 
 from data_tools.formats.dialogues.encoding import IGNORED
@@ -28,7 +28,7 @@ def with_token_loss(stock_forward: Callable) -> Callable:
         config = call.arguments["self"].config
         parallel = config.tensor_parallel_degree > 1 and config.tensor_parallel_output
         if isinstance(outputs, ModelOutput):
-            outputs.loss = token_loss(outputs.logits, labels, parallel)
+            outputs.loss = token_loss(outputs["logits"], labels, parallel)
             return outputs
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         return (token_loss(outputs[0], labels, parallel), *outputs)
@@ -39,7 +39,7 @@ def with_token_loss(stock_forward: Callable) -> Callable:
 def token_loss(logits: paddle.Tensor, labels: paddle.Tensor, parallel: bool) -> paddle.Tensor:
     """Mean cross-entropy in nats over labels other than -100, a scalar.
 
-    logits: [batch, length, vocabulary], or under tensor parallel (`parallel`) this rank's part of the vocabulary.
+    logits: [batch, length, vocabulary], or under tensor parallel (`parallel`) this rank's shard of the vocabulary.
     labels: [batch, length], already shifted: labels[:, i] is what logits[:, i] predict.
     """
     losses = token_entropies(logits.astype("float32"), labels, parallel)
@@ -57,5 +57,5 @@ def token_entropies(logits: paddle.Tensor, labels: paddle.Tensor, sharded: bool)
         return logits
     labels = labels.unsqueeze(-1)
     if sharded:
-        return fleet.meta_parallel.ParallelCrossEntropy(ignore_index=IGNORED)(logits, labels)
+        return ParallelCrossEntropy(ignore_index=IGNORED)(logits, labels)
     return paddle.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")

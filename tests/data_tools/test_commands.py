@@ -232,7 +232,7 @@ def test_a_bar_on_a_terminal(text, tokenizer_dir, tmp_path):
 
 
 def test_nothing_here_imports_paddle(command):
-    names = [f"data_tools.{name}" for name in (*COMMANDS, "statistics", "formats.tokens.blend")]
+    names = [f"data_tools.{name}" for name in (*COMMANDS, "formats.tokens.blend")]
     program = f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -48,7 +48,7 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     ),
     "chatglm_v2_split": f"{SAME_NUMBERS}[tensor_parallel-chatglm_v2]",
     "generation_mask": f"{CONTINUATION}[qwen2]",
-    "generation_of_divided_logits": f"{CONTINUATION}[llama]",
+    "generation_of_sharded_logits": f"{CONTINUATION}[llama]",
     "glm_loss": f"{SAME_NUMBERS}[tensor_parallel-glm]",
     "glm_split": f"{SAME_NUMBERS}[tensor_parallel-glm]",
     "glm_tokenizers_unknown": "upstream/test_glm_tokenizers_unknown.py::test_finds_that_of_glm_515m",

@@ -1,5 +1,8 @@
 """The gRPC server: the methods of generation.proto, with health and reflection."""
 
+# pyright: reportAttributeAccessIssue=false
+# generation_pb2 makes its classes when it is imported, and grpc_health.v1.health has its aio behind a condition.
+
 from contextlib import asynccontextmanager
 
 import grpc
@@ -21,7 +24,7 @@ FINISHES = {
 
 
 class Servicer(stubs.GenerationServicer):
-    """Each method as generation.proto describes it. key: what clients must send; None: none is asked for."""
+    """Each method as generation.proto describes it. key: what clients must send; None: no key is needed."""
 
     def __init__(self, service: Service, key: str | None):
         self.service = service
@@ -97,8 +100,8 @@ def _usage(answer: Answer):
 
 NAME = messages.DESCRIPTOR.services_by_name["Generation"].full_name
 MINUTE = 60_000  # in milliseconds, as the options have it
-# A client that answers no pings is gone. One that answers them but never finishes its message ends with the age of its
-# connection: from then on clients connect again, and calls that run have an hour to finish.
+# A client that answers no pings is gone. A client that answers them but never finishes its message is ended by the age
+# limit of connections: clients then connect again, and running calls have an hour to finish.
 LIMITS = {
     "grpc.keepalive_time_ms": MINUTE,
     "grpc.keepalive_timeout_ms": MINUTE // 2,
@@ -109,7 +112,7 @@ OPTIONS = {"grpc.max_receive_message_length": LARGEST_BODY, "grpc.so_reuseport":
 
 
 class RpcServer:
-    """Takes its port at once, answers from start() on. key: see Servicer. Raises RuntimeError where it gets no port."""
+    """Binds its port at once, answers from start() on. key: see Servicer. Raises RuntimeError where it gets no port."""
 
     def __init__(self, service: Service, address: str, key: str | None):
         self.server = grpc.aio.server(options=list((OPTIONS | LIMITS).items()))

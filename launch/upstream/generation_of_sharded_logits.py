@@ -1,7 +1,7 @@
-"""generate() under tensor parallel gives wrong tokens, without a word.
+"""generate() under tensor parallel gives wrong tokens, without a warning.
 
-paddlenlp/generation/utils.py, GenerationMixin.generate: with `tensor_parallel_output`, which training wants, each rank
-picks the best token of its own part of the vocabulary. Corrected: the logits are gathered while it generates.
+paddlenlp/generation/utils.py, GenerationMixin.generate: with `tensor_parallel_output`, which training sets, each rank
+picks the best token of its own shard of the vocabulary. Corrected: the logits are gathered while it generates.
 """
 
 import functools
@@ -17,12 +17,12 @@ def correct() -> None:
 def _with_whole_logits(stock_generate):
     @functools.wraps(stock_generate)
     def generate(self, *args, **kwargs):
-        divided = self.config.tensor_parallel_output
+        sharded = self.config.tensor_parallel_output
         self.config.tensor_parallel_output = False
         try:
             return stock_generate(self, *args, **kwargs)
         finally:
-            self.config.tensor_parallel_output = divided
+            self.config.tensor_parallel_output = sharded
 
-    generate.corrected = True
+    generate.corrected = True  # pyright: ignore[reportAttributeAccessIssue]
     return generate
