@@ -1,12 +1,12 @@
-"""Certify the cards of this machine: numbered checks of all that only a card runs, with a report to send back.
+"""Certify the cards of this machine: numbered checks of everything that needs a card, and a report to send back.
 
     make certify
     make certify ARGS="--only flash-attention,card-against-cpu"
     make certify ARGS=--pretend
 
-Nothing is downloaded: models have random weights, data are generated. Each check runs in a process of its own with a
-time limit. After each, build/certify/certify.json and certify.md are written. Ctrl-C keeps them; the same command goes
-on. docs/certify.md says what it costs and what each check means.
+Nothing is downloaded: models have random weights and data are generated. Each check runs in its own process with a time
+limit. After each check build/certify/certify.json and certify.md are written. After Ctrl-C the same command continues.
+docs/certify.md says how long it takes and what each check means.
 
 Exit code 0: no check failed; 1: at least one did; 130: interrupted.
 """
@@ -33,7 +33,7 @@ from launch.processes.orphans import adopt_orphans, end_with_make
 
 def main(argv: list[str]) -> int:
     end_with_make()
-    adopt_orphans()  # a launcher lies in a session of its own and outlives the check that started it
+    adopt_orphans()  # a launcher has its own session and outlives the check that started it
     args = _parse(argv)
     checks = all_checks()
     chosen = choose(args.only, checks)
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     of = describe_machine(args.pretend)
     total = sum(check.seconds_for(args.pretend, cards) for check in chosen)
     print(f"certifying {of['cards_text']}: {plural(len(chosen), 'check')}, {duration(total)}", flush=True)
-    if args.pretend:  # once, for all checks, which are forks of this process
+    if args.pretend:  # once: all checks are forks of this process
         from launch.rehearsal.rehearse import import_paddle
 
         import_paddle({}, cards)
@@ -61,8 +61,8 @@ def main(argv: list[str]) -> int:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/certify.py", __doc__)
-    parser.add_argument("--only", default="", metavar="CHECKS", help="names or numbers with commas: these, done or not")
-    parser.add_argument("--pretend", action="store_true", help="CPU processes in place of cards: certifies nothing")
+    parser.add_argument("--only", default="", metavar="CHECKS", help="run only these, by name or number, with commas")
+    parser.add_argument("--pretend", action="store_true", help="use CPU processes instead of cards; certifies nothing")
     parser.add_argument(
         "--output",
         type=Path,

@@ -3,8 +3,8 @@
     python launch/commands/dashboard.py [--logdir DIR ...] \\
         [--port 8040] [--host 127.0.0.1] [--language en|zh]
 
-Without --logdir: everything below ./checkpoints and ./build. It sends nothing anywhere, binds to this machine only
-unless told otherwise, and stops with Ctrl-C.
+Without --logdir it shows all runs below ./checkpoints and ./build. It sends no data anywhere, listens on this machine
+only unless --host says otherwise, and stops with Ctrl-C.
 """
 
 import argparse
@@ -55,9 +55,9 @@ def server_command(directories: list[str], host: str, port: int, language: str) 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/dashboard.py", __doc__)
     parser.add_argument("--logdir", nargs="+", help="output directories of runs, or directories above them")
-    parser.add_argument("--port", type=port, default=8040)
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 shows the dashboards to the network")
-    parser.add_argument("--language", choices=["en", "zh"], default="en")
+    parser.add_argument("--port", type=port, default=8040, help="port to listen on; default %(default)s")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: the network")
+    parser.add_argument("--language", choices=["en", "zh"], default="en", help="of the pages; default %(default)s")
     return parser.parse_args(argv)
 
 

@@ -1,9 +1,9 @@
-"""From nothing to a pretrained model on any machine: corpus, tokenizer, training, evaluation, a few continuations.
+"""Pretrain a small model from nothing: corpus, tokenizer, training, evaluation, some continuations.
 
     python launch/commands/demo.py [--directory build/demo] [recipe flags]
 
-The corpus is the Python standard library's own source, so nothing is downloaded. What an earlier demo has made of it
-is used again. Flags that are not the demo's go to recipes/tiny/pretrain.sh: --max_steps 200 makes a short one.
+The corpus is the source of Python's standard library, so nothing is downloaded. Data of an earlier demo are used
+again. Other flags are passed on to recipes/tiny/pretrain.sh: --max_steps 200 makes the demo shorter.
 """
 
 import os
@@ -49,7 +49,9 @@ Next:
 
 def main(argv: list[str]) -> None:
     parser = Parser("python launch/commands/demo.py", __doc__)
-    parser.add_argument("--directory", type=Path, default=ROOT / "build" / "demo", help="where everything is kept")
+    parser.add_argument(
+        "--directory", type=Path, default=ROOT / "build" / "demo", help="folder for all files; default build/demo"
+    )
     args, recipe_flags = parser.parse_known_args(argv)
     started = time.monotonic()
     demo = Demo(args.directory.resolve())
@@ -64,7 +66,7 @@ def main(argv: list[str]) -> None:
 
 
 class Demo:
-    """The steps of the demo, each leaving its result in a directory of its own."""
+    """The steps of the demo. Each writes its result into its own directory."""
 
     def __init__(self, directory: Path):
         self.text = directory / "text"
@@ -125,7 +127,7 @@ class Demo:
             print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")
 
     def check(self) -> bool:
-        """Print what was checked; whether all is as it should be."""
+        """Print what was checked. Returns whether everything is right."""
         heading("5 of 5: is it right?")
         summary = read_summary(self.model)
         held_out_loss = read_summary(self.evaluation)["evaluation"]["eval_loss"]
@@ -170,7 +172,7 @@ def heading(text: str) -> None:
 
 
 def run(command: list, variables: dict[str, str] | None = None) -> None:
-    """Run a command with its output on the terminal. Raises UserError when it fails: it has said why."""
+    """Run a command with its output on the terminal. Raises UserError when it fails."""
     words = [str(word) for word in command]
     exit_code = run_child(words, os.environ | (variables or {}), ROOT)
     if exit_code != 0:

@@ -1,11 +1,11 @@
-"""Fine-tune the demo's model in every way and compare: LoRA of several ranks, prefix, all parameters.
+"""Fine-tune the demo's model by several methods and compare them: LoRA of several ranks, prefix, all parameters.
 
     python launch/commands/demo_finetune.py [--methods "lora r8 all" full] \\
         [flags of finetune_generation.py]
 
-Takes the model that `make demo` leaves, asks it about functions of the standard library and prints one table: what is
-trained, what is kept, the loss on questions about modules it has never seen, and ROUGE-L of its answers. Flags that
-are not the demo's go to each run: --max_steps 20 makes a short one.
+Trains the model of `make demo` on questions about functions of the standard library and prints a table: trained
+parameters, size of the result, loss on questions about modules the model has never seen, and ROUGE-L of its answers.
+Other flags are passed on to each run: --max_steps 20 makes the demo shorter.
 """
 
 import json
@@ -36,7 +36,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Method:
-    """name: in the table. flags: of the run that make it this method. Learning rates were tried out, each by itself."""
+    """name: in the table. flags: of the run. The learning rate of each method was tuned separately."""
 
     name: str
     flags: dict
@@ -75,9 +75,26 @@ def main(argv: list[str]) -> None:
     parser = Parser("python launch/commands/demo_finetune.py", __doc__)
     names = [method.name for method in METHODS]
     add = parser.add_argument
-    add("--model", type=Path, default=ROOT / "build" / "demo" / "model", help="the model to begin with; %(default)s")
-    add("--directory", type=Path, default=ROOT / "build" / "demo-finetune", help="where everything is kept")
-    add("--methods", nargs="+", choices=names, default=names, metavar="METHOD", help=f"of {', '.join(names)}")
+    add(
+        "--model",
+        type=Path,
+        default=ROOT / "build" / "demo" / "model",
+        help="model to start from; default build/demo/model",
+    )
+    add(
+        "--directory",
+        type=Path,
+        default=ROOT / "build" / "demo-finetune",
+        help="folder for all files; default build/demo-finetune",
+    )
+    add(
+        "--methods",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="METHOD",
+        help=f"methods to compare, of {', '.join(names)}",
+    )
     args, flags = parser.parse_known_args(argv)
     if not (args.model / "config.json").is_file():
         raise UserError(f"{args.model}: no model. Make one first: make demo")
@@ -92,7 +109,7 @@ def main(argv: list[str]) -> None:
 
 
 class FinetuneDemo:
-    """Runs of finetune_generation.py, each in a directory of its own. flags: for all of them; runs: how many."""
+    """Runs of finetune_generation.py, each in its own directory. flags: for all of them; runs: how many."""
 
     def __init__(self, directory: Path, model: Path, flags: list[str], runs: int):
         self.directory, self.model, self.flags = directory, model, flags
@@ -119,7 +136,7 @@ class FinetuneDemo:
         files = list(output.glob("*.safetensors"))
         return {
             "method": method.name,
-            "trained": sum(one.nbytes // 4 for file in files for one in read_header(file)[0].values()),
+            "trained": sum(tensor.nbytes // 4 for file in files for tensor in read_header(file)[0].values()),
             "bytes": sum(file.stat().st_size for file in files),
             "loss": summary["evaluation"]["eval_loss"],
             "rougel": summary["evaluation"]["eval_rougel"],
@@ -139,7 +156,7 @@ class FinetuneDemo:
 
 
 def _words(value: object) -> list[str]:
-    """Those of a flag's value: several of a list of layers; a path may hold spaces."""
+    """The words of a flag's value. A path is one word: it may contain spaces."""
     return [str(value)] if isinstance(value, Path) else str(value).split()
 
 

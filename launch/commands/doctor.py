@@ -1,13 +1,13 @@
-"""Checks this machine and its Python environment: numbered lines, a fix below each fault.
+"""Check this machine and its Python environment: numbered lines, a fix below each fault.
 
     make doctor
     python launch/commands/doctor.py [--format json]
     python launch/commands/doctor.py --deepspeed FILE
 
-The latter only prints a configuration of DeepSpeed or Hugging Face's Trainer in our flags.
+With --deepspeed it only prints the flags that correspond to a configuration of DeepSpeed or Hugging Face's Trainer.
 
-Exit code 0 if all is well, 1 if something is to be mended, 2 if FILE cannot be translated. Answers
-within a second: Paddle is not imported. Works where nothing is installed, too.
+Exit code 0 if all is well, 1 if there are faults, 2 if FILE cannot be translated. It takes less than a second, does not
+import Paddle, and works where nothing is installed.
 """
 
 import json
@@ -35,7 +35,7 @@ from launch.preflight.report import print_findings
 
 
 def examine():
-    """All findings, in the order in which things depend on each other."""
+    """All findings; each depends only on those before it."""
     installed = doctor_checks.installed_packages()
     return [
         doctor_checks.check_python(),
@@ -53,7 +53,7 @@ def examine():
 
 
 def translate_file(file):
-    """Print the flags that a configuration of DeepSpeed means, or one of Hugging Face's Trainer."""
+    """Print the flags for a configuration of DeepSpeed or of Hugging Face's Trainer."""
     from launch.config.deepspeed import read_source, show, translate
 
     print(show(translate(read_source(file)), file))
@@ -61,8 +61,8 @@ def translate_file(file):
 
 def main(argv):
     parser = Parser("python launch/commands/doctor.py", __doc__)
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--deepspeed", metavar="FILE", help="translate its keys to our flags")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the findings")
+    parser.add_argument("--deepspeed", metavar="FILE", help="print the flags for this configuration file")
     args = parser.parse_args(argv)
     if args.deepspeed:
         return translate_file(args.deepspeed)

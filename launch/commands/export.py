@@ -1,11 +1,11 @@
-"""A model of ours to Hugging Face: names, layout of matrices, config.json, tokenizer. Or a LoRA adapter to PEFT.
+"""Export a model to the format of Hugging Face, or a LoRA adapter to that of PEFT.
 
     python launch/commands/export.py checkpoints/llama-7b ./exported/llama-7b
     python launch/commands/export.py checkpoints/llama-7b-lora ./exported/lora
 
-The source is what a run leaves in its output directory, or one of its checkpoint-N, in any layout of training; make
-merge joins an adapter and its base first. No GPU, no torch; weights pass through memory piece by piece. What was
-written is read back and compared bit by bit: the new directory is there when it is right. Families: docs/export.md.
+The source is the output directory of a run or one of its checkpoint-N, trained in any layout. To export an adapter
+together with its base, merge them first (make merge). Neither a GPU nor torch is needed; weights are read in pieces.
+The result is read back and compared bit by bit. The new directory appears when it is right. docs/export.md: families.
 """
 
 import argparse
@@ -48,11 +48,13 @@ def main(argv: list[str]) -> None:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/export.py", __doc__)
     parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
-    parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./exported/NAME OF SOURCE")
-    parser.add_argument("--base", type=Path, help="an adapter's base model; default: the one its configuration names")
-    parser.add_argument("--base_model_name", help="where PEFT finds that base: a name on Hugging Face's hub, or a path")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
-    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument("target", type=Path, nargs="?", help="new directory; default ./exported/NAME OF SOURCE")
+    parser.add_argument("--base", type=Path, help="base model of an adapter; default: named by its configuration")
+    parser.add_argument("--base_model_name", help="where PEFT finds the base: a name on Hugging Face's hub or a path")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the weights; default: unchanged"
+    )
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file in GB; default %(default)s")
     return parser.parse_args(argv)
 
 

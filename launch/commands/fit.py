@@ -1,11 +1,11 @@
-"""Find the fastest ways to train a model on given cards, by plan alone: nothing is run, no Paddle, no card is needed.
+"""Plan the fastest ways to train a model on given cards. Nothing is run; neither Paddle nor a card is needed.
 
     make fit MODEL=facebook/llama-13b GPUS=2 GPU_MEMORY_GB=24 METHOD=lora
     python launch/commands/fit.py --model facebook/llama-13b --gpus 2 \\
         --gpu_memory_gb 24 --method lora
 
-All layouts that preflight allows are planned, with as many samples a step as the recipe of the method has; the fastest
-three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS mean what they mean to a recipe.
+All layouts that the checks allow are planned, with as many samples a step as in the recipe of the method. The fastest
+three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS have the same meaning as for a recipe.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
 from launch.processes.command import LaunchCommand
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "llama-7b"
-# method -> the recipe whose flags are taken, and what else it means
+# method -> (recipe whose flags are used, flags that replace some of them)
 METHODS: dict[str, tuple[Path, Flags]] = {
     "pretrain": (RECIPES / "pretrain.sh", {}),
     "full": (RECIPES / "finetune.sh", {}),
@@ -41,15 +41,15 @@ METHODS: dict[str, tuple[Path, Flags]] = {
     "qlora": (RECIPES / "lora.sh", {"weight_quantize_algo": ["nf4"]}),
     "prefix": (RECIPES / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
 }
-# Of the user's variables those that describe the cards, which the recipe must not see.
-OURS = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
+# Variables that describe the cards: not passed on to the recipe.
+CARD_VARIABLES = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
     check_variables(os.environ)
     card = _card(args)
-    load_config(args.model)  # an unknown model is told before anything else
+    load_config(args.model)  # reports an unknown model before anything else
     run = run_of_recipe(args.method, args.model, os.environ)
     batch, run = run.global_batch, RunConfig(run.script, run.words, processes=args.gpus)
     candidates = fastest_layouts(run, card, preflight.is_legal, batch)
@@ -63,19 +63,20 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/fit.py", __doc__)
-    parser.add_argument("--model", default="facebook/llama-7b", help="a name, a model directory or a config.json")
-    parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")
-    parser.add_argument("--gpu_memory_gb", type=above_zero, help="memory of each; default: as of those here")
-    parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
-    parser.add_argument("--method", choices=METHODS, default="full", help="what is trained")
+    parser.add_argument("--model", default="facebook/llama-7b", help="model: a name, a directory or a config.json")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards, all in one machine")
+    parser.add_argument(
+        "--gpu_memory_gb", type=above_zero, help="memory of each card in GB; default: that of the cards here"
+    )
+    parser.add_argument("--card", help=f"kind of card, where its memory does not tell: {', '.join(CARDS)}")
+    parser.add_argument("--method", choices=METHODS, default="full", help="method of training")
     return parser.parse_args(argv)
 
 
 def _card(args: argparse.Namespace) -> Card:
-    """The kind that --card names, or --gpu_memory_gb means, or that is here."""
-    wished = requested_card(args.card, args.gpu_memory_gb)
-    if wished:
-        return wished
+    """The card that --card or --gpu_memory_gb names, else the one of this machine."""
+    if requested := requested_card(args.card, args.gpu_memory_gb):
+        return requested
     here = list_cards()
     if not here:
         raise UserError(
@@ -85,12 +86,12 @@ def _card(args: argparse.Namespace) -> Card:
 
 
 def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunConfig:
-    """The method's recipe for a model, the user's DATA, OUTPUT, ARGS applied.
+    """The method's recipe with a model and the user's DATA, OUTPUT and ARGS.
 
-    Another model than the recipe's has a tokenizer and an output directory of its own.
+    The tokenizer is that of the model, and the output directory is named after it.
     """
     path, others = METHODS[method]
-    given = {name: value for name, value in variables.items() if name not in OURS}
+    given = {name: value for name, value in variables.items() if name not in CARD_VARIABLES}
     run, _ = apply_variables(Recipe.load(path), given | {"MODEL": model})
     words = run.words | others | {"tokenizer_name_or_path": [model]}
     if not variables.get("OUTPUT"):
@@ -130,7 +131,7 @@ def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: i
     smallest = smallest_layout(run, card, preflight.is_legal, batch)
     if smallest is None:
         findings = preflight.run_on_flags(run)
-        faults = "; ".join(f"{one.subject}: {one.found}" for one in findings if not one.ok)
+        faults = "; ".join(f"{finding.subject}: {finding.found}" for finding in findings if not finding.ok)
         return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
     smaller = {"full": "METHOD=lora, METHOD=qlora, ", "lora": "METHOD=qlora, "}.get(args.method, "")
     return (

@@ -1,4 +1,4 @@
-"""Tables of docs/low-memory.md for any model and cards: what saves memory, and what sharding costs.
+"""Print the tables of docs/low-memory.md for any model and cards: what saves memory, and what sharding costs.
 
     make measures MODEL=baichuan-13b GPUS=2 GPU_MEMORY_GB=24
     python launch/commands/guide.py measures baichuan-13b --gpus 2 \\
@@ -46,14 +46,23 @@ def case_and_table(argv: list[str]) -> tuple[Case, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("python launch/commands/guide.py", __doc__)
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("model", help="a name, a model directory or a config.json")
-    parser.add_argument("--gpus", type=above_zero, default=1, help="how many cards, all in one machine")
-    parser.add_argument("--gpu_memory_gb", type=above_zero, default=24, help="memory of each, as in its name")
-    parser.add_argument("--card", help=f"which kind, where memory alone leaves it open: {', '.join(CARDS)}")
-    parser.add_argument("--pcie", choices=SLOTS, help="the slot of each: generation, lanes; default: the card's")
-    parser.add_argument("--length", type=above_zero, default=1024, help="tokens of a sample")
-    parser.add_argument("--batch", type=above_zero, default=16, help="samples of a step, of all cards together")
+    parser.add_argument("table", choices=TABLES, help="which table")
+    parser.add_argument("model", help="model: a name, a directory or a config.json")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards, all in one machine")
+    parser.add_argument(
+        "--gpu_memory_gb",
+        type=above_zero,
+        default=24,
+        help="memory of each card in GB, as in its name; default %(default)s",
+    )
+    parser.add_argument("--card", help=f"kind of card, where its memory does not tell: {', '.join(CARDS)}")
+    parser.add_argument(
+        "--pcie", choices=SLOTS, help="PCIe generation and lanes of each card; default: as the card is made"
+    )
+    parser.add_argument("--length", type=above_zero, default=1024, help="tokens of a sample; default %(default)s")
+    parser.add_argument(
+        "--batch", type=above_zero, default=16, help="samples of a step on all cards together; default %(default)s"
+    )
     return parser
 
 

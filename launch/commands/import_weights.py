@@ -1,10 +1,10 @@
-"""Make a Hugging Face model directory ours: names, layout of matrices, configuration, tokenizer.
+"""Import a model of Hugging Face, or a LoRA adapter in PEFT's format.
 
     python launch/commands/import_weights.py ~/Llama-2-7b-hf ./models/llama-2-7b
 
-Reads safetensors or .bin files, one or several; .bin without torch and without running what a pickle may hold. Weights
-keep their dtype, unless --dtype. They pass through memory piece by piece. The new directory is there when it is whole.
-A LoRA adapter in PEFT's format becomes ours, too: --base names its model. Families: docs/families.md.
+Converts names, matrices, configuration and tokenizer. Reads safetensors or .bin files; .bin files without torch and
+without running code that a pickle may hold. Weights are read in pieces and keep their dtype without --dtype. The new
+directory appears when it is complete. An adapter needs --base. Families: docs/families.md.
 """
 
 import argparse
@@ -41,11 +41,13 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/import_weights.py", __doc__)
-    parser.add_argument("source", type=Path, help="directory of a Hugging Face model, with its config.json")
-    parser.add_argument("target", type=Path, nargs="?", help="directory to be made; default ./models/NAME OF SOURCE")
-    parser.add_argument("--base", type=Path, help="our directory of the model that a PEFT adapter belongs to")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as the weights are")
-    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument("source", type=Path, help="directory of a Hugging Face model or of a PEFT adapter")
+    parser.add_argument("target", type=Path, nargs="?", help="new directory; default ./models/NAME OF SOURCE")
+    parser.add_argument("--base", type=Path, help="imported base model of a PEFT adapter")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the weights; default: unchanged"
+    )
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file in GB; default %(default)s")
     args = parser.parse_args(argv)
     if (args.source.expanduser() / peft.CONFIG).is_file() and not args.base:
         parser.error("--base: a PEFT adapter needs the directory of its model, imported")

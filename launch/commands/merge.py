@@ -1,13 +1,12 @@
-"""Merge a LoRA adapter into the model it was trained on, without a GPU: one model directory from two.
+"""Merge a LoRA adapter into the model it was trained on. No GPU is needed.
 
     python launch/commands/merge.py --model_name_or_path models/llama-7b \\
         --adapter_path checkpoints/llama-7b-lora \\
         --output_dir models/llama-7b-merged
 
-Adapters of every layout are merged, from one process, tensor or pipeline parallel. The weights pass through memory in
-pieces and keep their dtype. Then each weight is read back and the logits of the merged model are compared with those
-of base + adapter, layer by layer: the new directory is there when both agree. --check-only does this for a directory
-that is there already.
+The adapter may come from any layout: one process, tensor or pipeline parallel. Weights are read in pieces and keep
+their dtype. Then each weight is read back, and the logits of the merged model are compared with those of base +
+adapter, layer by layer. The new directory appears when both agree. --check-only does this for an existing directory.
 """
 
 import argparse
@@ -62,13 +61,22 @@ def _base(args: argparse.Namespace, lora: Lora) -> Path:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/merge.py", __doc__)
-    parser.add_argument("--model_name_or_path", help="directory of the base; default: the one that the adapter names")
+    parser.add_argument("--model_name_or_path", help="directory of the base; default: named by the adapter")
     parser.add_argument("--adapter_path", "--lora_path", type=Path, required=True, help="directory of the adapter")
     parser.add_argument(
-        "--output_dir", "--merge_lora_model_path", type=Path, required=True, help="directory to be made, or checked"
+        "--output_dir",
+        "--merge_lora_model_path",
+        type=Path,
+        required=True,
+        help="directory of the merged model: made, or checked",
     )
-    parser.add_argument("--check-only", "--check_only", action="store_true", help="write nothing: is it the merge?")
-    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file, in 1e9 bytes")
+    parser.add_argument(
+        "--check-only",
+        "--check_only",
+        action="store_true",
+        help="write nothing: check that --output_dir is the merged model",
+    )
+    parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file in GB; default %(default)s")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""The memory and time that a run needs, before it is started: no Paddle, no card, in under a second.
+"""Plan the memory and time of a run before it is started: in under a second, without Paddle and without a card.
 
     make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \\
         [FORMAT=json]
@@ -7,8 +7,8 @@
     python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
         path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
-What comes after the shared module, or after the model, are the shared module's flags. What is counted, and how good
-the estimates are: docs/plan.md.
+The arguments after the shared module, or after the model, are flags of the shared module. docs/plan.md says what is
+counted and how accurate it is.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     run = _run_of(args.what, args.flags, args.gpus)
     faults = [finding for finding in check_flags(run.script, run.words) if not finding.ok]
     if faults:
-        raise UserError("\n".join(f"{one.subject}: {one.found}; {one.fix}" for one in faults))
+        raise UserError("\n".join(f"{fault.subject}: {fault.found}; {fault.fix}" for fault in faults))
     card = None if run.on_cpu else _card(args)
     print(report(Job.from_run(run, card), card, args.format))
     if args.format == TEXT:
@@ -49,10 +49,15 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/plan_run.py", __doc__)
-    parser.add_argument("--gpus", type=above_zero, default=1, help="ranks, one a card; on a CPU processes")
-    parser.add_argument("--gpu_memory_gb", type=above_zero, default=80, help="memory of a card, as in its name")
-    parser.add_argument("--card", help=f"the kind of card: {', '.join(CARDS)}")
-    parser.add_argument("--format", choices=FORMATS, default=TEXT, help="how the plan is printed")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards; on a CPU: of processes")
+    parser.add_argument(
+        "--gpu_memory_gb",
+        type=above_zero,
+        default=80,
+        help="memory of a card in GB, as in its name; default %(default)s",
+    )
+    parser.add_argument("--card", help=f"kind of card: {', '.join(CARDS)}")
+    parser.add_argument("--format", choices=FORMATS, default=TEXT, help="form of the plan; default %(default)s")
     parser.add_argument("what", help="a shared module, or a model: name, directory, config.json")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
     return parser.parse_args(argv)
@@ -63,8 +68,7 @@ def _card(args: argparse.Namespace) -> Card:
 
 
 def _run_of(what: str, words: list[str], processes: int) -> RunConfig:
-    """A shared module with its flags; of a model alone pretraining, or fine-tuning where a flag is one of its
-    adapters."""
+    """The run of a shared module with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
     run, _ = RunConfig.from_words(what, words, processes)
     if Path(what).stem in SCRIPTS:
         return run

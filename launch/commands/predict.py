@@ -1,4 +1,4 @@
-"""Ask a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
+"""Get answers from a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
 
     python launch/commands/predict.py --model_name_or_path models/llama-7b \\
         --adapter_path checkpoints/llama-7b-lora \\
@@ -6,12 +6,12 @@
     python launch/commands/predict.py --model_name_or_path models/llama-7b \\
         --data_file questions.json --output_file answers.json
 
-Without --prompt and --data_file each line of the standard input is a question. Answers to these are shown as they are
-made. A file has rows as fine-tuning has them (docs/finetune.md), with or without answers; the output has the same rows
-with "prediction" added, all of them or no file. A model too large for one card is divided over several:
-`python -m paddle.distributed.launch --gpus 0,1 launch/commands/predict.py ...`; on a CPU --nproc_per_node 2 --backend
-gloo. Or its linear layers are kept in 8 or 4 bits, read weight by weight: --weight_quantize_algo nf4. What either
-takes, before anything is loaded: --plan 2x24, for two cards of 24 GB.
+Without --prompt and --data_file, each line of the standard input is a question, and its answer is shown while it is
+generated. A data file has rows as for fine-tuning (docs/finetune.md), with or without answers. The output file has the
+same rows with the key "prediction"; it is written as a whole or not at all. A model that is too large for one card can
+use several: `python -m paddle.distributed.launch --gpus 0,1 launch/commands/predict.py ...`; on a CPU --nproc_per_node
+2 --backend gloo. Or keep its linear layers in 8 or 4 bits: --weight_quantize_algo nf4. --plan 2x24 prints the memory
+that this takes on two cards of 24 GB and loads nothing.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
 
 
 def _print_plan(args: argparse.Namespace) -> None:
-    """The memory that the same flags take on cards; nothing is loaded."""
+    """Print the memory that the same flags take on cards. Nothing is loaded."""
     from launch.families.arithmetic import require_divisible
     from launch.plan.hardware import card_of_memory
     from launch.plan.inference import plan_answers
@@ -90,27 +90,56 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/predict.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
-    add("--adapter_path", "--lora_path", "--prefix_path", type=Path, metavar="DIR", help="LoRA adapter or prefix")
-    add("--prompt", action="append", default=[], help="a question; may be given several times")
-    add("--data_file", type=Path, help="questions: JSON lines or a JSON list")
-    add("--prompt_column", help="key of the question in each row; default: found in the row")
-    add("--output_file", type=Path, help="the rows of --data_file with their predictions; default: the terminal")
-    add("--chat_template", help="how turns become text: a name, file or none; default: as the model was trained")
-    add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
-    add("--max_new_tokens", type=above_zero, default=128, help="tokens of an answer, at most")
-    add("--temperature", type=temperature, default=0.0, help="0: always the most likely token")
-    add("--top_k", type=not_negative, default=0, help="draw from the k most likely tokens; 0: from all")
-    add("--top_p", type=share, default=1.0, help="draw from the most likely tokens of so much probability together")
-    add("--seed", type=not_negative, default=42, help="of what is drawn")
-    add("--batch_size", type=above_zero, default=8, help="questions of --data_file answered at once")
-    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
-    add("--weight_quantize_algo", choices=QUANTIZED, metavar="FORMAT", help=f"of the base's linear layers: {FORMATS}")
-    add("--weight_blocksize", type=above_zero, default=64, help="weights that share a scale in nf4 and fp4")
-    add("--weight_double_quant", type=int, default=0, help="1: keep these scales in 8 bits, as the qlora recipes do")
-    add("--weight_double_quant_block_size", type=above_zero, metavar="N", default=256, help="that share a scale then")
-    add("--plan", type=_cards, metavar="CARDSxGB", help="print the memory that this takes, on 2x24 GB, and end")
-    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
-    args = parser.parse_args(argv, argparse.Namespace(max_length=0))  # of a sample with its answer: encodings have it
+    add(
+        "--adapter_path",
+        "--lora_path",
+        "--prefix_path",
+        type=Path,
+        metavar="DIR",
+        help="directory of a LoRA adapter or prefix",
+    )
+    add("--prompt", action="append", default=[], help="a question; can be repeated")
+    add("--data_file", type=Path, help="file of questions: JSON lines or a JSON list")
+    add("--prompt_column", help="key of the question in each row of --data_file; default: detected")
+    add("--output_file", type=Path, help="file for the answers to --data_file; default: the terminal")
+    add("--chat_template", help="chat template: a name, a file or none; default: as in training")
+    add(
+        "--src_length",
+        type=above_zero,
+        default=1024,
+        help="longest question in tokens; the end of a longer one is kept",
+    )
+    add("--max_new_tokens", type=above_zero, default=128, help="longest answer in tokens")
+    add("--temperature", type=temperature, default=0.0, help="sampling temperature; 0: always the most likely token")
+    add("--top_k", type=not_negative, default=0, help="sample from the k most likely tokens; 0: from all")
+    add("--top_p", type=share, default=1.0, help="sample from the most likely tokens with this total probability")
+    add("--seed", type=not_negative, default=42, help="random seed of sampling")
+    add("--batch_size", type=above_zero, default=8, help="questions of --data_file in one batch")
+    add(
+        "--dtype",
+        choices=["float32", "bfloat16", "float16"],
+        help="precision; default: that of the weights, float32 on a CPU",
+    )
+    add(
+        "--weight_quantize_algo",
+        choices=QUANTIZED,
+        metavar="FORMAT",
+        help=f"format of the base's linear layers: {FORMATS}",
+    )
+    add("--weight_blocksize", type=above_zero, default=64, help="weights that share one scale in nf4 and fp4")
+    add("--weight_double_quant", type=int, default=0, help="1: keep the scales of nf4 and fp4 in 8 bits")
+    add(
+        "--weight_double_quant_block_size",
+        type=above_zero,
+        metavar="N",
+        default=256,
+        help="scales in 8 bits that share one scale",
+    )
+    add("--plan", type=_cards, metavar="CARDSxGB", help="only print the planned memory on these cards, such as 2x24")
+    add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
+    args = parser.parse_args(
+        argv, argparse.Namespace(max_length=0)
+    )  # of a sample with its answer, which encodings read
     if args.prompt and args.data_file:
         raise UserError("--prompt and --data_file: found both, give one.")
     if args.output_file and not args.data_file:

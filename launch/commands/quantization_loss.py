@@ -1,10 +1,10 @@
-"""What does a base in 8 or 4 bits cost? The loss on dialogues, of a model as it is and in each format.
+"""Measure what a base in 8 or 4 bits adds to the loss: on dialogues, for the original weights and each format.
 
     python launch/commands/quantization_loss.py \\
         --model_name_or_path models/llama-7b --dataset_name_or_path data
 
-Choose a format by it before a long run, or see that one is good enough to answer with. Neither model is ever whole in
-memory; on a CPU a model of 7 billion parameters takes minutes a sample, so a few samples are enough.
+Use it to choose a format before a long run or for serving. The model is never in memory as a whole. On a CPU a model of
+7 billion parameters takes minutes for each sample, so use few samples there.
 """
 
 import argparse
@@ -43,11 +43,23 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--model_name_or_path", type=Path, required=True, help="model directory, with its tokenizer")
     add("--dataset_name_or_path", required=True, help="folder with dev.json, or one file (docs/finetune.md)")
-    add("--weight_quantize_algo", nargs="+", choices=QUANTIZED, default=QUANTIZED, metavar="X", help=f"of {FORMATS}")
-    add("--samples", type=above_zero, default=32, help="how many to evaluate on, at most")
-    add("--src_length", type=above_zero, default=1024, help="tokens of a question, at most: its end is kept")
-    add("--max_length", type=above_zero, default=2048, help="tokens of a sample, at most")
-    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
+    add(
+        "--weight_quantize_algo",
+        nargs="+",
+        choices=QUANTIZED,
+        default=QUANTIZED,
+        metavar="X",
+        help=f"formats to compare, of {FORMATS}",
+    )
+    add("--samples", type=above_zero, default=32, help="largest number of samples; default %(default)s")
+    add(
+        "--src_length",
+        type=above_zero,
+        default=1024,
+        help="longest question in tokens; the end of a longer one is kept",
+    )
+    add("--max_length", type=above_zero, default=2048, help="longest sample in tokens; default %(default)s")
+    add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     return parser.parse_args(argv)
 
 

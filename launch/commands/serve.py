@@ -1,13 +1,13 @@
-"""Serve a model: REST as clients of the OpenAI API speak it, gRPC, and a page to try it in a browser.
+"""Serve a model: REST for clients of the OpenAI API, gRPC, and a page to try it in a browser.
 
     python launch/commands/serve.py --model_name_or_path build/demo/model
     python launch/commands/serve.py --model_name_or_path models/llama-7b \\
         --adapter poems=checkpoints/poems law=checkpoints/law
 
-The base is served under the name of its directory, each adapter (a LoRA or a prefix) under its own, on one copy of the
-base's weights. Requests that come together are answered together. Ctrl-C or SIGTERM: no new requests, those in work are
-answered, then it ends. It listens on this machine alone; another --host needs a key (--api_key, or the variable
-SERVE_API_KEY, which others cannot see in a list of processes) or --insecure. docs/serve.md has the clients.
+The base is served under the name of its directory and each adapter (a LoRA or a prefix) under its own name, with one
+copy of the base's weights. Concurrent requests are answered in batches. After Ctrl-C or SIGTERM it accepts no new
+requests, answers those it has, and ends. It listens on this machine only. Another --host needs a key (--api_key, or the
+variable SERVE_API_KEY, which does not appear in the list of processes) or --insecure. docs/serve.md has the clients.
 """
 
 import argparse
@@ -58,19 +58,19 @@ def main(argv: list[str]) -> None:
     print("stopped")
 
 
-def _key(args) -> str | None:
-    """What clients must send; None: nothing. Raises UserError for what no client can send in a header."""
+def _key(args: argparse.Namespace) -> str | None:
+    """The key that clients must send, if any. Raises UserError for a key that cannot be sent in a header."""
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
-    wrong = [sign for sign in key or "" if not "!" <= sign <= "~"]
-    if wrong:
+    invalid = [character for character in key or "" if not "!" <= character <= "~"]
+    if invalid:
         raise UserError(
-            f"{'--api_key' if args.api_key else KEY_VARIABLE}: found {ascii(wrong[0])} in it, which clients cannot "
+            f"{'--api_key' if args.api_key else KEY_VARIABLE}: found {ascii(invalid[0])} in it, which clients cannot "
             "send in a header. Use letters, digits and signs of ASCII, without spaces."
         )
     return key
 
 
-def _service(args, name: str, adapters: dict[str, Path]):
+def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantization import Format
@@ -84,12 +84,12 @@ def _service(args, name: str, adapters: dict[str, Path]):
     return Service(models, Limits(args.max_new_tokens, args.batch_size, args.queue_size, args.request_timeout))
 
 
-def _findings(args, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:
-    asked = f"with the key of {'--api_key' if args.api_key else KEY_VARIABLE}" if key else "no key"
+def _findings(args: argparse.Namespace, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:
+    access = f"with the key of {'--api_key' if args.api_key else KEY_VARIABLE}" if key else "no key"
     limits = service.limits
     lines = [("model", f"{name} = {served.description}") for name, served in service.models.items()]
     lines += [
-        ("REST", f"http://{args.host}:{port}/v1, {asked}; to try it: http://{args.host}:{port}/"),
+        ("REST", f"http://{args.host}:{port}/v1, {access}; to try it: http://{args.host}:{port}/"),
         ("gRPC", f"{args.host}:{grpc_port}, launch/serving/rpc/generation.proto"),
         (
             "limits",
@@ -101,7 +101,7 @@ def _findings(args, service, key: str | None, port: int, grpc_port: int) -> list
 
 
 def _adapters(words: list[str], base: str) -> dict[str, Path]:
-    """name=DIRECTORY, or a DIRECTORY that gives the name."""
+    """Read NAME=DIRECTORY, or DIRECTORY, whose last part is then the name."""
     adapters: dict[str, Path] = {}
     for word in words:
         name, equals, directory = word.partition("=")
@@ -119,21 +119,40 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/serve.py", __doc__)
     add = parser.add_argument
     add("--model_name_or_path", required=True, help="model directory, or a name that PaddleNLP downloads")
-    add("--model_name", help="what clients call it; default: the name of the directory")
+    add("--model_name", help="name of the base for clients; default: that of its directory")
     add("--adapter", nargs="+", default=[], metavar="NAME=DIRECTORY", help="LoRA adapters and prefixes of this base")
-    add("--host", default="127.0.0.1", help="0.0.0.0: the network; default %(default)s")
-    add("--port", type=port, default=8000, help="of REST and the page; 0: any; default %(default)s")
-    add("--grpc_port", type=port, default=8001, help="of gRPC; 0: any; default %(default)s")
-    add("--api_key", help=f"what clients must send; or the variable {KEY_VARIABLE}")
-    add("--insecure", action="store_true", help="no key on an address that others can reach")
-    add("--chat_template", help="how chats become text: a name or file; default: as the model was trained")
-    add("--max_new_tokens", type=above_zero, default=1024, help="tokens of an answer, at most; default %(default)s")
-    add("--batch_size", type=above_zero, default=16, help="answers made at once; default %(default)s")
-    add("--queue_size", type=above_zero, default=128, help="answers that may wait: more get 429; default %(default)s")
-    add("--request_timeout", type=above_zero, default=300, help="seconds for a request, waiting included")
-    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: the weights'; float32 on a CPU")
-    add("--weight_quantize_algo", choices=QUANTIZED, metavar="FORMAT", help=f"of the base's linear layers: {FORMATS}")
-    add("--device", choices=DEVICES, default=default_device(), help="default here: %(default)s")
+    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: the network; default %(default)s")
+    add("--port", type=port, default=8000, help="port of REST and the page; 0: any free port; default %(default)s")
+    add("--grpc_port", type=port, default=8001, help="port of gRPC; 0: any free port; default %(default)s")
+    add("--api_key", help=f"key that clients must send; default: the variable {KEY_VARIABLE}")
+    add("--insecure", action="store_true", help="allow a --host that others can reach without a key")
+    add("--chat_template", help="chat template: a name or file; default: as in training")
+    add("--max_new_tokens", type=above_zero, default=1024, help="longest answer in tokens; default %(default)s")
+    add("--batch_size", type=above_zero, default=16, help="answers generated in one batch; default %(default)s")
+    add(
+        "--queue_size",
+        type=above_zero,
+        default=128,
+        help="longest queue; further requests get 429; default %(default)s",
+    )
+    add(
+        "--request_timeout",
+        type=above_zero,
+        default=300,
+        help="seconds for a request, including waiting; default %(default)s",
+    )
+    add(
+        "--dtype",
+        choices=["float32", "bfloat16", "float16"],
+        help="precision; default: that of the weights, float32 on a CPU",
+    )
+    add(
+        "--weight_quantize_algo",
+        choices=QUANTIZED,
+        metavar="FORMAT",
+        help=f"format of the base's linear layers: {FORMATS}",
+    )
+    add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     return parser.parse_args(argv)
 
 

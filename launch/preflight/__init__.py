@@ -13,12 +13,12 @@ import sys
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
-# By the names they are imported under: what trains, and what the checks themselves read with.
+# Import names of what training needs and of what the checks themselves use.
 PACKAGES = ("paddle", "paddlenlp", "numpy", "psutil", "tool_helpers", "sentencepiece", "safetensors")
 
 
 def check_installed() -> list[Finding]:
-    """Is what trains installed in the Python that runs this? Looks for the packages without importing them."""
+    """Whether the needed packages are installed in this Python. They are not imported."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return [Finding(False, "python", f"{sys.executable} has no {', '.join(missing)}", "make setup")]
@@ -26,13 +26,13 @@ def check_installed() -> list[Finding]:
 
 
 def run_on_flags(config: RunConfig) -> list[Finding]:
-    """The checks that look at nothing but the flags and the model's configuration: true on every machine."""
+    """The checks of flags and of the model's configuration, whose result does not depend on the machine."""
     from launch.preflight.flags import check_flags
     from launch.preflight.rules import check_compatibility
 
     findings = check_flags(config.script, config.words)
     at_fault = {finding.subject for finding in findings if not finding.ok}
-    # A value that cannot be read is told once: what would follow from it is not known.
+    # A value that cannot be read is reported once: its consequences are unknown.
     return findings + [finding for finding in check_compatibility(config) if finding.subject not in at_fault]
 
 
@@ -42,7 +42,7 @@ def is_legal(config: RunConfig) -> bool:
 
 
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
-    """The checks of the data to train on: form, lengths, chat template, ids, samples."""
+    """The checks of the training data: format, lengths, chat template, ids, samples."""
     from launch.preflight.dialogues import check_sft_data
     from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
@@ -54,8 +54,8 @@ def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
 def run(config: RunConfig, starts: bool = True, shows: bool = True) -> list[Finding]:
     """All checks, in the order in which they are shown.
 
-    starts: whether the run is to start in its output directory now; False in its own ranks, and on further nodes.
-    shows: whether findings without a fault are shown; where not, what costs time to find is left out.
+    starts: whether the run starts in its output directory now; False in its own ranks and on further nodes.
+    shows: whether findings without a fault are shown. If not, facts that take time to find are left out.
     """
     installed = check_installed()
     if not all(finding.ok for finding in installed):

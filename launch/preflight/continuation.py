@@ -1,11 +1,11 @@
-"""Which checkpoint does a run continue from, and does it go on where that one ended: whole, the same samples a step?
+"""The checkpoint from which a run continues: is it whole, and do model, data and samples a step agree with the run?
 
     --resume_from_checkpoint auto    the newest whole one in --output_dir, if there is one
-                             none    none: the run starts at step 0
-                             PATH    that one
-    --overwrite_output_dir 1         the run starts at step 0; what an earlier one left is kept under other names
+                             none    the run starts at step 0
+                             PATH    this checkpoint
+    --overwrite_output_dir 1         the run starts at step 0; files of an earlier run are kept under other names
 
-The first two and the last two exclude each other where both are stated. Contents are verified when the run starts.
+--overwrite_output_dir excludes auto and PATH. Contents are verified when the run starts.
 """
 
 from pathlib import Path
@@ -35,9 +35,9 @@ from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 
 
 def check_continuation(run: RunConfig) -> list[Finding]:
-    """Nothing where a run starts in a directory without an earlier one, or does not train."""
+    """No finding where a run does not train, or starts in a directory without an earlier run."""
     flags = run.flags
-    output, wanted = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
+    output, requested = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
     if not flags.do_train:
         return []
     if blocked := in_the_way(output):
@@ -45,13 +45,13 @@ def check_continuation(run: RunConfig) -> list[Finding]:
         found = f"{blocked[0]} is {kind}, in the place of what the run writes"
         return [Finding(False, "output", found, "move it elsewhere")]
     if flags.overwrite_output_dir:
-        return _starts_anew(run, output, wanted)
-    if wanted == AUTO:
+        return _starts_anew(run, output, requested)
+    if requested == AUTO:
         return _newest(run, flags, output)
-    if wanted == NONE:
+    if requested == NONE:
         fix = "OUTPUT=FOLDER names another; --resume_from_checkpoint auto continues it; --overwrite_output_dir 1"
         return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if _used(output) else []
-    return _named(run, flags, Path(wanted), output)
+    return _named(run, flags, Path(requested), output)
 
 
 def goes_on_from(run: RunConfig) -> Path | None:
@@ -63,20 +63,20 @@ def goes_on_from(run: RunConfig) -> Path | None:
 
 
 def checkpoints_so_far(run: RunConfig) -> list[Path]:
-    """Those of the run that the same command continues in its output directory, newest first; of a new run none."""
+    """Checkpoints of the run that this command continues, newest first; none for a new run."""
     flags = run.flags
     start = goes_on_from(run)
     if flags.resume_from_checkpoint not in (None, AUTO, NONE) and not flags.overwrite_output_dir:
         start = Path(flags.resume_from_checkpoint)
-    there = checkpoints(flags.output_dir)
-    if flags.ignore_load_lr_and_optim or start is None or start.resolve() not in [one.resolve() for one in there]:
-        return []  # a run that starts at step 0 moves them into a folder beside it
-    return [one for one in there if checkpoint_step(one) <= checkpoint_step(start)]
+    found = checkpoints(flags.output_dir)
+    if flags.ignore_load_lr_and_optim or start is None or start.resolve() not in [path.resolve() for path in found]:
+        return []  # a run that starts at step 0 moves them into another folder
+    return [path for path in found if checkpoint_step(path) <= checkpoint_step(start)]
 
 
-def _starts_anew(run: RunConfig, output: Path, wanted: str) -> list[Finding]:
-    if "resume_from_checkpoint" in run.words and wanted != NONE:
-        found = f"{wanted} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"
+def _starts_anew(run: RunConfig, output: Path, requested: str) -> list[Finding]:
+    if "resume_from_checkpoint" in run.words and requested != NONE:
+        found = f"{requested} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"
         return [Finding(False, "resume", found, "leave one of them out")]
     there = checkpoints(output)
     if not there:
@@ -130,8 +130,8 @@ def _fits(run: RunConfig, flags: FlagValues, checkpoint: Path) -> list[Finding]:
 
 
 def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
-    """A fault where the samples that follow are others than the checkpoint's. Of dialogues, whose tokens are counted
-    when the run starts, the order alone."""
+    """A fault where the samples that follow differ from the checkpoint's. For dialogues only the order is compared:
+    their tokens are counted when the run starts."""
     before = manifest.data
     accepted = flags.ignore_load_lr_and_optim or "data" in flags.words("resume_changed")
     if "order_seed" not in before or accepted:
@@ -141,7 +141,7 @@ def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
         try:
             now = training_identities(flags.input_dir, flags.split, flags.max_seq_length, flags.seed)
         except DataError:
-            return []  # the check of the data tells it
+            return []  # reported by the check of the data
         parts = before.get("parts", [before])
         if len(parts) != len(now):
             changed.append(f"{plural(len(now), 'corpus', 'corpora')}, was {len(parts)}")
@@ -159,7 +159,7 @@ def _check_batch(run: RunConfig, flags: FlagValues, manifest: Manifest, checkpoi
     try:
         samples = run.global_batch
     except LayoutError:
-        return []  # the check of the layout tells it
+        return []  # reported by the check of the layout
     step, consumed = manifest.global_step, manifest.consumed_samples
     before = manifest.data.get("global_batch", samples)
     if samples == before:
@@ -172,14 +172,16 @@ def _check_batch(run: RunConfig, flags: FlagValues, manifest: Manifest, checkpoi
 
 
 def _check_model(flags: FlagValues, manifest: Manifest) -> list[Finding]:
-    """What config.json states, against what the run so far computed with."""
+    """Compare config.json with the configuration of the run so far."""
     before = manifest.model.get("config", {})
     try:
         stated = model_identity(run_config(flags))["config"]
     except UserError:
-        return []  # the check of the model tells it
+        return []  # reported by the check of the model
     both = before.keys() & stated.keys()
-    was, now = ({"config": {key: one[key] for key in both}, "adapter": {}, "base": None} for one in (before, stated))
+    was, now = (
+        {"config": {key: config[key] for key in both}, "adapter": {}, "base": None} for config in (before, stated)
+    )
     found = differences(was, now)
     if not found:
         return []

@@ -50,9 +50,9 @@ def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:
 
 def _describe(name: str, sources: list[list[Rows]]) -> str:
     """train 114,599 dialogues (content/summary)"""
-    rows = [one for source in sources for one in source]
-    schemas = ", ".join(dict.fromkeys(one.schema.name for one in rows))
-    dialogues = sum(len(one.dialogues) for one in rows)
+    rows = [part for source in sources for part in source]
+    schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
+    dialogues = sum(len(part.dialogues) for part in rows)
     return f"{name} {plural(dialogues, 'dialogue')} ({schemas})"
 
 
@@ -65,7 +65,7 @@ def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> li
     try:
         config = load_config(values.model_name_or_path or "")
         family = family_of_config(config)
-    except UserError:  # told by the check of the model
+    except UserError:  # reported by the check of the model
         return []
     findings = []
     if found is None:
@@ -92,8 +92,10 @@ def _spread(rows: Rows) -> Rows:
     count = len(rows.dialogues)
     others = MEASURED - SHOWN_OF
     step = max(1, -(-(count - SHOWN_OF) // others))
-    numbers = [*range(min(SHOWN_OF, count)), *range(SHOWN_OF, count, step)]
-    return replace(rows, dialogues=[rows.dialogues[one] for one in numbers], lines=[rows.lines[one] for one in numbers])
+    indices = [*range(min(SHOWN_OF, count)), *range(SHOWN_OF, count, step)]
+    return replace(
+        rows, dialogues=[rows.dialogues[index] for index in indices], lines=[rows.lines[index] for index in indices]
+    )
 
 
 def _look(
@@ -103,7 +105,7 @@ def _look(
     where more rows are broken than allowed, those included that the template does not render."""
     try:
         encoder = load_encoder(directory) if directory else None
-    except DataError:  # told by the check of the tokenizer
+    except DataError:  # reported by the check of the tokenizer
         encoder = None
     if family.answer_marks or (encoder and encoder.eos_id is None):
         encoder = None

@@ -16,13 +16,15 @@ from launch.preflight.report import Finding
 
 # Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).
 NAMED_MEMORY_SHARE = 0.9
-# What may be taken on a card that nobody uses: the driver's own share (0.3 to 1 GiB) and a desktop.
+# Memory that may be in use on an idle card: the driver takes 0.3 to 1 GiB, a desktop some more.
 IDLE_BYTES = 2 * GIB
 
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
-    """devices: the numbers, as in CUDA_VISIBLE_DEVICES, of the cards wanted; memory_gb: needed on each, 0:
-    unknown. Where cards are missing or too small nothing more is looked at."""
+    """devices: the requested cards, as in CUDA_VISIBLE_DEVICES. memory_gb: needed on each; 0: unknown.
+
+    Where cards are missing or too small, nothing else is checked.
+    """
     here = list_cards()
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
     needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"
@@ -51,7 +53,7 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
 
 
 def check_kind(chosen: list[Card]) -> Finding:
-    """The chosen cards have the same compute capability and memory; that of the least of them would count for all."""
+    """The chosen cards have the same compute capability and memory; otherwise the weakest card limits all."""
     kinds: dict[tuple, list[str]] = {}
     for card in chosen:
         kinds.setdefault((card.compute_capability, round(card.memory_bytes / GIB)), []).append(str(card.index))
@@ -76,7 +78,7 @@ def check_free(chosen: list[Card]) -> list[Finding]:
 
 
 def check_slices(chosen: list[Card]) -> list[Finding]:
-    """No card is cut into slices where several are wanted: slices do not reach each other."""
+    """No card is split by MIG where several are needed: slices cannot exchange data."""
     sliced = ",".join(str(card.index) for card in chosen if card.mig)
     if not sliced:
         return []
@@ -90,7 +92,7 @@ def check_slices(chosen: list[Card]) -> list[Finding]:
 
 
 def check_memory_errors(chosen: list[Card]) -> list[Finding]:
-    """No card has met memory errors that it could not correct."""
+    """No card has had memory errors that it could not correct."""
     return [
         Finding(
             False,
@@ -104,7 +106,7 @@ def check_memory_errors(chosen: list[Card]) -> list[Finding]:
 
 
 def check_links(chosen: list[Card]) -> list[Finding]:
-    """What the cards are connected by, said in one line."""
+    """One line about how the cards are connected."""
     pairs = nvlink_pairs(chosen) if len(chosen) > 1 else None
     if pairs is None:
         return []
@@ -113,7 +115,7 @@ def check_links(chosen: list[Card]) -> list[Finding]:
         return [Finding(True, "links", f"NVLink between all {count}")]
     if not pairs:
         return [Finding(True, "links", "PCIe only: tensor parallel will be slow")]
-    linked = ", ".join(f"{one}-{other}" for one, other in pairs)
+    linked = ", ".join(f"{first}-{second}" for first, second in pairs)
     return [Finding(True, "links", f"NVLink between {linked}; PCIe between the others: slow for tensor parallel")]
 
 
@@ -128,7 +130,7 @@ def _describe_process(pid: int, memory_bytes: int | None) -> str:
 
 
 def _numbered_differently(here: list[Card]) -> bool:
-    """Whether CUDA's numbers may not be NVML's: without this variable CUDA puts the fastest kind first."""
+    """Whether CUDA may number the cards differently from NVML: by default CUDA puts the fastest kind first."""
     return len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
@@ -144,7 +146,7 @@ def _visible(device: str) -> bool:
 
 
 def check_driver(driver: Driver | None, cards: list[Card], build: str | None) -> Finding:
-    """Whether the installed Paddle is one for the driver and the cards. build: as cuda.paddle_build() gives it."""
+    """Whether the installed Paddle fits the driver and the cards. build: as cuda.paddle_build() returns it."""
     if driver is None or not cards:
         if build in (None, "cpu"):
             return Finding(True, "driver", "no NVIDIA driver, and none needed by Paddle's CPU build")
@@ -162,7 +164,10 @@ def check_driver(driver: Driver | None, cards: list[Card], build: str | None) ->
 
 
 def check_gates(run: RunConfig) -> list[Finding]:
-    """Nothing where it is not known which cards will be used: started by hand, each rank asks its own."""
+    """Whether the cards can compute in the requested precision and with the requested kernels.
+
+    No finding where the cards are unknown: in a run started by hand each rank checks its own.
+    """
     flags = run.flags
     if str(flags.device).startswith("cpu"):
         capabilities = [None]
@@ -171,8 +176,8 @@ def check_gates(run: RunConfig) -> list[Finding]:
     if not capabilities:
         return []
     try:
-        asked = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
-        bf16, fp16 = precision.resolve(*asked, capabilities[0])
+        stated = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
+        bf16, fp16 = precision.resolve(*stated, capabilities[0])
         line = precision.describe(bf16, fp16, flags.scale_loss, capabilities[0])
         if flags.precision == "auto":
             line = precision.describe_choice(bf16, flags.scale_loss, capabilities[0])
@@ -193,13 +198,13 @@ def check_gates(run: RunConfig) -> list[Finding]:
 
 
 def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) -> list[Finding]:
-    """For every kind of card that is used; the start-up check of the run itself may still refuse it."""
+    """For every kind of card in use. The run itself may still refuse the kernel when it starts."""
     try:
         config = load_config(flags.model_name_or_path or "")
         mask, level = mask_of(flags), flags.fp16_opt_level
         cases = [case_of(config, capability, dtype, mask, level=level) for capability in capabilities]
     except UserError:
-        return []  # the check of the model tells it
+        return []  # reported by the check of the model
     reason = next(filter(None, map(obstacle, cases)), "")
     switch = flags.use_flash_attention or "off"
     if switch == "required" and reason:
@@ -209,18 +214,22 @@ def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) ->
 
 
 def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
-    """By the record of what is built, for every kind of card; whether it loads is tried at the start of training."""
+    """By the record of the build, for every kind of card. Whether it loads is tried when training starts."""
     try:
         model_type = load_config(flags.model_name_or_path or "")["model_type"]
     except UserError:
-        return []  # the check of the model tells it
+        return []  # reported by the check of the model
     build = fused_ln.find_build()
-    reason = next(filter(None, (fused_ln.obstacle(build, model_type, one) for one in capabilities)), "")
+    reason = next(filter(None, (fused_ln.obstacle(build, model_type, capability) for capability in capabilities)), "")
     switch = flags.use_fused_rms_norm or "off"
     if switch == "required" and reason:
         fix = f"{fused_ln.BUILD}; or --use_fused_rms_norm auto for the framework's own RMSNorm"
         return [Finding(False, "--use_fused_rms_norm", f"found required, not possible here: {reason}", fix)]
-    if reason and switch != "off" and all(fused_ln.paddle_has_its_own(model_type, one) for one in capabilities):
+    if (
+        reason
+        and switch != "off"
+        and all(fused_ln.paddle_has_its_own(model_type, capability) for capability in capabilities)
+    ):
         found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
         return [Finding(True, "RMSNorm", found)]
     return [Finding(True, "RMSNorm", switches.fused_rms_norm(switch, reason).reason)]

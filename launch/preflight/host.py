@@ -23,10 +23,10 @@ GB = 1e9
 
 
 def check_disk(run: RunConfig) -> list[Finding]:
-    """The model and all checkpoints that will be there at once, against the free space; of a run that goes on those to
-    come, and what a kill left of a save is free space.
+    """Compare the final model and all checkpoints that exist at once with the free space.
 
-    Nothing for adapters, which are small, and for what another check tells: no model, no output directory.
+    A run that continues needs space for further checkpoints alone; what a killed save left counts as free. No finding
+    for adapters, which are small, and where another check reports the fault: no model, no output directory.
     """
     values = run.flags
     if not values.do_train or not values.output_dir or values.lora or values.prefix_tuning:
@@ -52,7 +52,7 @@ def check_disk(run: RunConfig) -> list[Finding]:
 
 
 def _to_come(values: FlagValues, kept: int, so_far: list[Path]) -> int:
-    """How many checkpoints more than now will be there at once. kept: of the whole run. so_far: newest first."""
+    """How many more checkpoints than now will exist at once. kept: in the whole run. so_far: newest first."""
     left = kept
     if values.save_strategy not in ("no", "epoch") and values.max_steps > 0:
         each = max(1, values.save_steps)
@@ -67,7 +67,7 @@ def _size(path: Path) -> int:
 
 
 def bytes_each(values: FlagValues, half: bool) -> int:
-    """Of a parameter in a checkpoint. half: weights in half precision."""
+    """Bytes of one parameter in a checkpoint. half: weights in half precision."""
     state = 0 if values.ignore_save_lr_and_optim else MOMENTS + (MASTER if half else 0)
     return (2 if half else 4) + state
 
@@ -88,34 +88,34 @@ def _fix(values: FlagValues, kept: int, goes_on: bool) -> str:
 
 
 def free_bytes(directory: str) -> int:
-    """On the disk of a directory that need not be there yet."""
+    """Free bytes on the disk of a directory, which need not exist yet."""
     wanted = Path(directory).expanduser()
     return shutil.disk_usage(next(path for path in [wanted, *wanted.absolute().parents] if path.exists())).free
 
 
 def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
-    """Write a file, that is gone at once, where --output_dir is or will be made. starts: in it, now."""
+    """The output directory can be written and no other run is in it. starts: whether the run starts there now."""
     flags = run.words
     if not flags.get("output_dir"):
         return [Finding(False, "output", "no --output_dir", "--output_dir FOLDER, or OUTPUT=FOLDER")]
-    wanted = Path(flags["output_dir"][0]).expanduser()
-    nearest = next(path for path in [wanted, *wanted.absolute().parents] if path.exists())
+    output = Path(flags["output_dir"][0]).expanduser()
+    nearest = next(path for path in [output, *output.absolute().parents] if path.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        found = f"{wanted} cannot be written: {nearest}: {error.strerror}"
+        found = f"{output} cannot be written: {nearest}: {error.strerror}"
         return [Finding(False, "output", found, "OUTPUT=FOLDER or --output_dir names another")]
-    user = user_of(wanted) if starts and wanted.is_dir() else None
+    user = user_of(output) if starts and output.is_dir() else None
     if user:
         fix = "end that run, or OUTPUT=FOLDER (--output_dir) names another; nothing of it was touched"
-        return [Finding(False, "output", f"{wanted} is in use by another run ({user})", fix)]
+        return [Finding(False, "output", f"{output} is in use by another run ({user})", fix)]
     free = shutil.disk_usage(nearest).free / 1e9
-    return [Finding(True, "output", f"{wanted}, {free:,.0f} GB free")]
+    return [Finding(True, "output", f"{output}, {free:,.0f} GB free")]
 
 
 def check_meeting_point(nodes: Nodes) -> list[Finding]:
-    """Which node this is; on node 0: that the meeting point is on this machine and free. Nothing on one node."""
+    """Which node this is; on node 0, that the meeting point is a free port of this machine. No finding on one node."""
     if nodes.count == 1:
         return []
     assert nodes.master is not None  # several nodes have one
@@ -129,10 +129,10 @@ def check_meeting_point(nodes: Nodes) -> list[Finding]:
 
 
 def _port_fault(host: str, address: tuple[str, int]) -> Finding | None:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
         try:
-            one.bind(address)
+            probe.bind(address)
         except PermissionError as error:
             return Finding(False, "nodes", f"port {address[1]} on {host}: {error.strerror}", "a port above 1023")
         except OSError as error:
@@ -145,6 +145,6 @@ def _port_fault(host: str, address: tuple[str, int]) -> Finding | None:
 
 
 def _free_port(host: str) -> int:
-    with socket.socket() as one:
-        one.bind((host, 0))
-        return one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]

@@ -26,7 +26,7 @@ CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each
 
 
 def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
-    """By slowdown, their arguments beside the user's own; empty where no change of the list is enough."""
+    """Changes after which the run fits, the fastest first, with the user's own arguments; [] where none is enough."""
     try:
         changes = cheapest_changes(run, card, preflight.is_legal, count)
     except UserError:
@@ -71,16 +71,19 @@ def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
 
 def in_one_line(changes: list[Change]) -> str:
     """The changes as the fix of a finding: flags, memory, time."""
-    told = [
-        f'({number}) ARGS="{one.arguments}": {one.title}, {one.peak_bytes / GIB:.1f} GiB, time a token '
-        f"x {one.slowdown:.2f}{f', {one.result}' if one.result else ''}"
-        for number, one in enumerate(changes, start=1)
+    lines = [
+        f'({number}) ARGS="{change.arguments}": {change.title}, {change.peak_bytes / GIB:.1f} GiB, time a token '
+        f"x {change.slowdown:.2f}{f', {change.result}' if change.result else ''}"
+        for number, change in enumerate(changes, start=1)
     ]
-    return "; ".join(told) or "more or larger cards, or a smaller model"
+    return "; ".join(lines) or "more or larger cards, or a smaller model"
 
 
 def check_memory(run: RunConfig) -> list[Finding]:
-    """Nothing where it is not known which cards will be used, or another check tells what is wrong with the model."""
+    """The planned memory against that of the cards, or of this machine.
+
+    No finding where the cards are unknown, or where another check reports a fault of the model.
+    """
     values = run.flags
     if not values.do_train:
         return []
@@ -105,7 +108,7 @@ def check_memory(run: RunConfig) -> list[Finding]:
 def card_of(run: RunConfig) -> Card | None:
     """The kind of the chosen cards: by their name, else as the user named them, else by the memory that the recipe
     needs; None where nothing is known."""
-    chosen = [one for one in list_cards() if str(one.index) in run.devices or one.uuid in run.devices]
+    chosen = [card for card in list_cards() if str(card.index) in run.devices or card.uuid in run.devices]
     try:
         if chosen:
             return card_named(chosen[0].name)
@@ -118,14 +121,14 @@ def card_of(run: RunConfig) -> Card | None:
 
 
 def available_bytes() -> int:
-    """What of this machine's memory is available."""
+    """Available memory of this machine."""
     import psutil  # here: a plan needs no packages
 
     return psutil.virtual_memory().available
 
 
 def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
-    """What offload keeps there must be there: it is page-locked, so none of it can be swapped out."""
+    """Offload needs so much available memory: it is page-locked, so none of it can be swapped out."""
     available, needed = available_bytes(), ranks * sum(parts.values())
     found = f"{needed / GIB:.0f} GiB for {plural(ranks, 'rank')} here, {available / GIB:.0f} GiB available"
     if needed <= available or forced:
@@ -135,7 +138,7 @@ def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
 
 
 def _on_cpu(tensors: int, ranks: int) -> Finding:
-    """Of all ranks of this machine together; what Python and the libraries take is not counted."""
+    """All ranks of this machine together. The memory of Python and libraries is not counted."""
     available = available_bytes()
     where = "1 rank" if ranks == 1 else f"each of {ranks} ranks"
     found = f"{tensors / GIB:.1f} GiB of tensors in {where}, {available / GIB:.1f} GiB available here"

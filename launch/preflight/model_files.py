@@ -1,4 +1,4 @@
-"""The model that is requested: its configuration, its weights by their headers (none is read), and its tokenizer."""
+"""The requested model: its configuration, the headers of its weights, and its tokenizer. No weights are read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +17,13 @@ from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 
 WEIGHTS_FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
-# Linear layers that paddlenlp joins have other names than the parameters that are known from the configuration alone.
+# paddlenlp fuses linear layers under names that differ from those of launch.families.parameters.
 FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
 TOKENIZER_FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the model was made with"
 
 
 def check_model(flags: Flags) -> list[Finding]:
-    """The configuration that --model_name_or_path means is found and of a supported family."""
+    """--model_name_or_path names a configuration of a supported family."""
     if not flags.get("model_name_or_path"):
         return [Finding(False, "model", "no --model_name_or_path", "--model_name_or_path NAME, or MODEL=DIRECTORY")]
     name = flags["model_name_or_path"][0]
@@ -35,7 +35,10 @@ def check_model(flags: Flags) -> list[Finding]:
 
 
 def check_weights(run: RunConfig) -> list[Finding]:
-    """Nothing for a name, which is downloaded when the run starts, and for random weights."""
+    """The weights of a model directory fit its config.json.
+
+    No finding for a name, which is downloaded when the run starts, and for random weights.
+    """
     values = run.flags
     directory = Path(values.model_name_or_path or "").expanduser()
     if not values.model_name_or_path or not directory.is_dir() or values.continue_training is False:
@@ -56,34 +59,34 @@ def check_weights(run: RunConfig) -> list[Finding]:
 
 
 def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
-    """Of a model's directory, or of a checkpoint, whose tensors may be parts in several files."""
+    """Files of a model directory, or of a checkpoint, whose tensors may be split over several files."""
     paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
     return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
 def _misfits(weights: Mapping[str, Weight], config: dict) -> Misfits:
     if any(config.get(name) for name in FUSED):
-        return Misfits()  # those are compared when the model is there
-    wanted = {parameter.name: parameter for parameter in parameters(config)}
-    extra = {name for name in weights.keys() - wanted.keys() if not _may_be_left(name, list(wanted.values()))}
+        return Misfits()  # compared when the model is built
+    expected = {parameter.name: parameter for parameter in parameters(config)}
+    extra = {name for name in weights.keys() - expected.keys() if not _may_be_ignored(name, list(expected.values()))}
     different = {
-        difference(name, str(list(weights[name].shape)), str(list(wanted[name].shape)))
-        for name in weights.keys() & wanted.keys()
-        if weights[name].shape != wanted[name].shape
+        difference(name, str(list(weights[name].shape)), str(list(expected[name].shape)))
+        for name in weights.keys() & expected.keys()
+        if weights[name].shape != expected[name].shape
     }
-    return Misfits(wanted.keys() - weights.keys(), extra, different)
+    return Misfits(expected.keys() - weights.keys(), extra, different)
 
 
-def _may_be_left(name: str, wanted: list[Parameter]) -> bool:
-    """Tables that each model computes; and a head saved apart, though it is the word embedding."""
-    tied = not any(parameter.kind == HEAD for parameter in wanted)
+def _may_be_ignored(name: str, expected: list[Parameter]) -> bool:
+    """Whether a run may ignore this tensor: a table that each model computes, or a head tied to the embedding."""
+    tied = not any(parameter.kind == HEAD for parameter in expected)
     return is_computed(name) or (tied and name.startswith("lm_head."))
 
 
 def check_tokenizer(run: RunConfig) -> list[Finding]:
-    """Its ids fit the vocabulary, and bos, eos, pad and unk are those of the configuration, where both state them.
+    """The tokenizer's ids fit the vocabulary; its bos, eos, pad and unk are those of config.json where both state them.
 
-    Nothing for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
+    No finding for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
     """
     values = run.flags
     model = values.model_name_or_path
@@ -107,9 +110,9 @@ def check_tokenizer(run: RunConfig) -> list[Finding]:
             Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}; or a model with vocab_size {tokenizer.size}")
         )
     for role in ROLES:
-        mine, theirs = tokenizer.special.get(role), _stated(config.get(f"{role}_token_id"))
-        if mine is not None and theirs and mine not in theirs:
-            found = f"{role}_token_id is {theirs[0]} in {find_config(model)}, the tokenizer's {role} is {mine}"
+        own, stated = tokenizer.special.get(role), _stated(config.get(f"{role}_token_id"))
+        if own is not None and stated and own not in stated:
+            found = f"{role}_token_id is {stated[0]} in {find_config(model)}, the tokenizer's {role} is {own}"
             faults.append(Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}, or correct config.json"))
     found = f"{tokenizer.size:,} ids of {config['vocab_size']:,}"
     if (published := load_config(model)["vocab_size"]) != config["vocab_size"]:
@@ -118,6 +121,6 @@ def check_tokenizer(run: RunConfig) -> list[Finding]:
 
 
 def _stated(value: int | list[int] | None) -> list[int]:
-    """The ids that a configuration allows for a role; a negative one stands for none."""
+    """The ids that a configuration allows for a role; a negative id means none."""
     ids = value if isinstance(value, list) else [value]
     return [value for value in ids if isinstance(value, int) and value >= 0]

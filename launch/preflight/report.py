@@ -21,8 +21,8 @@ WARNING = "!"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found. fix: what the user does about it; a finding that is not ok has one. warns: whether what was
-    found should be looked at, although the run may start."""
+    """What one check found. fix: what the user does about it; a finding that is not ok has one. warns: the user should
+    look at it, although the run may start."""
 
     ok: bool
     subject: str
@@ -32,23 +32,23 @@ class Finding:
 
 
 def print_findings(findings: Iterable[Finding], file: TextIO) -> None:
-    """Prints all findings, in colours where the file is a terminal that has them."""
+    """Print all findings, in color where the file is a terminal that supports it."""
     findings = list(findings)
-    coloured = has_colours(file)
+    colored = has_colours(file)
     good, bad = marks(file)
     column = max((columns(localized(finding.subject)) for finding in findings), default=0) + 2
     for number, finding in enumerate(findings, start=1):
-        mark, colour = (good, GREEN) if finding.ok else (bad, RED)
+        mark, color = (good, GREEN) if finding.ok else (bad, RED)
         if finding.ok and finding.warns:
-            mark, colour = f"{WARNING:<{len(good)}}", YELLOW
-        if coloured:
-            mark = f"{colour}{mark}{PLAIN}"
+            mark, color = f"{WARNING:<{len(good)}}", YELLOW
+        if colored:
+            mark = f"{color}{mark}{PLAIN}"
         indent = " " * (5 + len(good) + column)
         subject = localized(finding.subject)
         subject += " " * (column - columns(subject))
-        # What is indented is a command or a sample: it stays as it is.
+        # An indented line is a command or a sample and is not wrapped.
         lines = localized(finding.found).split("\n")
-        lines = [indent + one if one.startswith("    ") else wrapped(one, indent, indent) for one in lines]
+        lines = [indent + line if line.startswith("    ") else wrapped(line, indent, indent) for line in lines]
         found = "\n".join(lines).lstrip()
         print(f"{number:3d} {mark} {subject}{found}", file=file)
         if finding.fix:

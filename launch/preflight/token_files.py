@@ -11,7 +11,7 @@ from data_tools.formats.tokens.samples import Split, split_boundaries
 from data_tools.formats.tokens.summary import read_summary
 from data_tools.text.encoders import JSON_NAME, fingerprint, load_encoder
 from launch.checkpoint.model_identity import run_config
-from launch.config.flag_values import Flags
+from launch.config.flag_values import Flags, FlagValues
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
@@ -51,7 +51,7 @@ def _fault(error: DataError) -> Finding:
 
 
 def check_data_fit(run: RunConfig) -> list[Finding]:
-    """Ids within the vocabulary, samples for the steps; nothing where another check reports a fault already."""
+    """Ids are within the vocabulary and samples suffice. No finding where another check reports a fault already."""
     values = run.flags
     if not values.input_dir:
         return []
@@ -69,7 +69,7 @@ def check_data_fit(run: RunConfig) -> list[Finding]:
 
 
 def _check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Finding]:
-    """By what the writer of a corpus has recorded, else by a sample: then training reads all ids when it starts."""
+    """Compare the largest id with the vocabulary: the recorded one, else that of a sample."""
     faults, largest, sampled = [], 0, 0
     for corpus in corpora:
         summary = read_summary(corpus)
@@ -84,15 +84,17 @@ def _check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Fin
 
 
 def largest_of_sample(corpus: IndexedDataset) -> int:
-    """The largest id of blocks at even distances, first and last included: of all ids up to 4 M tokens."""
+    """The largest id of evenly spaced blocks, first and last included; all ids of a corpus up to 4 M tokens."""
     starts = np.linspace(0, max(0, corpus.tokens.size - BLOCK_TOKENS), SAMPLED_BLOCKS).astype(np.int64)
     return max(int(corpus.tokens[start : start + BLOCK_TOKENS].max()) for start in starts)
 
 
-def _check_samples(corpora: list[tuple[float | None, IndexedDataset]], values, samples_a_step: int) -> list[Finding]:
-    """A split that is needed has samples; a warning where training reads them more than once.
+def _check_samples(
+    corpora: list[tuple[float | None, IndexedDataset]], values: FlagValues, samples_a_step: int
+) -> list[Finding]:
+    """Each needed split has samples; a warning where training reads them more than once.
 
-    corpora: with weights, or None for each sample once. values: the flags (FlagValues).
+    corpora: (weight, corpus); without weights each sample is read once.
     """
     needed = [number for number, flag in ((TRAIN, values.do_train), (VALID, values.do_eval)) if flag]
     counts = {number: [_count(corpus, number, values) for _, corpus in corpora] for number in needed}
@@ -111,7 +113,7 @@ def _check_samples(corpora: list[tuple[float | None, IndexedDataset]], values, s
     return [Finding(True, "samples", found, warns=wanted > epoch)]
 
 
-def _count(corpus: IndexedDataset, number: int, values) -> int:
+def _count(corpus: IndexedDataset, number: int, values: FlagValues) -> int:
     first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
     return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length)
 
@@ -124,7 +126,7 @@ def _epoch(stated: list[float | None], counts: list[int]) -> int:
     return int(min(count * sum(weights) / weight for count, weight in zip(counts, weights, strict=True)))
 
 
-def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, values) -> str:
+def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, values: FlagValues) -> str:
     parts = []
     for _, corpus in corpora:
         first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
@@ -137,11 +139,12 @@ def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, v
 
 
 def check_made_with(run: RunConfig) -> list[Finding]:
-    """A fault for each corpus made with another tokenizer than the run's, which is --tokenizer_name_or_path or that of
-    the model's directory; nothing for a name, which is downloaded, and for data without a summary.
+    """A fault for each corpus that was made with another tokenizer than --tokenizer_name_or_path or the model's.
 
-    A sentencepiece model is told by its hash. A tokenizer.json is written anew when it is saved or imported: by the
-    size of its vocabulary.
+    No finding for a name, which is downloaded, and for data without a summary.
+
+    A sentencepiece model is recognized by its hash. A tokenizer.json changes when it is saved or imported, so it is
+    recognized by the size of its vocabulary.
     """
     values = run.flags
     directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
@@ -150,21 +153,21 @@ def check_made_with(run: RunConfig) -> list[Finding]:
     try:
         corpora = [IndexedDataset(prefix) for _, prefix in find_corpora(values.input_dir)]
         encoder = load_encoder(directory)
-    except DataError:  # told by the checks of the data and of the tokenizer
+    except DataError:  # reported by the checks of data and tokenizer
         return []
     key = "vocab_size" if encoder.path.name == JSON_NAME else "tokenizer"
-    mine = {"vocab_size": encoder.vocab_size, "tokenizer": fingerprint(encoder)}
+    own = {"vocab_size": encoder.vocab_size, "tokenizer": fingerprint(encoder)}
     faults = []
     for corpus in corpora:
         summary = read_summary(corpus)
         made = summary.made if summary else {}
-        if made.get(key) and made[key] != mine[key]:
-            found = f"{corpus.prefix} was made with {_describe(made)}, the run's {encoder.path} is {_describe(mine)}"
+        if made.get(key) and made[key] != own[key]:
+            found = f"{corpus.prefix} was made with {_describe(made)}, the run's {encoder.path} is {_describe(own)}"
             faults.append(Finding(False, "tokenizer", found, TOKENIZER_FIX))
     return faults
 
 
 def _describe(tokenizer: dict) -> str:
-    """a tokenizer of 4,096 ids (SHA-256 0123456789ab...); a merged corpus does not know how many."""
+    """a tokenizer of 4,096 ids (SHA-256 0123456789ab...), without the count for a merged corpus"""
     ids = f" of {tokenizer['vocab_size']:,} ids" if "vocab_size" in tokenizer else ""
     return f"a tokenizer{ids} (SHA-256 {tokenizer.get('tokenizer', 'unknown')[:12]}...)"

@@ -1,8 +1,7 @@
-"""The compatibility matrix: which flags, layouts and models do not go together, one table a subject.
+"""The compatibility matrix: which flags, layouts and models cannot be combined, one table for each subject.
 
-Each row names its condition, what happens (the run is refused, or told what will happen), the reason, where that is
-seen in the pinned paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. Rows of flags that a shared module does not have
-never apply to it.
+Each row has a condition, the result (the run is refused, or a note is printed), the reason, its source in the pinned
+paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. A row does not apply to a shared module that lacks its flag.
 """
 
 from launch.checkpoint.model_identity import run_config
@@ -28,7 +27,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_compatibility(run: RunConfig) -> list[Finding]:
-    """The layout in one line, then what is refused and what is announced."""
+    """One line about the layout, then refusals and announcements."""
     try:
         layout = run.layout
         impossible = []
@@ -50,7 +49,7 @@ def _described(run: Request) -> Finding:
 
 
 def _smallest(flags: Flags) -> Layout:
-    """What the flags ask for, on as many processes as that needs: for the rows, where there are others."""
+    """The requested degrees on as few processes as they need: for the rows, where the layout itself is impossible."""
     return Layout(
         data_parallel_degree=1,
         sharding_parallel_degree=2 if sharding_stage(flags) else 1,
@@ -61,7 +60,7 @@ def _smallest(flags: Flags) -> Layout:
 
 
 def _model(values: FlagValues) -> dict:
-    """The model's configuration; empty where there is none, which the check of the model tells."""
+    """The model's configuration; empty where there is none, which the check of the model reports."""
     try:
         return run_config(values)
     except UserError:

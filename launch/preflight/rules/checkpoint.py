@@ -1,10 +1,10 @@
-"""What is saved, and how a run goes on from it."""
+"""What is saved, and how a run continues from it."""
 
 from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
 TRAINER = "paddlenlp/trainer/trainer.py"
-MEANT = {"async_save"}  # of the words of PaddleNLP's checkpoints, those that mean something for this program's
+MEANT = {"async_save"}  # words of PaddleNLP's checkpoints that have a meaning for those of this program
 EXCLUSIVE = {"skip_save_model_weight", "ignore_merge_optimizer"}
 IN_ALL_OPTIONS = {"enable_all_options", "skip_save_model_weight", "master_weight_compatible"}
 

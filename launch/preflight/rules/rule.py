@@ -14,17 +14,17 @@ from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 
-# Words of --sharding_parallel_config that put tensors together into one buffer.
+# Words of --sharding_parallel_config that fuse tensors into one buffer.
 FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run that is asked for.
+    """A requested run.
 
     run:    the run
-    layout: how its processes will be divided
-    stage:  the sharding stage that is asked for, which layout.sharding is not where its degree becomes 1
+    layout: how its processes are arranged
+    stage:  the requested sharding stage; layout.sharding is empty where the sharding degree is 1
     model:  config.json of the model, empty where it is unknown
     """
 
@@ -77,7 +77,7 @@ class Request:
 
     @property
     def window(self) -> float:
-        """Positions that attention reaches by the model's configuration, which no model class of paddlenlp heeds."""
+        """The attention window of the model's configuration, which no model class of paddlenlp applies."""
         used = self.model.get("use_sliding_window", self.family.window_by_default if self.family else True)
         return (self.model.get("sliding_window") if used else None) or math.inf
 
@@ -96,7 +96,7 @@ class Request:
 
     @property
     def bubble(self) -> float:
-        """Share of a step in which a pipeline stage waits, 0 to 1."""
+        """Fraction of a step in which a pipeline stage waits, 0 to 1."""
         return (self.pipeline - 1) / (self.flags.gradient_accumulation_steps + self.pipeline - 1)
 
     @property
@@ -105,7 +105,7 @@ class Request:
 
     @property
     def family(self) -> Family | None:
-        """The model's family; None where it is not in the table, which the check of the model tells."""
+        """The model's family; None for an unknown one, which the check of the model reports."""
         try:
             return family_of_config(self.model) if self.model else None
         except UserError:
@@ -117,15 +117,15 @@ class Request:
         return self.family.lacking if self.family else {}
 
     def refuses(self, word: str) -> bool:
-        """Whether the model's family goes wrong with this word of Family.refused."""
+        """Whether the model's family cannot be used with this feature (Family.refused)."""
         return bool(self.family) and word in self.family.refused
 
     def has_word(self, flag: str, *words: str) -> bool:
-        """Whether one of the words is in a flag of several, such as --pipeline_parallel_config."""
+        """Whether a flag of several words, such as --pipeline_parallel_config, has one of these."""
         return bool(set(words) & set(self.flags.words(flag)))
 
     def divides(self, degree: int, *names: str) -> bool:
-        """Whether a degree divides a size of the model, which families call by one of these names; unknown: yes."""
+        """Whether a degree divides a size of the model, which has one of these names; True for an unknown size."""
         return (self.size(*names) or 0) % degree == 0
 
     def size(self, *names: str) -> int | None:
@@ -135,10 +135,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Rule:
-    """A row: `when` it holds, the run is refused or an announcement is made.
+    """A row: where `when` is true, the run is refused or an announcement is made.
 
     flag:   the one to change, without dashes
-    found, reason, fix: what is told; {run.X} stands for a value of the request
+    found, reason, fix: texts for the user; {run.X} stands for a value of the request
     source: file and function of the pinned packages in which it is seen, or how it was measured
     """
 
