@@ -6,12 +6,6 @@ writes train.jsonl and heldout.jsonl with {"text", "module"} on each line, about
 interpreter gives the same files. Tests, site-packages and tables (encodings, _sysconfigdata) are left out:
 their near-copies of one another would make the held-out modules too easy.
 
-write_questions makes data for fine-tuning of it, train.json and dev.json: rows about its functions such as
-
-    {"src": "What does textwrap.dedent do?", "tgt": "Remove any common leading whitespace from every line in `text`."}
-    {"src": "How is textwrap.dedent called?", "tgt": "def dedent(text)"}
-
-Those of dev.json are about the held-out modules: nothing asked there has been seen, not even in pretraining.
 """
 
 import ast
@@ -99,7 +93,12 @@ def write_corpus(output: str | Path, root: str | Path, max_mb: float = float("in
 
 
 def write_questions(directory: Path, train: int = TRAIN_QUESTIONS, dev: int = DEV_QUESTIONS) -> None:
-    """Write train.json and dev.json with so many rows at most."""
+    """Write train.json and dev.json, data for fine-tuning with at most so many rows about functions of the library:
+
+        {"src": "How is textwrap.dedent called?", "tgt": "def dedent(text)"}
+
+    Rows of dev.json are about held-out modules, which pretraining on the corpus has not seen either.
+    """
     for name, heldout, count in (("train.json", False, train), ("dev.json", True, dev)):
         with written_aside(directory / name) as file:
             for row in islice(_rows(heldout), count):

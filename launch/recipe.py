@@ -1,9 +1,9 @@
 """Run, print, plan or rehearse the command of a recipe file. launch/recipe.sh starts this, not the user.
 
-    ACTION=run       check the machine, model and data, start the ranks, watch them
+    ACTION=run       check machine, model and data, start the ranks
     ACTION=print     print the whole command, to read or to paste into a shell
     ACTION=plan      print the memory and time that it needs, start nothing
-    ACTION=rehearse  run it on this machine's CPU with a tiny model of the family
+    ACTION=rehearse  run it on the CPU with a tiny model of the family
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, and for
 several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
