@@ -12,11 +12,13 @@ import sys
 import textwrap
 from dataclasses import MISSING, Field, fields
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from data_tools.cli import Parser
 from launch.config.flag_values import SCHEMA
+from launch.errors import UserError
 from launch.guard import guarded
 
 # Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
@@ -164,6 +166,10 @@ def _flag(field: Field, hint: Any, choices: dict, words: dict) -> dict:
     if allowed:
         flag["choices"] = list(allowed)
     if kind in ("int", "float"):
+        if field.name not in RANGES:
+            raise UserError(
+                f"--{field.name}: found a number without bounds. Add them to RANGES in {Path(__file__).name}."
+            )
         flag["range"] = RANGES[field.name]
     if field.name in words:
         flag["words"] = words[field.name]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -181,9 +182,14 @@ def test_files_are_there(page):
     for word in {word.rstrip(".,:") for word in words} - made:
         path = word.removeprefix("REPOSITORY/")
         if path.startswith(tuple(f"{room}/" for room in ROOMS)) and not re.search(r"[<*XN]", path):
-            assert (ROOT / path).exists(), word
+            assert is_there(ROOT / path), word
         if path.startswith(("csrc/", "harness/")):
             assert list((ROOT / "custom_ops" / "fused_rms_norm").glob(path)), word
+
+
+def is_there(path: Path) -> bool:
+    """A file, or a folder with more in it than Python's caches, which stay where a package has moved away."""
+    return path.is_file() or (path.is_dir() and any(child.name != "__pycache__" for child in path.iterdir()))
 
 
 @cache

@@ -22,7 +22,7 @@ from tests.distributed.test_docs import rows as parity_rows
 from tests.golden.curves import read_golden
 
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}
-NUMERALS = {8: "eight", 9: "nine", 20: "twenty"}
+NUMERALS = {8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve", 20: "twenty"}
 
 
 def page(name: str) -> str:

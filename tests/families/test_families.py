@@ -7,6 +7,9 @@ from launch.families.family import FEATURES
 from launch.families.named_configs import load_config
 from launch.families.parameters import LINEAR
 from launch.families.registry import FAMILIES, family_of_config, parameters
+from launch.weights.conversion import our_config
+from tests.families.cells import CELLS
+from tests.families.published import ALL
 
 RANKS = "tests.families.family_ranks"
 NAMES = list(FAMILIES)
@@ -139,6 +142,13 @@ def test_a_feature_that_is_lacking_has_a_reason_and_what_works(name):
         assert "; " in reason, f"{feature}: what works instead?"
     assert ("pipeline_parallel" in family.lacking) == (family.pipeline_class is None)
     assert ("prefix" in family.lacking) == (family.prefix_postprocess is None)
+
+
+def test_every_family_has_a_published_model_and_cells_of_the_plan():
+    """Else it is compared with nothing: tests/families/published.py and cells.py are lists."""
+    published = {family_of_config(our_config(make()[0], "config.json")).name for make in ALL.values()}
+    planned = {family_of_config(load_config(f"{cell.family}-rehearsal")).name for cell in CELLS}
+    assert published == planned == set(FAMILIES)
 
 
 def test_a_llama_with_alibi_is_a_baichuan():
