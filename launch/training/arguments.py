@@ -6,7 +6,7 @@ whatever must be in place before that (launch/rehearsal) first.
 
 import contextlib
 import io
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
@@ -17,120 +17,90 @@ from launch.errors import UserError
 from launch.training.device import compute_capability
 
 Switch = Literal["auto", "on", "off", "required"]
+ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleNLP, where --name alone means on
 
 
-def switch_field(default: str, help: str) -> Any:
-    """A switch of three states for a flag that has two in PaddleNLP, where --name alone means on."""
-    return field(default=default, metadata={"help": help, "nargs": "?", "const": "on"})
+def flag(default: Any, *, help: str, **metadata) -> Any:
+    """A field of the argument objects. default: MISSING where the flag is required. metadata: `choices`, and ALONE."""
+    return field(default=default, metadata={"help": help, **metadata})
 
 
 @dataclass(frozen=True)
 class ModelArguments:
-    model_name_or_path: str = field(
-        metadata={"help": "Model directory, or the name of a configuration in launch/families/configs."}
+    model_name_or_path: str = flag(
+        MISSING, help="Model directory, or the name of a configuration in launch/families/configs."
     )
-    tokenizer_name_or_path: str | None = field(
-        default=None, metadata={"help": "Tokenizer directory or name. Default: the model's."}
+    tokenizer_name_or_path: str | None = flag(None, help="Tokenizer directory or name. Default: the model's.")
+    continue_training: bool = flag(True, help="Start from the model's weights (1) or from random ones (0).")
+    use_flash_attention: Switch = flag(
+        "auto", help="auto: where card and model can; required: an error where they cannot.", **ALONE
     )
-    continue_training: bool = field(
-        default=True, metadata={"help": "Start from the model's weights (1) or from random ones (0)."}
-    )
-    use_flash_attention: Switch = switch_field(
-        "auto", help="auto: where card and model can; required: an error where they cannot."
-    )
-    use_fused_rms_norm: Switch = switch_field(
+    use_fused_rms_norm: Switch = flag(
         "auto",
         help="auto: the module fused_ln where it is built, else on cards Paddle's own; required: fused_ln or an error.",
+        **ALONE,
     )
-    recompute_granularity: str = field(
-        default="full",
-        metadata={"help": "What --recompute saves memory on.", "choices": ["full", "full_attn", "core_attn"]},
+    recompute_granularity: str = flag(
+        "full", help="What --recompute saves memory on.", choices=["full", "full_attn", "core_attn"]
     )
-    fp32_norms_and_head: bool = field(
-        default=False,
-        metadata={"help": "Compute norms and the output layer in float32 where the rest is in half precision."},
+    fp32_norms_and_head: bool = flag(
+        False, help="Compute norms and the output layer in float32 where the rest is in half precision."
     )
 
 
 @dataclass(frozen=True)
 class DataArguments:
-    input_dir: list[str] = field(
-        metadata={"help": "Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."}
+    input_dir: list[str] = flag(
+        MISSING, help="Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."
     )
-    split: str = field(default="949,50,1", metadata={"help": "Shares of train, valid and test documents."})
-    max_seq_length: int = field(default=2048, metadata={"help": "Tokens a sample."})
-    data_cache: str | None = field(
-        default=None, metadata={"help": "Where sample indices are cached. Default: index_cache beside the data."}
-    )
-    max_eval_samples: int = field(
-        default=1000, metadata={"help": "Evaluate on this many samples of the valid split at most; -1: on all."}
-    )
+    split: str = flag("949,50,1", help="Shares of train, valid and test documents.")
+    max_seq_length: int = flag(2048, help="Tokens a sample.")
+    data_cache: str | None = flag(None, help="Where sample indices are cached. Default: index_cache beside the data.")
+    max_eval_samples: int = flag(1000, help="Evaluate on this many samples of the valid split at most; -1: on all.")
 
 
 @dataclass(frozen=True)
 class AdapterArguments:
-    lora: bool = field(default=False, metadata={"help": "Train low-rank adapters, the model's own weights frozen."})
-    lora_rank: int = field(default=8, metadata={"help": "Rank r of the adapters."})
-    lora_alpha: float | None = field(
-        default=None, metadata={"help": "Their product counts alpha / r times. Default: 2 r, PaddleNLP's own."}
+    lora: bool = flag(False, help="Train low-rank adapters, the model's own weights frozen.")
+    lora_rank: int = flag(8, help="Rank r of the adapters.")
+    lora_alpha: float | None = flag(None, help="Their product counts alpha / r times. Default: 2 r, PaddleNLP's own.")
+    lora_dropout: float = flag(0.0, help="Dropout on what the adapters read.")
+    lora_target_modules: list[str] | None = flag(
+        None, help="Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."
     )
-    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout on what the adapters read."})
-    lora_target_modules: list[str] | None = field(
-        default=None,
-        metadata={"help": "Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."},
+    prefix_tuning: bool = flag(
+        False, help="Train keys and values before the first token's, the model's weights frozen."
     )
-    prefix_tuning: bool = field(
-        default=False, metadata={"help": "Train keys and values before the first token's, the model's weights frozen."}
+    num_prefix_tokens: int = flag(128, help="How many of them in each layer.")
+    weight_quantize_algo: str | None = flag(
+        None,
+        help="Keep the frozen weights of linear layers in 8 or 4 bits.",
+        choices=["weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"],
     )
-    num_prefix_tokens: int = field(default=128, metadata={"help": "How many of them in each layer."})
-    weight_quantize_algo: str | None = field(
-        default=None,
-        metadata={
-            "help": "Keep the frozen weights of linear layers in 8 or 4 bits.",
-            "choices": ["weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"],
-        },
-    )
-    weight_blocksize: int = field(default=64, metadata={"help": "Weights that share a scale in nf4 and fp4."})
-    weight_double_quant: bool = field(
-        default=False, metadata={"help": "Keep the scales of nf4 and fp4 in 8 bits, not in 32."}
-    )
-    weight_double_quant_block_size: int = field(
-        default=256, metadata={"help": "Scales that share a scale with --weight_double_quant."}
-    )
+    weight_blocksize: int = flag(64, help="Weights that share a scale in nf4 and fp4.")
+    weight_double_quant: bool = flag(False, help="Keep the scales of nf4 and fp4 in 8 bits, not in 32.")
+    weight_double_quant_block_size: int = flag(256, help="Scales that share a scale with --weight_double_quant.")
 
 
 @dataclass(frozen=True)
 class FinetuningDataArguments:
-    dataset_name_or_path: list[str] = field(
-        metadata={"help": "Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."}
+    dataset_name_or_path: list[str] = flag(
+        MISSING, help="Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."
     )
-    prompt_column: str | None = field(
-        default=None, metadata={"help": "Key of the question in each row. Default: found in the first rows."}
+    prompt_column: str | None = flag(None, help="Key of the question in each row. Default: found in the first rows.")
+    response_column: str | None = flag(None, help="Key of the answer in each row. Default: found in the first rows.")
+    chat_template: str | None = flag(
+        None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
     )
-    response_column: str | None = field(
-        default=None, metadata={"help": "Key of the answer in each row. Default: found in the first rows."}
+    src_length: int = flag(1024, help="Tokens of a question, at most: its end is kept.")
+    max_length: int = flag(2048, help="Tokens of a sample, at most.")
+    zero_padding: bool = flag(
+        False, help="Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
     )
-    chat_template: str | None = field(
-        default=None,
-        metadata={"help": "How turns become text: a name, file or none. Default: none for pairs, else the model's."},
-    )
-    src_length: int = field(default=1024, metadata={"help": "Tokens of a question, at most: its end is kept."})
-    max_length: int = field(default=2048, metadata={"help": "Tokens of a sample, at most."})
-    zero_padding: bool = field(
-        default=False,
-        metadata={
-            "help": "Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
-        },
-    )
-    pad_to_multiple_of: int = field(
-        default=1, metadata={"help": "Pad batches to a length that this divides: 8 suits tensor cores."}
-    )
-    max_broken_rows: int = field(
-        default=0, metadata={"help": "Rows that cannot be read and are left out, at most; more stop the run."}
-    )
-    eval_with_do_generation: bool = field(
-        default=False,
-        metadata={"help": "Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."},
+    pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
+    max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")
+    eval_with_do_generation: bool = flag(
+        False, help="Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."
     )
 
 
@@ -138,74 +108,52 @@ class FinetuningDataArguments:
 class RunArguments(TrainingArguments):
     """What upstream's TrainingArguments say, and our own additions, for both shared modules."""
 
-    min_learning_rate: float = field(default=0.0, metadata={"help": "Where a cosine or linear schedule ends."})
-    decay_steps: int = field(
-        default=-1, metadata={"help": "Steps until min_learning_rate is reached. Default: max_steps."}
+    min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
+    decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
+    logging_first_step: bool = flag(True, help="Log step 1, too.")
+    cpu_fast: Switch = flag("auto", help="Faster settings and operators on a CPU; off: stock Paddle.")
+    loss_watch: bool = flag(True, help="Stop where the loss goes wrong, before the next checkpoint is written.")
+    loss_first: str = flag(
+        "auto",
+        help="Where the first loss of trained weights belongs, in nats, such as 1.8-2.5; auto: anywhere; off. "
+        "For random weights (pretraining) it is ln V + h sigma^2/2 within 5 per cent, unless off.",
     )
-    logging_first_step: bool = field(default=True, metadata={"help": "Log step 1, too."})
-    cpu_fast: Switch = field(
-        default="auto", metadata={"help": "Faster settings and operators on a CPU; off: stock Paddle."}
+    loss_collapse: float = flag(
+        0.01, help="Stop at less than this share of the first loss, in the first 100 steps and first epoch; 0: never."
     )
-    loss_watch: bool = field(
-        default=True, metadata={"help": "Stop where the loss goes wrong, before the next checkpoint is written."}
+    loss_spike: float = flag(
+        2.0, help="Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."
     )
-    loss_first: str = field(
-        default="auto",
-        metadata={
-            "help": "Where the first loss of trained weights belongs, in nats, such as 1.8-2.5; auto: anywhere; off. "
-            "For random weights (pretraining) it is ln V + h sigma^2/2 within 5 per cent, unless off."
-        },
+    loss_chunk_tokens: str = flag(
+        "off",
+        help="Compute output layer and loss for so many tokens at a time, never the logits of a whole batch; auto: a "
+        "number that suits the batch; off: all at once.",
     )
-    loss_collapse: float = field(
-        default=0.01,
-        metadata={
-            "help": "Stop at less than this share of the first loss, in the first 100 steps and first epoch; 0: never."
-        },
+    hang_factor: float = flag(
+        20, help="End the run, with every rank's stack in its log, after this many median steps without one."
     )
-    loss_spike: float = field(
-        default=2.0,
-        metadata={"help": "Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."},
-    )
-    loss_chunk_tokens: str = field(
-        default="off",
-        metadata={
-            "help": "Compute output layer and loss for so many tokens at a time, never the logits of a whole batch; "
-            "auto: a number that suits the batch; off: all at once."
-        },
-    )
-    hang_factor: float = field(
-        default=20,
-        metadata={"help": "End the run, with every rank's stack in its log, after this many median steps without one."},
-    )
-    hang_seconds: float = field(
-        default=300, metadata={"help": "The least time without a step that counts as hung; six times that at first."}
-    )
-    bf16: Switch | bool = switch_field(
-        "off", help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."
+    hang_seconds: float = flag(300, help="The least time without a step that counts as hung; six times that at first.")
+    bf16: Switch | bool = flag(
+        "off",
+        help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU.",
+        **ALONE,
     )
 
-    precision: str | None = field(
-        default=None,
-        metadata={
-            "help": "What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older "
-            "cards, float32 on a CPU; says why.",
-            "choices": list(PRECISIONS),
-        },
+    precision: str | None = flag(
+        None,
+        help="What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older "
+        "cards, float32 on a CPU; says why.",
+        choices=list(PRECISIONS),
     )
-    loss_scale_window: int = field(
-        default=1000, metadata={"help": "fp16: the loss scale doubles after so many steps without an overflow."}
+    loss_scale_window: int = flag(1000, help="fp16: the loss scale doubles after so many steps without an overflow.")
+    loss_scale_hysteresis: int = flag(
+        2, help="fp16: overflows since it last doubled, from which on each halves the loss scale."
     )
-    loss_scale_hysteresis: int = field(
-        default=2,
-        metadata={"help": "fp16: overflows since it last doubled, from which on each halves the loss scale."},
-    )
-    min_loss_scale: float = field(default=1.0, metadata={"help": "fp16: the loss scale never falls below it."})
-    resume_from_checkpoint: str = field(
-        default="auto",
-        metadata={
-            "help": "auto: continue from the newest whole checkpoint in --output_dir, if there is one; none: start at "
-            "step 0; a path: continue from that checkpoint."
-        },
+    min_loss_scale: float = flag(1.0, help="fp16: the loss scale never falls below it.")
+    resume_from_checkpoint: str = flag(
+        "auto",
+        help="auto: continue from the newest whole checkpoint in --output_dir, if there is one; none: start at "
+        "step 0; a path: continue from that checkpoint.",
     )
     resume_changed: list[str] = field(
         default_factory=list,
@@ -215,14 +163,11 @@ class RunArguments(TrainingArguments):
             "choices": ["batch", "data", "model"],
         },
     )
-    force: bool = field(default=False, metadata={"help": "Start though the plan says that memory will not suffice."})
-    deterministic: bool = field(
-        default=False,
-        metadata={"help": "On GPUs: equal runs are equal to the bit, at some cost in speed. On a CPU they always are."},
+    force: bool = flag(False, help="Start though the plan says that memory will not suffice.")
+    deterministic: bool = flag(
+        False, help="On GPUs: equal runs are equal to the bit, at some cost in speed. On a CPU they always are."
     )
-    max_run_minutes: float = field(
-        default=0, metadata={"help": "Save and end after the step in which this time is over; 0: no limit."}
-    )
+    max_run_minutes: float = flag(0, help="Save and end after the step in which this time is over; 0: no limit.")
 
     def __post_init__(self):
         requested = stated(self.precision, str(self.bf16), self.fp16)  # upstream types bf16 as a bool
