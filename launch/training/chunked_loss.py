@@ -8,6 +8,7 @@ those of a whole batch otherwise, and no product is done twice.
 import contextlib
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 import paddle
 from paddle.autograd import PyLayer
@@ -175,7 +176,8 @@ class ChunkedHead(paddle.nn.Layer):
         weight = getattr(self, next(iter(self._parameters))).astype(hidden_states.dtype)
         if self.sharded(weight):
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-            hidden_states = paddle.distributed.collective._c_identity(hidden_states, group=group)
+            identity: Any = paddle.distributed.collective._c_identity  # its stub says None, too
+            hidden_states = identity(hidden_states, group=group)
         chunk = loss_chunk(self.chunk, labels.size, self.vocabulary(weight))
         recording = paddle.is_grad_enabled()
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
@@ -187,7 +189,7 @@ class ChunkedHead(paddle.nn.Layer):
 
     def entropies(
         self, inputs: paddle.Tensor, weight: paddle.Tensor, labels: paddle.Tensor, trained: bool
-    ) -> tuple[paddle.Tensor, paddle.Tensor | None]:
+    ) -> tuple[paddle.Tensor, Any]:
         """The losses of a chunk, and where something is trained the gradient of their sum by the logits."""
         logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
         logits.stop_gradient = not trained
