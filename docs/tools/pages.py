@@ -23,13 +23,6 @@ def chinese_of(english: Path) -> Path:
     return ROOT / "README.zh.md" if english.parent == ROOT else CHINESE / english.name
 
 
-def english_of(page: Path) -> Path:
-    """The English page of a Chinese one; any other file is itself."""
-    if page.parent == CHINESE:
-        return ROOT / "docs" / page.name
-    return page.with_name(page.name.replace(".zh.md", ".md"))
-
-
 def place(name: str) -> re.Pattern:
     """Where a page has its table NAME; groups 1 and 2 are the marks."""
     return re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""What a check works with: its folder, the cards, rows to report, the product's own training, and the tiny model.
+"""The tools of a check: its folder, the cards, rows to report, the product's own training, and the tiny model.
 
 A check runs in a process of its own (launch/certify/runner.py). On cards that process has not imported Paddle when the
 check begins; in a pretended run it is a fork of one that has, in which no operator has run.
@@ -43,8 +43,11 @@ class CheckFailed(Exception):
 
 @dataclass
 class Bench:
-    """directory: of this check; materials: the tiny model and its data (launch/rehearsal/materials.py); cards: how
-    many there are, or how many processes a pretended run takes for cards."""
+    """The tools of one check.
+
+    directory: of this check. materials: the tiny model and its data (launch/rehearsal/materials.py). cards: their
+    number, or the number of processes that a pretended run uses instead.
+    """
 
     directory: Path
     materials: Path
@@ -57,16 +60,16 @@ class Bench:
     def row(
         self, what: str, expected: str, found: str, ok: bool | None, anywhere: bool = False, **numbers: object
     ) -> None:
-        """Report one comparison, at once: a crash of what follows does not lose it.
+        """Report one comparison and store it at once, so that a later crash does not lose it.
 
-        ok: None where nothing could be compared. anywhere: a pretended run shows it as well as a card does.
+        ok: None where nothing could be compared. anywhere: the result of a pretended run counts, too.
         """
         mark = OPEN if ok is None or (ok and self.pretend and not anywhere) else PASS if ok else FAIL
         self.rows.append(Row(what, expected, without_paths(found, self.directory.parent), mark, numbers))
         write_json(self.directory / "rows.json", [asdict(row) for row in self.rows])
 
     def needs_cards(self, count: int) -> bool:
-        """Whether so many are there; a row that says so where they are not."""
+        """Whether there are so many cards; if not, report it in a row."""
         if self.cards < count:
             self.row("cards", f"{count} or more", f"{self.cards} here", None)
         return self.cards >= count
@@ -104,11 +107,11 @@ class Bench:
         return output
 
     def log_end(self, name: str) -> str:
-        """What the ranks' logs end with: faults that the checks at the start have found, else the last line of each
-        rank; one that was stopped because of another may say nothing."""
+        """The end of the ranks' logs: faults found by the checks at the start, else the last line of each rank. A rank
+        that was stopped because of another may have none."""
         ends, faults = [], []
         for log in sorted((self.directory / name / "log").glob("workerlog.*")):
-            text = without_paths(last_lines(log, 60), self.directory.parent)  # before a line is cut within a path
+            text = without_paths(last_lines(log, 60), self.directory.parent)  # before a line is cut inside a path
             lines = [line.strip() for line in text.splitlines() if line.strip()]
             faults += [line for line in lines if "✗" in line]
             ends += [f"rank {log.suffix[1:]}: {lines[-1][:200]}"] if lines else []
@@ -130,7 +133,7 @@ class Bench:
         return supervise(command.words(), log_dir, processes)
 
     def _train_on_cpu(self, name: str, flags: Flags) -> int:
-        """One process that sees no card: Paddle's GPU build runs on the CPU then."""
+        """One process that sees no card, so that Paddle's GPU build runs on the CPU."""
         log = log_path(self.directory / name / "log", 0)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(PRETRAIN), *flag_words(flags)]
@@ -141,7 +144,7 @@ class Bench:
 
 
 def without_paths(text: str, output: Path) -> str:
-    """Text for the report, which is sent to others: its folder is OUTPUT, this repository `.`, and home `~`."""
+    """Hide paths in the report, which is sent to others: its folder is OUTPUT, this repository `.`, home `~`."""
     for folder, name in ((output, "OUTPUT"), (ROOT, "."), (Path.home(), "~")):
         for path in {str(folder), os.path.realpath(folder)} - {"/"}:
             text = re.sub(rf"{re.escape(path)}(?![\w-])", name, text)
@@ -159,10 +162,10 @@ def visible_devices() -> list[str]:
 
 
 def make_materials(configuration: str) -> Path:
-    """The tiny model of a family, its tokenizer and its data, made where they are not there.
+    """Make the tiny model of a family, its tokenizer and its data, if they do not exist. Returns their folder.
 
-    In a process that sees no card: what Paddle's GPU build has looked at CUDA with cannot fork others that use it.
-    Raises UserError where that fails.
+    They are made in a process that sees no card: one in which Paddle has initialized CUDA cannot fork others that use
+    it. Raises UserError where that fails.
     """
     from launch.processes.fork import run_ranks
     from launch.rehearsal.rehearse import find_materials, import_paddle
@@ -216,7 +219,7 @@ def as_flags(values: Mapping[str, object]) -> Flags:
 
 
 class Step(NamedTuple):
-    """grad_norm: of all gradients, before clipping. Both NaN where they were no numbers."""
+    """One logged step. grad_norm: of all gradients, before clipping. NaN stands for values that are not finite."""
 
     loss: float
     grad_norm: float

@@ -31,7 +31,7 @@ SHOWN_EVERYWHERE = ("Python", "packages")
 
 
 def environment(bench: Bench) -> None:
-    """What make doctor and a recipe's start look at; then matrix products in each dtype, right and how fast."""
+    """The checks of make doctor and of a recipe's start; then matrix products in each dtype, their errors and rates."""
     from launch.environment.doctor_checks import (
         check_clashes,
         check_lock,
@@ -56,7 +56,7 @@ def environment(bench: Bench) -> None:
 
 
 def _matrix_product(bench: Bench, dtype: Dtype) -> None:
-    """Against float64, and its rate against the card's datasheet, which nothing reaches quite."""
+    """The error against float64, and the rate against the card's data sheet, which is never quite reached."""
     import numpy as np
     import paddle
 
@@ -262,7 +262,7 @@ SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest value is 6e-8
 
 
 def gradient_norms(bench: Bench) -> None:
-    """The global norm of many small gradients, and what clipping by it leaves."""
+    """The global norm of many small gradients, and the gradients after clipping by it."""
     start_paddle(bench)
     import paddle
 
@@ -288,13 +288,13 @@ def gradient_norms(bench: Bench) -> None:
 
 FORMATS = ("weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4")
 ROWS = (1, 4, 512)  # of inputs: a token, a small batch, a training batch
-# Of the product with the numbers that codes stand for: rounding of half precision, and for llm.int8 of its inputs.
+# Relative to the product with the dequantized weight: rounding of half precision; llm.int8 also rounds its inputs.
 PRODUCT_TOLERANCE = {"llm.int8": 0.02}
 HALF_PRODUCT_TOLERANCE = 0.01
 
 
 def quantized(bench: Bench) -> None:
-    """Products of the layers of quantized bases, by Paddle's kernels or the reference path, and their time."""
+    """Products with quantized weights, by Paddle's kernels or the reference path, and their time."""
     start_paddle(bench)
     for dtype in ("float32",) if bench.pretend else half_dtypes(bench):
         for algo in FORMATS:

@@ -1,6 +1,6 @@
-"""A few steps of a recipe at full size, planned and measured: memory of every rank, time of a step, first loss.
+"""Run a few steps of a recipe at full size; compare memory of every rank, step time and first loss with the plan.
 
-Weights are drawn on the cards from the seed (--continue_training 0), data and tokenizer are made up: nothing is
+Weights are drawn on the cards from the seed (--continue_training 0), data and tokenizer are generated: nothing is
 downloaded. A pretended run only plans. No Paddle here.
 """
 
@@ -35,11 +35,11 @@ from launch.processes.orphans import signal_at_parents_end
 
 PRETRAIN = "launch/run_pretrain.py"
 STEPS = 8
-ACCUMULATION = 2  # at most, but in a pipeline, where the number of micro batches decides the time
+ACCUMULATION = 2  # at most; unchanged in a pipeline, where the number of micro batches determines the time
 MEMORY_TOLERANCE = 0.10
 # Flags on which neither memory nor time depends.
 NOT_PLANNED = ("dataset_name_or_path", "input_dir", "output_dir", "report_to", "disable_tqdm", "logging_steps")
-LACKING = ("✗ host memory", "✗ disk")  # checks of a recipe that tell of the machine, not of its cards
+LACKING = ("✗ host memory", "✗ disk")  # faults of the machine, not of its cards
 TIME_TOLERANCE = 0.40  # docs/plan.md: small fine-tuning batches are up to 37 % off
 MEASURED = {
     "continue_training": "0",
@@ -57,7 +57,7 @@ MEASURED = {
 
 
 def recipes_for_cards() -> dict[str, int]:
-    """How many cards each recipe needs that runs on cards, those that need the fewest first."""
+    """{target: number of cards} of the recipes for cards, the smallest number first."""
     cards = {recipe.target: recipe.gpus for recipe in load_recipes(ROOT) if recipe.gpus}
     return dict(sorted(cards.items(), key=lambda item: (item[1], item[0])))
 
@@ -122,8 +122,8 @@ def _one_card_flags(bench: Bench) -> dict[str, str]:
 
 
 def _run(bench: Bench, recipe: Recipe, changes: dict[str, str], card: Card | None, memory: int) -> Path | None:
-    """The recipe itself, with its checks and its launcher; its output directory. None, and a row, where its checks say
-    that this machine has no room for it."""
+    """Run the recipe itself, with its checks and its launcher. Returns its output directory; None, after a row, where
+    this machine lacks host memory or disk space."""
     variables = prepare(bench.directory, recipe, changes, card, memory) | {
         "DEVICES": ",".join(visible_devices()[: recipe.gpus]),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -149,7 +149,7 @@ def _run(bench: Bench, recipe: Recipe, changes: dict[str, str], card: Card | Non
 
 
 def prepare(directory: Path, recipe: Recipe, changes: dict[str, str], card: Card | None, memory: int) -> dict[str, str]:
-    """Make model and data in a folder; the recipe's variables with which it trains on them."""
+    """Make model and data in a folder. Returns the recipe's variables for training on them."""
     config = load_config(recipe.flags["model_name_or_path"][0])
     materials = make_materials(family_of_config(config).rehearsal_config)
     model = write_model(directory / "model", config, materials)
@@ -166,7 +166,7 @@ def prepare(directory: Path, recipe: Recipe, changes: dict[str, str], card: Card
 
 def report(bench: Bench, output: Path, name: str, script: str, card: Card | None, recipe: Recipe | None = None) -> None:
     """Rows of what was planned and measured. recipe: as it was run, for a line of benchmarks/published.py."""
-    for weights in output.glob("*.safetensors"):  # random numbers of this check, 13 GB of them
+    for weights in output.glob("*.safetensors"):  # random weights, 13 GB
         weights.unlink()
     found = run_report(output, script, card)
     for row in found["memory"]:
@@ -200,14 +200,14 @@ def report(bench: Bench, output: Path, name: str, script: str, card: Card | None
 
 
 def decisions(output: Path) -> str:
-    """What the run said of precision, flash attention and fused RMSNorm."""
+    """The lines of the run about precision, flash attention and fused RMSNorm."""
     log = (output / "log" / "workerlog.0").read_text(encoding="utf-8", errors="replace")
     subjects = ("precision:", "flash attention:", "fused RMSNorm:", "base:")
     return "; ".join(line for line in log.splitlines() if line.startswith(subjects)) or "nothing"
 
 
 def published_line(recipe: Recipe, card: Card, tokens_per_second: float) -> str:
-    """A row of benchmarks/published.py: the same job, and tokens a second of each card."""
+    """A row of benchmarks/published.py: the job, and tokens a second on each card."""
     words = shlex.join(flag_words({name: value for name, value in recipe.flags.items() if name not in NOT_PLANNED}))
     what = f'"{recipe.target}", "{card.name}", {tokens_per_second:.1f}, "{Path(recipe.script).stem}", {recipe.gpus}'
     return f"    _d({what}, {words!r}),"
@@ -223,11 +223,11 @@ def _plan_alone(bench: Bench, recipe: Recipe) -> None:
     bench.row(recipe.target, f"fits on {recipe.gpus} x {card.name}", found, plan.fits)
 
 
-# ---- what it runs on
+# ---- cards and recipes
 
 
 def card_here() -> tuple[Card | None, int]:
-    """(the catalogue's row of the first card, None for one that it does not have; bytes of its memory)."""
+    """(the first card in the catalogue, None where it is not there; bytes of its memory)."""
     found = list_cards()[0]
     try:
         return card_named(found.name), found.memory_bytes
@@ -236,8 +236,8 @@ def card_here() -> tuple[Card | None, int]:
 
 
 def drawn_bytes(job: Job) -> int:
-    """Of random weights while they are drawn: all that a rank has, before offload takes them; a quantized base is drawn
-    weight by weight."""
+    """Bytes of all random weights of a rank while they are drawn, before offload moves them; 0 for a quantized base,
+    which is drawn weight by weight."""
     if job.base or not job.offload.parameters:
         return 0
     from launch.families.arithmetic import ModelShape
@@ -259,7 +259,7 @@ def _accumulation(flags: Flags) -> dict[str, str]:
     return {} if pipeline else {"gradient_accumulation_steps": str(min(stated, ACCUMULATION))}
 
 
-# ---- made-up model and data
+# ---- generated model and data
 
 
 def write_model(directory: Path, config: dict, materials: Path) -> Path:
@@ -288,7 +288,7 @@ def write_data(directory: Path, recipe: Recipe) -> Path:
 
 
 def _dialogues(words: int, chats: bool) -> Iterator[dict]:
-    """Questions and answers of so many words each."""
+    """Endless dialogues; each question and each answer has so many words."""
     alphabet = cycle("bdfgklmnprstvz")
     while True:
         question, answer = (" ".join(next(alphabet) + "a" for _ in range(words)) for _ in range(2))
@@ -311,7 +311,7 @@ def _tokens(directory: Path, flags: Flags, cards: int) -> Path:
 
 
 def _samples(flags: Flags, cards: int) -> int:
-    """More than the steps read."""
+    """More samples than the steps read."""
     names = ("per_device_train_batch_size", "gradient_accumulation_steps")
     micro_batch, accumulation = (int(flags.get(name, ["1"])[0]) for name in names)
     return (STEPS + 1) * micro_batch * accumulation * cards

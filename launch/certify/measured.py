@@ -1,4 +1,4 @@
-"""Planned against measured, from the records of a run: memory of every rank, speed, first loss. No Paddle here."""
+"""Compare the records of a run with its plan: memory of every rank, speed, first loss. No Paddle here."""
 
 import re
 from pathlib import Path
@@ -14,14 +14,14 @@ from launch.plan.time_plan import plan_time
 from launch.reporting.records import read_summary, read_train_log
 from launch.watch import Window, parse_window
 
-# Steps that are left out of the measured speed: kernels are chosen and memory is taken in them.
+# Steps that do not count for the measured speed: they choose kernels and allocate memory.
 WARM_UP = 3
 
 
 def run_report(output: Path, script: str, card: Card | None) -> dict:
-    """What a finished run measured beside what the plan says of it. card: None for a CPU.
+    """Measured and planned values of a finished run. card: None for a CPU.
 
-    Sizes are bytes of tensors on each rank, as Paddle's allocator counts them.
+    Sizes are bytes of tensors on each rank, as counted by Paddle's allocator.
     """
     summary, log = read_summary(output), read_train_log(output)
     processes = summary["topology"]["processes"]
@@ -39,7 +39,7 @@ def run_report(output: Path, script: str, card: Card | None) -> dict:
 
 
 def flags_of(summary: dict, script: str) -> Flags:
-    """The flags of a run from what its summary has of every argument; those at their defaults left out."""
+    """The flags of a run, from the arguments in its summary, without those at their defaults."""
     known, arguments = load_schema(script), arguments_of(summary)
     if "sharding" in arguments:
         arguments["sharding"] = _sharding(arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
 
-PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: not shown, because this machine or a pretended run cannot show it
+PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: this machine or a pretended run cannot show it
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """One check. failure: why it did not come to its end, "" where it did."""
+    """The result of one check. failure: why it did not finish, or ""."""
 
     name: str
     mark: str
@@ -34,7 +34,7 @@ class Result:
 
     @property
     def found(self) -> str:
-        """In a few words."""
+        """A summary in a few words."""
         failed = [row for row in self.rows if row.mark == FAIL]
         parts = [self.failure] if self.failure else []
         if failed:
@@ -61,20 +61,20 @@ def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
-    """The rows that a check has written so far; none where it has not begun."""
+    """The rows that a check has written so far."""
     if not path.exists():
         return ()
     return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_json(path: Path, value) -> None:
-    """Whole or not at all; NaN and infinity become null."""
+    """Write the file as a whole or not at all. NaN and infinity become null."""
     with written_aside(path) as file:
         file.write((json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
-    """(what the results are of, the results by the name of their check); ({}, {}) without a file."""
+    """(description of the machine, results by the name of their check); ({}, {}) without a file."""
     if not path.exists():
         return {}, {}
     content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Runs the checks one after the other, each in a process of its own with a time limit, and keeps what they found.
+"""Run the checks one after the other, each in its own process with a time limit, and keep their results.
 
-After every check the results are written to one JSON file and one Markdown page. Run again, it goes on: what passed or
-could not be shown is kept, what failed or was interrupted is checked again.
+After every check the results are written to a JSON file and a Markdown page. A further run continues: results that
+passed or could not be shown are kept, the others are checked again.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ PRETENDED_CARDS = 2  # processes that stand for cards
 class Session:
     """One run of the command.
 
-    directory: of the report and of a folder for each check; of: machine, versions and mode, which must be the same for
-    results to be kept; cards: how many, or how many processes stand for cards; materials: of the tiny model.
+    directory: of the report and of a folder for each check. of: machine, versions and mode; results of another one are
+    not kept. cards: their number, or that of the processes used instead. materials: the tiny model and its data.
     """
 
     directory: Path
@@ -60,7 +60,7 @@ class Session:
 
 
 def describe_machine(pretend: bool) -> dict:
-    """What results belong to, as JSON has it: they are kept only for the same."""
+    """Machine, versions and mode, in values that JSON keeps unchanged."""
     found, cards = driver(), list_cards()
     return {
         "pretended": pretend,
@@ -131,7 +131,7 @@ def run_check(session: Session, check: Check) -> tuple[Result, bool]:
 
 
 def _end_the_rest(others: Sequence[psutil.Process]) -> None:
-    """Wait for all descendants but these, and kill those that stay."""
+    """Wait for all descendants except these, then kill those that are left."""
     deadline = time.monotonic() + SECONDS_TO_END
     while (left := _descendants_but(others)) and time.monotonic() < deadline:
         psutil.wait_procs(left, timeout=POLL_SECONDS)
@@ -151,7 +151,7 @@ def duration(seconds: float) -> str:
 
 
 def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
-    """Why a check did not come to its end; "" where it did."""
+    """Why a check did not finish, or ""."""
     if outcome.exit_code == 0:
         return ""
     if outcome.exit_code == TIMED_OUT:
@@ -165,7 +165,7 @@ def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
 
 
 def _ended_from_outside(outcome: Outcome) -> bool:
-    """Whether a signal to this process ended it, such as Ctrl-C."""
+    """Whether a signal to this process, such as Ctrl-C, ended the check."""
     return outcome.failed_rank is None and outcome.exit_code in [128 + number for number in ASK_TO_END]
 
 
@@ -174,7 +174,7 @@ def _is_open(result: Result | None) -> bool:
 
 
 def _earlier_results(session: Session) -> dict[str, Result]:
-    """Those of the file, where it is of the same machine and versions; another file is kept under another name."""
+    """The results of the file if it is of the same machine and versions. Otherwise the file is renamed."""
     of, results = read_results(session.file)
     if of in ({}, session.of):
         return results
@@ -194,7 +194,7 @@ def _write(session: Session, checks: Sequence[Check], results: dict[str, Result]
 
 
 def _fresh(directory: Path) -> Path:
-    """An empty folder; what an earlier run left there gets another name."""
+    """An empty folder. That of an earlier run is renamed."""
     if directory.exists():
         directory.rename(_free_name(directory))
     directory.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Which GPU build of Paddle fits the driver and the cards (not installed on our test machines: no cards).
+"""Choose the GPU build of Paddle that fits the driver and the cards (not installed on our test machines: no cards).
 
-Paddle publishes one wheel index per CUDA version. A wheel brings its CUDA libraries along. What must fit is
+Paddle publishes one wheel index for each CUDA version. A wheel contains its CUDA libraries. These must fit:
 - the driver: CUDA 12.x runs on any driver from 525 on, CUDA 13.x from 580 on
   (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html);
 - the cards: CUDA 13 has dropped all before Turing, Blackwell needs 12.8 or newer
@@ -56,7 +56,7 @@ WHEELS = (
 
 
 def probe() -> Machine | None:
-    """Asks NVML; None where there is no NVIDIA driver or no card."""
+    """Ask NVML. None without an NVIDIA driver or a card."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

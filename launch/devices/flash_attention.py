@@ -1,9 +1,9 @@
-"""Where flash attention is right: what speaks against it, a row each, for Paddle 3.3.1 and paddlenlp 3.0.0b4.
+"""Where flash attention can be used: each row is a reason against it, for Paddle 3.3.1 and paddlenlp 3.0.0b4.
 
     reason = obstacle(Case(compute_capability=(7, 0), dtype="float16", head_size=128))
 
-Most rows are no error in Paddle: F.scaled_dot_product_attention then takes another kernel without a word (memory
-efficient, or plain), which may need as much memory as exact attention. On cards before 8.0 the memory efficient kernel
+Most rows are no error in Paddle: F.scaled_dot_product_attention then silently takes another kernel (memory efficient,
+or plain), which may need as much memory as exact attention. On cards before 8.0 the memory efficient kernel
 is what --use_flash_attention means: it is exact, and keeps no scores either.
 
 The sources are files of the installed packages, or of the kernels' repository, PaddlePaddle/flash-attention.
@@ -64,19 +64,19 @@ class Case:
 
     @property
     def kernel(self) -> str:
-        """Which one it is, where that is worth telling."""
+        """Name of the kernel on cards that have the memory efficient one only, else ""."""
         old = self.compute_capability is not None and self.compute_capability < OWN_KERNEL
         return f"by the memory efficient kernel, the one for {self.card}" if old else ""
 
     @property
     def cuda(self) -> tuple[int, ...] | None:
-        """The build as a number, None where it is unknown."""
+        """The CUDA version of the build, None where it is unknown."""
         return tuple(map(int, self.build.split("."))) if self.build else None
 
 
 @dataclass(frozen=True)
 class Row:
-    """when: whether it speaks against flash attention; {case.X} in the reason stands for a value of the case."""
+    """when: whether flash attention cannot be used; {case.X} in the reason stands for a value of the case."""
 
     when: Callable[[Case], bool]
     reason: str
@@ -166,12 +166,12 @@ ROWS = (
 
 
 def obstacle(case: Case) -> str:
-    """The first reason against flash attention, "" where it is right."""
+    """The first reason against flash attention, or ""."""
     return next((row.reason.format(case=case) for row in ROWS if row.when(case)), "")
 
 
 def mask_of(values) -> str:
-    """The masks of a run, by its flags as attributes: of packed samples, and of prompts that are padded on the left."""
+    """The mask of a run: "dense" for packed samples and left-padded prompts, else "causal". values: has the flags."""
     masked = getattr(values, "zero_padding", None) or getattr(values, "eval_with_do_generation", None)
     return "dense" if masked else "causal"
 

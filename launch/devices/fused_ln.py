@@ -1,10 +1,10 @@
-"""The module fused_ln, RMSNorm as one operator: is it built, for which Paddle, for which cards? No Paddle here.
+"""The module fused_ln, RMSNorm as one operator: whether it is built, for which Paddle and which cards. No Paddle here.
 
     found = find_build()
     print(obstacle(found, "llama", compute_capability=(8, 0)))
 
-custom_ops/fused_rms_norm writes a record beside the module when it builds it. A module without one is somebody
-else's, such as the one of PaddleNLP's own external operators, which is for cards alone.
+The build of custom_ops/fused_rms_norm writes a record beside the module. A module without a record is another one, such
+as that of PaddleNLP's external operators, which is for cards only.
 """
 
 import importlib.metadata
@@ -25,11 +25,11 @@ PADDLES_OWN = "paddle.nn.functional.rms_norm"
 class Build:
     """An installed fused_ln.
 
-    directory:     where it lies
-    paddle:        version of Paddle that it was built for, "" where it has no record
-    cuda:          version of the CUDA compiler, "" where it was built for CPUs alone
-    architectures: compute capabilities that it has code for; newer cards run what was built for the last one
-    sources:       digest of what it was built from
+    directory:     of the module
+    paddle:        version of Paddle that it was built for, "" without a record
+    cuda:          version of the CUDA compiler, "" for a build for CPUs only
+    architectures: compute capabilities that it has code for; newer cards run the code of the last one
+    sources:       digest of its sources
     """
 
     directory: Path
@@ -44,7 +44,7 @@ class Build:
 
 
 def find_build() -> Build | None:
-    """What is installed for this Python; None where there is nothing."""
+    """The module that is installed for this Python, if any."""
     spec = importlib.util.find_spec("fused_ln")
     if spec is None or spec.origin is None:
         return None
@@ -58,12 +58,12 @@ def find_build() -> Build | None:
 
 
 def paddle_version() -> str:
-    """Of the Paddle that is installed, "" where there is none."""
+    """Version of the installed Paddle, or ""."""
     return _version("paddlepaddle-gpu") or _version("paddlepaddle")
 
 
 def is_gpu_build() -> bool:
-    """Whether the Paddle that is installed is one for NVIDIA cards."""
+    """Whether the installed Paddle is the build for NVIDIA cards."""
     return bool(_version("paddlepaddle-gpu"))
 
 
@@ -75,7 +75,7 @@ def _version(package: str) -> str:
 
 
 def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
-    """Why it cannot be used on a card of this capability, or on a CPU (None); "" where nothing speaks against it."""
+    """Why fused_ln cannot be used on a card of this capability, or on a CPU (None); else ""."""
     if not family_of(model_type).fused_rms_norm:
         return f"paddlenlp's code of {model_type} never calls it"
     if build is None:

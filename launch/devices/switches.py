@@ -1,7 +1,7 @@
 """The switches of a run that depend on its device: fused kernels, and what makes two equal runs equal to the bit.
 
-A three-state switch becomes a decision with its reason: auto and on use a feature where nothing speaks against it and
-say why not elsewhere, required makes that an error, off never uses it. The switches of --deterministic are set before
+A three-state switch becomes a decision with its reason: auto and on use a feature where it is possible and say why not
+elsewhere, required makes that an error, off never uses it. The switches of --deterministic are set before
 Paddle is imported and checked after it. Measured on CPUs alone: there every run is equal without them. On GPUs they are
 what Paddle and NVIDIA document; this program has not been run on cards. No Paddle here.
 """
@@ -40,7 +40,7 @@ class Decision:
 
 
 def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
-    """Whether flash attention is used. obstacle: what speaks against it, "" for nothing. kernel: its name.
+    """Whether flash attention is used. obstacle: why it cannot be used, or "". kernel: its name.
 
     Raises UserError when `required` meets an obstacle.
     """
@@ -49,9 +49,9 @@ def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
 
 
 def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
-    """Whether a fused RMSNorm operator is used. obstacle: what speaks against the module fused_ln, "" for nothing.
+    """Whether a fused RMSNorm operator is used. obstacle: why the module fused_ln cannot be used, or "".
 
-    of_paddle: what speaks against Paddle's own operator in its place; None where there is none, or it was not tried.
+    of_paddle: the same for Paddle's own operator in its place; None where there is none, or it was not tried.
     Raises UserError when `required` meets an obstacle.
     """
     if obstacle and of_paddle == "":
@@ -71,9 +71,9 @@ def _decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -
 
 
 def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
-    """Set them for this process, before it imports Paddle; returns the line about them.
+    """Set the switches for this process before it imports Paddle. Returns the line about them.
 
-    Raises UserError where one is set to something else already: that run would not be deterministic.
+    Raises UserError where one has another value already: the run would not be deterministic.
     """
     wanted = PADDLE_FLAGS | VARIABLES
     others = [name for name, value in wanted.items() if environment.get(name, value) != value]
@@ -88,7 +88,7 @@ def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
 
 
 def check_switches(value_of: Callable[[str], object]) -> None:
-    """value_of: gives what Paddle has made of a flag. Raises UserError where it has not taken one."""
+    """Raises UserError where Paddle has not accepted a flag. value_of: returns the value that Paddle has for a flag."""
     wrong = [name for name, value in PADDLE_FLAGS.items() if str(int(bool(value_of(name)))) != value]
     if wrong:
         raise UserError(f"--deterministic 1: Paddle did not take {', '.join(wrong)}: is its version the pinned one?")

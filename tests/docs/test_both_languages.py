@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from docs.tools.chinese import phrases, up_to_date
-from docs.tools.pages import ENGLISH_PAGES, NUMBER, ROOT, chinese_of, english_of, read
+from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, ROOT, chinese_of, read
 from tests.docs.pages import CODE, Section, sections
 
 each_page = pytest.mark.parametrize("english", ENGLISH_PAGES, ids=lambda page: page.stem)
@@ -70,6 +70,13 @@ def test_the_same_links(english):
     for ours, theirs in pairs(english):
         expected = sorted(target(english, link) for link in ours.links)
         assert sorted(target(chinese_of(english), link) for link in theirs.links) == expected, ours.title
+
+
+def english_of(page: Path) -> Path:
+    """The English page of a Chinese one; any other file is itself."""
+    if page.parent == CHINESE:
+        return ROOT / "docs" / page.name
+    return page.with_name(page.name.replace(".zh.md", ".md"))
 
 
 def target(page: Path, link: str) -> str:
