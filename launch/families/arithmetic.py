@@ -112,8 +112,10 @@ CHUNK_SHARE, CHUNK_BYTES, CHUNK_TOKENS = 16, 64 * 2**20, 64
 
 def loss_chunk(flag: str, tokens: int, vocabulary: int) -> int:
     """Tokens whose logits exist at once, by --loss_chunk_tokens. tokens: of a micro batch; vocabulary: ids that a rank
-    has."""
-    if flag != "auto":
+    has. Raises UserError where the flag says no number."""
+    if flag.isdecimal() and int(flag) > 0:
         return min(int(flag), tokens)
+    if flag != "auto":
+        raise UserError(f"--loss_chunk_tokens: found {flag!r}, allowed: auto, off or a whole number above 0.")
     share = max(-(-tokens // CHUNK_SHARE), CHUNK_TOKENS)
     return max(1, min(share, CHUNK_BYTES // (4 * vocabulary), tokens))

@@ -42,6 +42,7 @@ class Run(Protocol):
     def float32_norms_and_head(self) -> bool: ...
     @property
     def item(self) -> int: ...
+    def loss_chunk(self, vocabulary: int) -> int: ...
 
 
 class Model(ABC):
@@ -261,7 +262,7 @@ class Model(ABC):
         return x
 
     def head(self, x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
-        """This rank's part of the logits."""
+        """This rank's part of the logits; where the loss is computed in chunks, the losses of the tokens."""
         with self.memory.of("logits and loss"):
             if self.job.float32_norms_and_head:
                 x, weight = self.ops.cast(x, FLOAT32), self.ops.cast(weight, FLOAT32)
@@ -269,7 +270,17 @@ class Model(ABC):
                 x = self.ops.reshape(self.gather(x, summed=False), (self.batch, self.length, self.hidden))
             if self.tensor_parallel > 1:
                 x = self.identity(x)
+            chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1])
+            if chunk:
+                return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy)
             return self.ops.matmul(x, weight, transpose_y=transposed)
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        """Of each token, by this rank's part of its logits in float32."""
+        labels = Tensor((*logits.shape[:-1], 1), 8, None)
+        if logits.shape[-1] < self.job.config["vocab_size"]:
+            return self.ops.parallel_cross_entropy(logits, labels, self.job.on_gpu)
+        return self.ops.cross_entropy(logits, labels)
 
     def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
         """cast_first: back to the weight's dtype before it is multiplied, not after."""

@@ -10,6 +10,7 @@ from launch.config.run_config import RunConfig
 from launch.devices import precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
+from launch.families.arithmetic import loss_chunk
 from launch.families.parameters import key_value_heads
 from launch.families.registry import Family, family_of_config
 from launch.plan.hardware import Card
@@ -66,6 +67,7 @@ class Job:
     finetunes:         reads dialogues, whose loss is our own (launch/training/losses.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
+    loss_chunk_tokens: of the flag
     """
 
     config: dict
@@ -90,6 +92,7 @@ class Job:
     on_gpu: bool = True
     finetunes: bool = False
     float32_norms_and_head: bool = False
+    loss_chunk_tokens: str = "off"
     saves_in_background: bool = False
 
     @property
@@ -117,6 +120,12 @@ class Job:
     @property
     def global_batch(self) -> int:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
+
+    def loss_chunk(self, vocabulary: int) -> int:
+        """Tokens whose logits exist at once where a rank has so many ids of the vocabulary; 0: all tokens at once."""
+        if self.loss_chunk_tokens == "off" or self.family.head is None:
+            return 0
+        return loss_chunk(self.loss_chunk_tokens, self.micro_batch * self.sequence_length, vocabulary)
 
     def changed(self, **changes) -> "Job":
         """The same with other values; what-if for advice."""
@@ -166,6 +175,7 @@ class Job:
             on_gpu=on_gpu,
             finetunes=run.finetunes,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
+            loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
         )
 

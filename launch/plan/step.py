@@ -173,12 +173,11 @@ class Step:
         """The mean over tokens; of parallel logits a sum over ranks."""
         ops = self.model.ops
         with self.memory.of("logits and loss"):
-            logits = logits if self.job.finetunes else self.model.for_loss(logits)
-            labels = Tensor((*logits.shape[:-1], 1), 8, None)
-            if logits.shape[-1] < self.job.config["vocab_size"]:
-                losses = ops.parallel_cross_entropy(ops.cast(logits, FLOAT32), labels, self.job.on_gpu)
+            if logits.shape[-1] == 1:  # losses already: in chunks
+                losses = logits
             else:
-                losses = ops.cross_entropy(ops.cast(logits, FLOAT32), labels)
+                logits = logits if self.job.finetunes else self.model.for_loss(logits)
+                losses = self.model.entropy(ops.cast(logits, FLOAT32))
             loss = ops.record(ops.new((1,), FLOAT32), [losses])
             ops.alive(logits)
             return loss

@@ -215,6 +215,18 @@ class Leaf(Node):
         return []
 
 
+class Computed(Node):
+    """Gradients that the forward pass has computed already: `results`, of the inputs, None where one is made anew."""
+
+    __slots__ = ("results",)
+
+    results: "list[Storage | None]"
+
+    def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        pairs = zip(self.results, self.inputs, strict=True)
+        return [result or self.memory.take(size, self.part) for result, (_, _, size) in pairs]
+
+
 class Recomputed(Node):
     """A block whose forward pass runs again within the backward pass; its input alone is kept.
 

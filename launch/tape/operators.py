@@ -6,11 +6,14 @@ a Leaf; a frozen one has no node. Nothing is saved where no input needs a gradie
 A tensor is alive until the last operator that reads it is done, and as long as `alive` names it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from launch.tape.autograd import FLOAT32, Memory, Node, Storage, Tensor
+from launch.tape.autograd import FLOAT32, Computed, Leaf, Memory, Node, Storage, Tensor, backward
 from launch.tape.quantized import Format
+
+# Bytes of a half-precision product of a chunk with its float32 copy (launch/training/chunked_loss.py).
+PRODUCT_BYTES = 64 * 2**20
 
 
 class Operators:
@@ -271,3 +274,59 @@ class Operators:
         self.alive(shifted, exponentials)
         out = self.new((*logits.shape[:-1], 1), logits.item)
         return self.record(out, [logits], [softmax, labels], temporary=3 * logits.nbytes)
+
+    def chunked_entropy(
+        self, x: Tensor, weight: Tensor, transposed: bool, chunk: int, entropy: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Of each token, by the product of x with the weight of an output layer, over chunks of tokens: their gradients
+        are there after the forward pass (launch/training/chunked_loss.py). Chunks are alike: one is replayed.
+
+        entropy: of the logits of a chunk."""
+        losses = self.new((*x.shape[:-1], 1), FLOAT32)
+        recording = self.memory.recording
+        hidden_gradient = self.new(x.shape, x.item) if recording and x.node else None
+        weight_gradient = self.new(weight.shape, FLOAT32) if recording and weight.node else None
+        trained = hidden_gradient is not None or weight_gradient is not None
+        inputs = self.new((chunk, x.shape[-1]), x.item)
+        with self.memory.without_gradients():
+            logits = self.cast(self.matmul(inputs, weight, transpose_y=transposed), FLOAT32)
+        leaf = Leaf(self.memory, "logits", logits.shape, logits.elements)
+        logits.node = leaf if trained else None
+        entropies = entropy(logits)
+        if trained:
+            backward(entropies)
+            assert isinstance(leaf.gradient, Storage)
+            gradient = Tensor(logits.shape, FLOAT32, leaf.gradient)
+            self._chunk_products(inputs, weight, gradient, transposed, hidden_gradient, weight_gradient)
+        self.alive(losses, hidden_gradient, weight_gradient, x)
+        node = Computed(self.memory, [(one.node, one.slot, one.nbytes) for one in (x, weight) if one.node])
+        if trained:
+            node.results = [
+                result.storage if result.item == one.item else None
+                for one, result in ((x, hidden_gradient), (weight, weight_gradient))
+                if result is not None
+            ]
+            node.saved = [result.storage for result in (hidden_gradient, weight_gradient) if result and result.storage]
+            losses.node = node
+        return losses
+
+    def _chunk_products(
+        self,
+        inputs: Tensor,
+        weight: Tensor,
+        gradient: Tensor,
+        transposed: bool,
+        hidden_gradient: Tensor | None,
+        weight_gradient: Tensor | None,
+    ) -> None:
+        """Those of the gradient of a chunk's logits."""
+        with self.memory.without_gradients():
+            narrow = self.cast(gradient, inputs.item)
+            if hidden_gradient is not None:
+                self.matmul(narrow, weight, transpose_y=not transposed)
+            if weight_gradient is not None and weight.item == FLOAT32:
+                self.memory.take(narrow.nbytes if transposed else inputs.nbytes)  # a transposed copy
+            elif weight_gradient is not None:
+                piece = (FLOAT32 + weight.item) * weight.elements
+                self.memory.take(min(PRODUCT_BYTES, piece) + (narrow if transposed else inputs).nbytes)
+            self.alive(narrow, inputs)

@@ -17,7 +17,7 @@ METHOD_FLAGS = {
 @dataclass(frozen=True)
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
-    offload: of the stage of sharding."""
+    offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -25,6 +25,7 @@ class Cell:
     recompute: str = ""
     base: str = ""
     offload: bool = False
+    chunk: int = 0
 
     @property
     def name(self) -> str:
@@ -32,6 +33,7 @@ class Cell:
         parts += [f"x{self.layout.accumulation}"] if self.layout.accumulation > 1 else []
         parts += [f"recompute-{self.recompute}"] if self.recompute else []
         parts += [self.base] if self.base else []
+        parts += [f"chunks-{self.chunk}"] if self.chunk else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -48,6 +50,8 @@ class Cell:
             base["weight_double_quant"] = "1"
         if self.offload:
             layout["sharding"] += " offload"
+        if self.chunk:
+            base["loss_chunk_tokens"] = str(self.chunk)
         return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
@@ -122,4 +126,8 @@ CELLS = [
     *[Cell("mistral", layout=layout) for layout in (Layout(), DP2, S2, S3, TP2)],
     Cell("mistral", recompute=FULL),
     *[Cell("mistral", method) for method in (FINETUNE, LORA, PREFIX)],
+    *[Cell(layout=layout, chunk=32) for layout in (Layout(), S3, TP2, SP2, PP2)],
+    *[Cell(family, chunk=32) for family in ("chatglm2", "bloom", "mistral")],
+    *[Cell(family, FINETUNE, chunk=32) for family in ("llama", "chatglm")],
+    Cell(method=LORA, chunk=32),
 ]

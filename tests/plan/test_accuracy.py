@@ -13,7 +13,7 @@ from tests.plan.accuracy import measure
 from tests.plan.material import make_material
 
 BOUND = 0.05
-QUICK = [Cell(), Cell("chatglm2")]
+QUICK = [Cell(), Cell("chatglm2"), Cell(chunk=32)]
 FEW_CARDS = [
     Cell(method=LORA, base=NF4),
     Cell("chatglm", LORA, recompute=FULL, base=INT8),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
 from launch.families.registry import FAMILIES
 
@@ -71,3 +72,5 @@ def test_chunks_are_a_sixteenth_within_bounds():
     assert loss_chunk("auto", 40, 32000) == 40
     assert loss_chunk("100", 4096, 32000) == 100
     assert loss_chunk("100", 64, 32000) == 64
+    with pytest.raises(UserError, match="--loss_chunk_tokens: found '0', allowed: auto, off or"):
+        loss_chunk("0", 64, 32000)
