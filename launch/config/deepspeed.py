@@ -119,7 +119,7 @@ class Translation:
 
     @property
     def flags(self) -> Words:
-        return {flag: words for one in self.keys for flag, words in one.flags.items()}
+        return {flag: words for key in self.keys for flag, words in key.flags.items()}
 
 
 @lru_cache
@@ -137,13 +137,15 @@ def flag_type(flag: str) -> str:
 def translate(stated: list[Stated]) -> Translation:
     """Raises UserError with file, line and key for all unknown keys at once, for a value of a wrong kind, and where two
     keys give one flag two values."""
-    kind = max(KINDS, key=lambda kind: sum(_row(kind, one.key) is not None for one in stated))
-    unknown = [_unknown(kind, one) for one in stated if _row(kind, one.key) is None and not _empty_section(kind, one)]
+    kind = max(KINDS, key=lambda kind: sum(_row(kind, entry.key) is not None for entry in stated))
+    unknown = [
+        _unknown(kind, entry) for entry in stated if _row(kind, entry.key) is None and not _empty_section(kind, entry)
+    ]
     if unknown:
         raise UserError("\n".join(unknown))
-    config = {one.key: one.value for one in stated}
-    rows = [(one, row) for one in stated if not _empty_section(kind, one) and (row := _row(kind, one.key))]
-    keys = [_translated(one, row, config) for one, row in rows]
+    config = {entry.key: entry.value for entry in stated}
+    rows = [(entry, row) for entry in stated if not _empty_section(kind, entry) and (row := _row(kind, entry.key))]
+    keys = [_translated(entry, row, config) for entry, row in rows]
     _check_agreement(keys)
     return Translation(kind, keys)
 
@@ -200,12 +202,12 @@ def parse_words(text: str) -> Words:
 
 def _check_agreement(keys: list[Translated]) -> None:
     seen: dict[str, Translated] = {}
-    for one in keys:
-        for flag, words in one.flags.items():
-            before = seen.setdefault(flag, one)
+    for key in keys:
+        for flag, words in key.flags.items():
+            before = seen.setdefault(flag, key)
             if before.flags[flag] != words:
                 raise UserError(
-                    f"{one.stated.place}: found {one.stated.text}, but {before.stated.key} in line "
+                    f"{key.stated.place}: found {key.stated.text}, but {before.stated.key} in line "
                     f"{before.stated.line} is {before.stated.text}: both are --{flag}. Keep one."
                 )
 
@@ -303,14 +305,14 @@ SEVERAL = "lora_target_modules"  # the one flag here whose words stand apart on 
 def show(translation: Translation, file: str) -> str:
     """Each flag with the key that it comes from, what has none and why, and all flags in one line."""
     flags = [
-        (f"--{flag} {quoted(flag, words)}", f"{one.stated.key} (line {one.stated.line})")
-        for one in translation.keys
-        for flag, words in one.flags.items()
+        (f"--{flag} {quoted(flag, words)}", f"{key.stated.key} (line {key.stated.line})")
+        for key in translation.keys
+        for flag, words in key.flags.items()
     ]
     remarks = [
-        (f"line {one.stated.line}", f"{one.stated.key} {one.stated.text}: {one.remark}")
-        for one in translation.keys
-        if one.remark
+        (f"line {key.stated.line}", f"{key.stated.key} {key.stated.text}: {key.remark}")
+        for key in translation.keys
+        if key.remark
     ]
     line = " ".join(f"--{flag} {quoted(flag, words)}" for flag, words in translation.flags.items())
     parts = [f"{file}, {KINDS[translation.kind]}, in our flags:", *_columns(flags)]

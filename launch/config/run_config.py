@@ -1,4 +1,4 @@
-"""One run as it was asked for: what recipe, preflight, plan and fit take, read from words once."""
+"""One run as it was requested: what recipe, preflight, plan and fit take, read from words once."""
 
 import json
 import os
@@ -19,8 +19,8 @@ class Nodes:
     count:  how many
     rank:   this one's number, from 0
     master: "host:port" of node 0, where all meet; None on one node
-    source: where these came from, to tell
-    hosts:  names of all nodes where a scheduler has told them, else empty
+    source: where these came from, for messages
+    hosts:  names of all nodes where a scheduler states them, else empty
     """
 
     count: int = 1
@@ -80,7 +80,7 @@ class RunConfig:
     def of_rank(
         cls, script: str, argv: list[str], environment: Mapping[str, str]
     ) -> tuple["RunConfig", list[str], bool]:
-        """The run of this rank, lines to tell, and whether a recipe has handed it over: then it is checked already.
+        """The run of this rank, lines to print, and whether a recipe has handed it over: then it is checked already.
 
         A rank that was started by hand reads its command line. So does one that a recipe's rank has started with
         another command line: what it inherits is not its own.

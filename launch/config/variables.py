@@ -45,7 +45,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
 def apply_variables(
     recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE
 ) -> tuple[RunConfig, list[str]]:
-    """The run that a recipe is with the user's variables, on these nodes; and lines to tell.
+    """The run that a recipe is with the user's variables, on these nodes; and lines to print.
 
     Raises UserError where the variables cannot be met. gpu_memory_gb is 0 where CARD alone says it.
     """

@@ -43,8 +43,8 @@ class ModelShape:
             hidden_size=config["hidden_size"],
             num_hidden_layers=layers(config),
             num_attention_heads=attention_heads(config),
-            parameters=sum(one.size for one in tensors),
-            matmul_parameters=sum(one.size for one in tensors if one.kind == LINEAR) + _head(tensors).size,
+            parameters=sum(tensor.size for tensor in tensors),
+            matmul_parameters=sum(tensor.size for tensor in tensors if tensor.kind == LINEAR) + _head(tensors).size,
             head_std=family_of_config(config).head_std(config),
         )
 
@@ -76,9 +76,9 @@ def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
 
     layers: last parts of the names of the linear layers that have one, such as q_proj.
     """
-    wanted = set(layers)
-    matrices = [one for one in parameters(config) if one.kind == LINEAR and one.name.split(".")[-2] in wanted]
-    return sum(rank * sum(one.shape) for one in matrices)
+    adapted = set(layers)
+    matrices = [tensor for tensor in parameters(config) if tensor.kind == LINEAR and tensor.module in adapted]
+    return sum(rank * sum(tensor.shape) for tensor in matrices)
 
 
 def prefix_parameters(config: dict, tokens: int) -> int:
@@ -88,11 +88,13 @@ def prefix_parameters(config: dict, tokens: int) -> int:
 
 def _head(tensors: list[Parameter]) -> Parameter:
     """The output head: the word embedding where it is shared."""
-    return next((one for one in tensors if one.kind == HEAD), None) or next(one for one in tensors if one.kind == WORD)
+    return next((tensor for tensor in tensors if tensor.kind == HEAD), None) or next(
+        tensor for tensor in tensors if tensor.kind == WORD
+    )
 
 
 def require_divisible(config: dict, ranks: int) -> None:
-    """Raises UserError where a model cannot be divided over so many processes, a card each."""
+    """Raises UserError where tensor parallelism cannot shard a model over this many processes, a card each."""
     sizes = {"attention heads": attention_heads(config), "key-value heads": key_value_heads(config)}
     if not family_of_config(config).odd_vocabulary:
         sizes["vocabulary"] = config["vocab_size"]

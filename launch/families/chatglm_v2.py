@@ -96,7 +96,7 @@ class ChatGLM2Forward(Model):
         key, value = self.each(lambda x: self.with_prefix(x, 0), key, value)
         key, value = self.each(lambda x: ops.tile(x, (*x.shape[:2], self.heads, self.head_size)), key, value)
         if self.job.flash_attention:
-            query, key, value = (ops.transpose(one, (1, 0, 2, 3)) for one in (query, key, value))
+            query, key, value = (ops.transpose(x, (1, 0, 2, 3)) for x in (query, key, value))
             context = ops.flash_attention(query, key, value)
             context = ops.reshape(context, (*self._rows, self.heads * self.head_size))
         else:

@@ -60,13 +60,13 @@ def find_template(named: str | None, directory: Path | None, config: dict) -> Ch
 
 
 def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
-    """That of the model's family. directory: of the tokenizer."""
+    """The template of the model's family. directory: the tokenizer's."""
     tokens = special_tokens(directory) if directory else {}
     return _shipped(_family_template(directory, config), "of the model's family", tokens)
 
 
 def template_line(template: ChatTemplate | None) -> str:
-    """What a start says about it."""
+    """The line about it at the start of a run."""
     return f"chat template: {template.origin if template else 'none, the bare texts'}"
 
 
@@ -88,9 +88,9 @@ def _family_template(directory: Path | None, config: dict) -> str:
 def encoding_of(
     data_args, tokenizer, config: dict, chat: bool, use: bool = False, family_template: bool = False
 ) -> Encoding:
-    """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats,
-    which take the tokenizer's own template, or that of the model's family, where no flag names one; other rows are
-    bare texts then. use: the model is asked, not trained: what it was trained with serves rows of every kind.
+    """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats. If
+    no flag names a template, chats take the tokenizer's own or that of the model's family, and other rows are bare
+    texts. use: the model answers, it is not trained: the template that it was trained with serves all rows.
     family_template: chats take that of the model's family, even where the tokenizer has its own.
 
     Raises UserError or DataError where the template cannot be read, or the tokenizer lacks tokens of the family.

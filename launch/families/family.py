@@ -1,4 +1,4 @@
-"""What a model family is: one frozen object, which general code asks. Classes of paddlenlp are named, not imported.
+"""What a model family is: one frozen object, which general code reads. Classes of paddlenlp are named, not imported.
 
 `HuggingFace` is the part that says how its models are published: their config.json, the names of their tensors, the
 files of their tokenizer.
@@ -97,7 +97,7 @@ class HuggingFace:
 
 
 def taken(ours: dict, *keys: str) -> dict:
-    """Those of the keys that our configuration states; the others have the same defaults on both sides."""
+    """The keys that our configuration states; the others have the same defaults on both sides."""
     return {key: ours[key] for key in keys if ours.get(key) is not None}
 
 

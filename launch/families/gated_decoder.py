@@ -126,7 +126,7 @@ class GatedDecoder(Model):
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
-        query, key, value = (self.column(f"{name}.{one}_proj", x) for one in "qkv")
+        query, key, value = (self.column(f"{name}.{part}_proj", x) for part in "qkv")
         query = ops.reshape(query, (self.batch, self.length, self.heads, self.head_size))
         key = ops.reshape(key, (self.batch, self.length, self.key_value_heads, self.head_size))
         value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))

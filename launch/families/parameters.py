@@ -24,6 +24,11 @@ class Parameter:
         """Elements."""
         return math.prod(self.shape)
 
+    @property
+    def module(self) -> str:
+        """q_proj of llama.layers.0.self_attn.q_proj.weight"""
+        return self.name.split(".")[-2]
+
 
 # What the families' config.json call the same size; the first that is stated counts.
 LAYERS = ("n_layer", "num_layers", "num_hidden_layers")

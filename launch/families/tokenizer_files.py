@@ -93,12 +93,12 @@ def fresh_vocabulary(config: dict, values, so_far: int | None = None) -> int | N
         return so_far
     try:
         tokenizer = read_tokenizer(directory)
-    except UserError:  # told by the check of the tokenizer
+    except UserError:  # the check of the tokenizer reports it
         return None
     if tokenizer is None or tokenizer.size == config["vocab_size"]:
         return None
     multiple = math.lcm(MULTIPLE, max(int(values.tensor_parallel_degree or 1), 1))
     size = -(-tokenizer.size // multiple) * multiple
     stated = [config.get(key) for key in TOKENS]
-    ids = [one for value in stated for one in (value if isinstance(value, list) else [value]) if one is not None]
-    return None if any(one >= size for one in ids) else size
+    ids = [token for value in stated for token in (value if isinstance(value, list) else [value]) if token is not None]
+    return None if any(token >= size for token in ids) else size

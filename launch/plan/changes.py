@@ -195,7 +195,7 @@ class Candidate:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the fullest card."""
+        """Bytes on the fullest card."""
         return self.memory.peak_bytes
 
     @property
@@ -247,7 +247,7 @@ class _Missed:
             )
             self.smallest[_division(job)] = [] if plan_memory(least, self.card).fits else [_size(least)]
         micro_batch, recompute = _size(job)
-        return any(micro_batch >= one and recompute <= other for one, other in self.smallest[_division(job)])
+        return any(micro_batch >= batch and recompute <= place for batch, place in self.smallest[_division(job)])
 
 
 def _division(job: Job) -> tuple:

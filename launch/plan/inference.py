@@ -3,7 +3,7 @@
     plan = plan_answers(config, "float16", base=None, cards=2, batch=1, prompt=1024, answer=128)
     plan.total_bytes, plan.fits(card_of_memory(24))
 
-A model on several cards is divided by tensor parallelism, as launch/commands/predict.py does it.
+A model on several cards is sharded by tensor parallelism, as launch/commands/predict.py does it.
 """
 
 from dataclasses import dataclass
@@ -51,9 +51,9 @@ def plan_answers(
     layout = Layout(1, 1, cards, 1, "")
     job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
     item, hidden = ITEM[dtype], config["hidden_size"]
-    widest = max(one.size for one in local_tensors(job) if one.base or not base)
+    widest = max(tensor.size for tensor in local_tensors(job) if tensor.base or not base)
     parts = {
-        "weights": sum(one.nbytes for one in local_tensors(job)),
+        "weights": sum(tensor.nbytes for tensor in local_tensors(job)),
         "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
         "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
         "a layer": batch * prompt * item * (WIDE * hidden + 3 * (stated(config, INNER) or 4 * hidden) // cards),

@@ -118,7 +118,7 @@ def measures(case: Case) -> list[Measured]:
 
 
 def _parallel(case: Case) -> list[tuple[str, str]]:
-    """LoRA on a model that is divided over all cards, where its family can be."""
+    """LoRA on a model that is sharded over all cards, where its family supports it."""
     lacking = family_of_config(load_config(case.model)).lacking
     kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
     return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
@@ -144,7 +144,7 @@ def _shown(flags: str) -> str:
 
 
 def measures_table(case: Case) -> list[list[str]]:
-    return [list(MEASURES_HEAD), *(list(one.cells) for one in measures(case))]
+    return [list(MEASURES_HEAD), *(list(measured.cells) for measured in measures(case))]
 
 
 STAGES = {
@@ -169,9 +169,9 @@ def memory_table(case: Case) -> list[list[str]]:
     rows = [MEMORY_HEAD]
     for method, flags in METHODS.items():
         for cards in (1, 2, 3):
-            one = Case(case.model, cards, case.card, case.length, batch=cards)
+            small = Case(case.model, cards, case.card, case.length, batch=cards)
             stages = {"none": ""} if cards == 1 else STAGES
-            rows += [[method, str(cards), stage, *_sizes(one, f"{HALF} --recompute 1 {flags} {words}")]
+            rows += [[method, str(cards), stage, *_sizes(small, f"{HALF} --recompute 1 {flags} {words}")]
                      for stage, words in stages.items()]  # fmt: skip
     return rows
 
@@ -183,7 +183,7 @@ def _sizes(case: Case, flags: str) -> list[str]:
 
 
 def _kept(plan: MemoryPlan) -> int:
-    """Of states, before the optimizer's step."""
+    """Bytes of states, before the optimizer's step."""
 
     def states(phase: Phase) -> int:
         return sum(phase.parts.get(part, 0) for part in STATES)
@@ -198,8 +198,8 @@ def order_table(case: Case) -> list[list[str]]:
     cards = [case.card, *(card for card in LINKS if card != case.card)]
     for card, (method, flags) in product(cards, METHODS.items()):
         for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
-            one = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
-            order = order_of(one, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
+            sized = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
+            order = order_of(sized, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
             case_of_order = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
             found.setdefault(_in_words(order), [case_of_order, ", ".join(f"{speed:,.0f}" for _, speed in order)])
     return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
@@ -225,7 +225,7 @@ def order_of(case: Case, flags: str) -> list[tuple[str, float]]:
     speeds = {
         stage: plan_time(case.job(f"{flags} {words}"), case.card).tokens_per_second for stage, words in STAGES.items()
     }
-    return sorted(speeds.items(), key=lambda one: -one[1])
+    return sorted(speeds.items(), key=lambda stage: -stage[1])
 
 
 RECOMPUTE_HEAD = [
@@ -246,9 +246,9 @@ def recompute_table(case: Case) -> list[list[str]]:
     rows = [RECOMPUTE_HEAD]
     for method, flags in ADAPTER_METHODS.items():
         for length in LENGTHS:
-            one = Case(case.model, case.gpus, case.card, length, batch=64 * case.gpus)
+            longer = Case(case.model, case.gpus, case.card, length, batch=64 * case.gpus)
             for name, words in GRANULARITIES.items():
-                rows.append([method, f"{length:,}", name, *_largest(one, f"{HALF} {flags} {words}")])
+                rows.append([method, f"{length:,}", name, *_largest(longer, f"{HALF} {flags} {words}")])
     return rows
 
 

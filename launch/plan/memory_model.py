@@ -43,7 +43,7 @@ class Phase:
 
     @property
     def allocated_bytes(self) -> int:
-        """Of tensors: what Paddle's max_memory_allocated shows."""
+        """Bytes of tensors: what Paddle's max_memory_allocated shows."""
         return sum(size for part, size in self.parts.items() if part not in OUTSIDE)
 
     @property
@@ -131,7 +131,7 @@ def _kept_by_shard(job: Job, stage: int) -> list[int]:
 
 
 def _shown(parts: dict[str, int]) -> dict[str, int]:
-    """In the order of PARTS, without what is nothing."""
+    """The parts in the order of PARTS, without those of 0 bytes."""
     return {part: parts[part] for part in PARTS if parts.get(part)}
 
 
@@ -178,7 +178,7 @@ OF_OPTIMIZER = ("master weights", "moments")
 
 
 def host_bytes(job: Job) -> dict[str, int]:
-    """Of one rank, by part."""
+    """Host memory of one rank, by part."""
     stages = range(job.layout.pipeline_parallel_degree)
     parts = {
         "process": PROCESS,
@@ -190,25 +190,27 @@ def host_bytes(job: Job) -> dict[str, int]:
 
 
 def disk_bytes(job: Job) -> dict[str, int]:
-    """Of a run: one checkpoint, all that are kept at once, the model at the end."""
+    """Disk of a run: one checkpoint, all that are kept at once, the model at the end."""
     trained = _whole(job)
     checkpoint = trained * (job.item + MOMENTS + (MASTER if job.master_weights else 0))
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 
 def _offloaded(job: Job, stage: int) -> int:
-    """Of the rank of this stage's sharding groups that keeps the most there, page-locked. Parameters that are offloaded
-    are read as a whole, then divided (launch/offload/group_sharded.py)."""
-    read = sum(one.nbytes for one in local_tensors(job, stage) if not one.base) if job.offload.parameters else 0
-    return max(read, *(sum(one.host.values()) for one in _states(job, stage)))
+    """Page-locked bytes of the rank of this stage that keeps the most in host memory. Parameters that are offloaded are
+    read as a whole, then sharded (launch/offload/group_sharded.py)."""
+    read = (
+        sum(tensor.nbytes for tensor in local_tensors(job, stage) if not tensor.base) if job.offload.parameters else 0
+    )
+    return max(read, *(sum(states.host.values()) for states in _states(job, stage)))
 
 
 def _written_at_once(job: Job, stage: int) -> int:
     """A checkpoint is copied to the host tensor by tensor; in the background all that a rank writes."""
-    trained = [one.size for one in local_tensors(job, stage) + adapter_tensors(job, stage) if one.trained]
+    trained = [tensor.size for tensor in local_tensors(job, stage) + adapter_tensors(job, stage) if tensor.trained]
     if not job.saves_in_background:
         return max(trained, default=0) * job.item
-    optimizer = max(_optimizer_bytes(one) for one in _states(job, stage))
+    optimizer = max(map(_optimizer_bytes, _states(job, stage)))
     return sum(trained) * job.item + optimizer
 
 
@@ -217,7 +219,7 @@ def _optimizer_bytes(states: States) -> int:
 
 
 def _states(job: Job, stage: int) -> list[States]:
-    """Of each rank of a sharding group."""
+    """The states of each rank of a sharding group."""
     tensors = local_tensors(job, stage) + adapter_tensors(job, stage)
     return [states_of(job, tensors, rank) for rank in range(job.layout.sharding_parallel_degree)]
 
@@ -225,4 +227,4 @@ def _states(job: Job, stage: int) -> list[States]:
 def _whole(job: Job) -> int:
     """Elements that are trained and saved, of all ranks."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
-    return sum(one.size for one in local_tensors(alone) + adapter_tensors(alone) if one.trained)
+    return sum(tensor.size for tensor in local_tensors(alone) + adapter_tensors(alone) if tensor.trained)

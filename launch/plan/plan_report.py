@@ -91,18 +91,18 @@ def _how(job: Job) -> list[str]:
 
 def _table(plan: MemoryPlan) -> list[str]:
     """A column a stage; of more than fit, those with the highest peaks."""
-    stages = sorted(plan.stages, key=lambda one: -one.peak.total_bytes)[:STAGES_IN_WIDTH]
-    stages = sorted(stages, key=lambda one: one.stage)
+    stages = sorted(plan.stages, key=lambda stage: -stage.peak.total_bytes)[:STAGES_IN_WIDTH]
+    stages = sorted(stages, key=lambda stage: stage.stage)
     lines = [
-        _row("GiB on a card", [f"stage {one.stage}" for one in stages]),
-        _row("layers", [f"{one.layers[0]}-{one.layers[1]}" for one in stages]),
-        _row("peak phase", [one.peak.name.split()[0] for one in stages]),
+        _row("GiB on a card", [f"stage {stage.stage}" for stage in stages]),
+        _row("layers", [f"{stage.layers[0]}-{stage.layers[1]}" for stage in stages]),
+        _row("peak phase", [stage.peak.name.split()[0] for stage in stages]),
     ]
     for part in PARTS:
-        sizes = [one.peak.parts.get(part, 0) for one in stages]
+        sizes = [stage.peak.parts.get(part, 0) for stage in stages]
         if any(sizes):
             lines.append(_row(part, [f"{size / GIB:.2f}" for size in sizes]))
-    return [*lines, _row("together", [f"{one.peak.total_bytes / GIB:.2f}" for one in stages])]
+    return [*lines, _row("together", [f"{stage.peak.total_bytes / GIB:.2f}" for stage in stages])]
 
 
 def _row(name: str, cells: list[str]) -> str:
@@ -139,14 +139,14 @@ def as_json(job: Job, plan: MemoryPlan) -> dict:
         "peak_bytes": plan.peak_bytes,
         "stages": [
             {
-                "stage": one.stage,
-                "layers": list(one.layers),
-                "peak_phase": one.peak.name,
-                "peak_bytes": one.peak.total_bytes,
-                "allocated_bytes": one.peak.allocated_bytes,
-                "phases": {phase.name: phase.parts for phase in one.phases},
+                "stage": stage.stage,
+                "layers": list(stage.layers),
+                "peak_phase": stage.peak.name,
+                "peak_bytes": stage.peak.total_bytes,
+                "allocated_bytes": stage.peak.allocated_bytes,
+                "phases": {phase.name: phase.parts for phase in stage.phases},
             }
-            for one in plan.stages
+            for stage in plan.stages
         ],
         "host_bytes": plan.host,
         "disk_bytes": plan.disk,

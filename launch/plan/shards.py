@@ -80,28 +80,28 @@ def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
     last = stage == job.layout.pipeline_parallel_degree - 1
     found = []
     tensors = parameters(job.config)
-    tied = not any(one.kind == HEAD for one in tensors)
+    tied = not any(parameter.kind == HEAD for parameter in tensors)
     seen_layer = False
-    for one in tensors:
-        in_layer = LAYER.search(one.name)
+    for parameter in tensors:
+        in_layer = LAYER.search(parameter.name)
         seen_layer = seen_layer or bool(in_layer)
         here = int(in_layer[1]) in mine if in_layer else (last if seen_layer else stage == 0)
-        shared = tied and one.kind == WORD and last  # the head's stage has a copy of the word embedding
+        shared = tied and parameter.kind == WORD and last  # the head's stage has a copy of the word embedding
         if here or shared:
-            found.append(_shard(one, job))
+            found.append(_shard(parameter, job))
     return found
 
 
-def _shard(one: Parameter, job: Job) -> LocalTensor:
-    axis = _axis(one, job)
+def _shard(parameter: Parameter, job: Job) -> LocalTensor:
+    axis = _axis(parameter, job)
     return LocalTensor(
-        one.name,
-        _part(one.shape, axis, job),
-        one.kind,
+        parameter.name,
+        _part(parameter.shape, axis, job),
+        parameter.kind,
         axis is not None,
         job.trains_all,
         job.item,
-        job.base if one.kind == LINEAR else None,
+        job.base if parameter.kind == LINEAR else None,
     )
 
 
@@ -119,18 +119,19 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
     lora = job.adapter
     if not isinstance(lora, Lora):
         return []
-    here = {one.name for one in local_tensors(job, stage)}
-    matrices = [one for one in parameters(job.config) if one.kind == LINEAR and one.name in here]
-    return [
-        half for one in matrices if one.name.split(".")[-2] in lora.targets for half in _lora_halves(one, lora, job)
+    here = {parameter.name for parameter in local_tensors(job, stage)}
+    matrices = [
+        parameter for parameter in parameters(job.config) if parameter.kind == LINEAR and parameter.name in here
     ]
+    adapted = [parameter for parameter in matrices if parameter.module in lora.targets]
+    return [half for parameter in adapted for half in _lora_halves(parameter, lora, job)]
 
 
-def _lora_halves(one: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
+def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
     """A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
-    axis = _axis(one, job)
-    rank, (inputs, outputs) = lora.rank, one.shape
-    name = one.name.removesuffix(".weight")
+    axis = _axis(parameter, job)
+    rank, (inputs, outputs) = lora.rank, parameter.shape
+    name = parameter.name.removesuffix(".weight")
     first, second = (inputs, rank), (rank, outputs)
     return [
         LocalTensor(f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item),
@@ -138,20 +139,19 @@ def _lora_halves(one: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
     ]
 
 
-def _axis(one: Parameter, job: Job) -> int | None:
+def _axis(parameter: Parameter, job: Job) -> int | None:
     """The sharded axis, None for a tensor that each rank has whole."""
     degree = job.layout.tensor_parallel_degree
-    if degree == 1 or one.kind in (NORM, POSITION):
+    if degree == 1 or parameter.kind in (NORM, POSITION):
         return None
-    if one.kind in (WORD, HEAD):
-        axis = 0 if one.kind == WORD else 1
-        return axis if one.shape[axis] % degree == 0 else None
-    layer = one.name.split(".")[-2]
-    if layer in ("k_proj", "v_proj") and job.key_value_heads % degree:
+    if parameter.kind in (WORD, HEAD):
+        axis = 0 if parameter.kind == WORD else 1
+        return axis if parameter.shape[axis] % degree == 0 else None
+    if parameter.module in ("k_proj", "v_proj") and job.key_value_heads % degree:
         return None
-    if one.kind == LINEAR:
-        return 1 if layer in COLUMN else 0
-    return 0 if one.kind == BIAS and layer in COLUMN else None
+    if parameter.kind == LINEAR:
+        return 1 if parameter.module in COLUMN else 0
+    return 0 if parameter.kind == BIAS and parameter.module in COLUMN else None
 
 
 # Of group_sharded_parallel (paddle/distributed/sharding/group_sharded.py), in elements.
@@ -164,7 +164,7 @@ CPU_SEGMENT_SIZE = 2**10
 
 
 def deal(sizes: list[int], ranks: int, largest_first: bool) -> list[int]:
-    """Which rank gets each tensor: the one that has the fewest elements so far."""
+    """The rank that gets each tensor: the rank that has the fewest elements so far."""
     order = sorted(range(len(sizes)), key=lambda index: -sizes[index]) if largest_first else range(len(sizes))
     owners, loads = [0] * len(sizes), [0] * ranks
     for index in order:
@@ -203,7 +203,7 @@ def gradient_buffers(tensors: list[LocalTensor], owners: list[int], ranks: int, 
         if filled[owner] + need <= size:
             filled[owner] += need
             members[owner] += (tensor.name,)
-    last = next((index for index, one in enumerate(tensors) if one.kind == POSITION), 0)
+    last = next((index for index, tensor in enumerate(tensors) if tensor.kind == POSITION), 0)
     owner = owners[last] if tensors[last].name in members[owners[last]] else None
     return Buffers(size, members, owner)
 

@@ -40,19 +40,21 @@ class States:
 
 
 def states_of(job: Job, tensors: list[LocalTensor], shard: int) -> States:
-    """Of the rank with this number in its sharding group."""
+    """The states of the rank with this number in its sharding group."""
     if job.layout.sharding == "stage2":
         return _stage2(job, tensors, shard)
     if job.layout.sharding == "stage3":
         return _stage3(job, tensors)
-    trained = [one for one in tensors if one.trained]
-    names = frozenset(one.name for one in trained)
-    gradients = optimized = sum(one.size for one in trained)
+    trained = [tensor for tensor in tensors if tensor.trained]
+    names = frozenset(tensor.name for tensor in trained)
+    gradients = optimized = sum(tensor.size for tensor in trained)
     if job.layout.sharding == "stage1":
-        dealt = [one for one in tensors if not one.base]  # frozen tensors, too; quantized ones are no parameters
-        owners = deal([one.size for one in dealt], job.layout.sharding_parallel_degree, largest_first=True)
+        dealt = [
+            tensor for tensor in tensors if not tensor.base
+        ]  # frozen tensors, too; quantized ones are no parameters
+        owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
         pairs = zip(dealt, owners, strict=True)
-        optimized = sum(one.size for one, owner in pairs if owner == shard and one.trained)
+        optimized = sum(tensor.size for tensor, owner in pairs if owner == shard and tensor.trained)
     here, there = _optimizer(job, optimized)
     parts = _bytes_by_part(tensors) | here | {"gradients": gradients * job.gradient_item}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
@@ -70,22 +72,22 @@ def _stage2(job: Job, tensors: list[LocalTensor], shard: int) -> States:
     """All parameters, in padded buffers; gradients and optimizer of this rank's own. Offload moves those gradients away
     that are in no buffer (launch/offload/group_sharded.py)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
-    owners = deal([one.size if one.trained else 0 for one in tensors], ranks, largest_first=False)
-    trained = [(one, owner) for one, owner in zip(tensors, owners, strict=True) if one.trained]
-    mine = [one for one, owner in trained if owner == shard]
-    owned = [one for one, _ in trained], [owner for _, owner in trained]
+    owners = deal([tensor.size if tensor.trained else 0 for tensor in tensors], ranks, largest_first=False)
+    trained = [(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True) if tensor.trained]
+    mine = [tensor for tensor, owner in trained if owner == shard]
+    owned = [tensor for tensor, _ in trained], [owner for _, owner in trained]
     buffers = gradient_buffers(*owned, ranks, item, alignment)
-    apart = [one for one in mine if one.name not in buffers.members[shard]]
-    here, there = _optimizer(job, sum(one.size for one in mine))
+    apart = [tensor for tensor in mine if tensor.name not in buffers.members[shard]]
+    here, there = _optimizer(job, sum(tensor.size for tensor in mine))
     parts = _bytes_by_part(tensors) | here | {"gradients": buffers.size * job.gradient_item}
     places = there if job.offload.gradients else parts
-    places["gradients"] = places.get("gradients", 0) + sum(one.size for one in apart) * job.gradient_item
-    placed = [one.name for one in mine if not (job.offload.gradients and one in apart)]
-    updates = [one.size * (_state_bytes(job) + (item if one in apart else 0)) for one in mine]
+    places["gradients"] = places.get("gradients", 0) + sum(tensor.size for tensor in apart) * job.gradient_item
+    placed = [tensor.name for tensor in mine if not (job.offload.gradients and tensor in apart)]
+    updates = [tensor.size * (_state_bytes(job) + (item if tensor in apart else 0)) for tensor in mine]
     if buffers.last_owner not in (None, shard):
         # The last of a backward pass is not let go before the next step.
         parts["communication"] = buffers.size * job.gradient_item
-    padding = sum(padded(one.size, item, alignment) - one.size for one, _ in trained) * item
+    padding = sum(padded(tensor.size, item, alignment) - tensor.size for tensor, _ in trained) * item
     parts["parameters"] += padding
     return States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates))
 
@@ -95,25 +97,27 @@ def _stage3(job: Job, tensors: list[LocalTensor]) -> States:
     quantized ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     segment = SEGMENT_SIZE if job.on_gpu else CPU_SEGMENT_SIZE
-    large = [one for one in tensors if one.size > segment and not one.base]
-    slices = {one.name: sliced(one.size, ranks, item, alignment) for one in large}
-    whole = [one for one in tensors if one.name not in slices]
+    large = [tensor for tensor in tensors if tensor.size > segment and not tensor.base]
+    slices = {tensor.name: sliced(tensor.size, ranks, item, alignment) for tensor in large}
+    whole = [tensor for tensor in tensors if tensor.name not in slices]
     parts, there = _bytes_by_part(whole), dict.fromkeys(WEIGHTS, 0)
-    for one in large:
-        (there if job.offload.parameters else parts)[_part_of(one)] += slices[one.name] * item
-    small = [one for one in whole if one.trained]
-    parts["gradients"] = sum(padded(one.size, item, alignment) for one in small) * job.gradient_item
+    for tensor in large:
+        (there if job.offload.parameters else parts)[_part_of(tensor)] += slices[tensor.name] * item
+    small = [tensor for tensor in whole if tensor.trained]
+    parts["gradients"] = sum(padded(tensor.size, item, alignment) for tensor in small) * job.gradient_item
     if job.offload.gradients:
-        there["gradients"] = sum(slices[one.name] for one in large if one.trained) * job.gradient_item
-    trained = [one for one in tensors if one.trained]
-    here, optimizer = _optimizer(job, sum(slices.get(one.name, one.size) for one in trained))
+        there["gradients"] = sum(slices[tensor.name] for tensor in large if tensor.trained) * job.gradient_item
+    trained = [tensor for tensor in tensors if tensor.trained]
+    here, optimizer = _optimizer(job, sum(slices.get(tensor.name, tensor.size) for tensor in trained))
     updates = [
-        slices[one.name] * (_state_bytes(job) + 2 * item) if one.name in slices else one.size * _state_bytes(job)
-        for one in trained
+        slices[tensor.name] * (_state_bytes(job) + 2 * item)
+        if tensor.name in slices
+        else tensor.size * _state_bytes(job)
+        for tensor in trained
     ]
     return States(
         parts | here,
-        frozenset(one.name for one in small),
+        frozenset(tensor.name for tensor in small),
         slices=slices,
         host=there | optimizer,
         updates=_streamed(job, updates),
@@ -124,16 +128,16 @@ def alignment_of(job: Job) -> int:
     return GPU_ALIGNMENT if job.on_gpu else CPU_ALIGNMENT
 
 
-def _part_of(one: LocalTensor) -> str:
-    if one.base:
+def _part_of(tensor: LocalTensor) -> str:
+    if tensor.base:
         return "quantized base"
-    return "adapter" if one.kind == ADAPTER else "parameters"
+    return "adapter" if tensor.kind == ADAPTER else "parameters"
 
 
 def _bytes_by_part(tensors: list[LocalTensor]) -> dict[str, int]:
     parts = dict.fromkeys(WEIGHTS, 0)
-    for one in tensors:
-        parts[_part_of(one)] += one.nbytes
+    for tensor in tensors:
+        parts[_part_of(tensor)] += tensor.nbytes
     return parts
 
 

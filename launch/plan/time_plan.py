@@ -29,21 +29,21 @@ GRADIENT_COPIES, UNSCALING_COPIES = 4, 2
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one rank."""
+    """The traffic of one rank."""
 
     job: Job
     pace: Pace
 
     @cached_property
     def parameters(self) -> float:
-        """Of the model, on this rank, before sharding."""
+        """Elements of the model on this rank, before sharding."""
         layout = self.job.layout
-        whole = sum(one.size for one in parameters(self.job.config))
+        whole = sum(parameter.size for parameter in parameters(self.job.config))
         return whole / (layout.tensor_parallel_degree * layout.pipeline_parallel_degree)
 
     @cached_property
     def trained(self) -> float:
-        """Those that have gradients, on this rank, before sharding."""
+        """Elements that have gradients on this rank, before sharding."""
         job, layout = self.job, self.job.layout
         if job.adapter is None:
             return self.parameters
@@ -54,7 +54,7 @@ class Traffic:
 
     @property
     def updated(self) -> float:
-        """Those that this rank's optimizer steps."""
+        """Elements that this rank's optimizer steps."""
         return self.trained / (self.job.layout.sharding_parallel_degree if self.job.layout.sharding else 1)
 
     def tensor_parallel(self, layers: float, recomputed: int) -> float:
@@ -124,8 +124,8 @@ class Traffic:
         return self.pace.stream(self.updated * UPDATE_BYTES)
 
     def offload(self) -> float:
-        """In a step: the optimizer's states to the card and back; gradients to the host after each micro batch, and to
-        the card for the next one's to be added, and for the update; of stage 3 the updated slices, too."""
+        """Copies of a step: the optimizer's states to the card and back; gradients to the host after each micro batch,
+        and to the card to add those of the next one, and for the update; under stage 3 the updated slices, too."""
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
@@ -139,14 +139,14 @@ class Traffic:
 
     @property
     def weight_bytes(self) -> float:
-        """Of all parameters of this rank before sharding."""
+        """Bytes of all parameters of this rank before sharding."""
         return self.parameters * (self.job.base.bits / 8 if self.job.base else self.job.item)
 
     def _times_gathered(self) -> int:
         return 3 if self.job.recompute == "full" else 2
 
     def _matrices(self) -> int:
-        return sum(one.kind == LINEAR for one in parameters(self.job.config))
+        return sum(parameter.kind == LINEAR for parameter in parameters(self.job.config))
 
 
 DAY = 86400
@@ -176,7 +176,7 @@ class TimePlan:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all ranks together; tokens that pad a sample to its length count."""
+        """Tokens of all ranks together; tokens that pad a sample to its length count."""
         return self.job.global_batch * self.job.sequence_length / self.step_seconds
 
     @property

@@ -42,7 +42,7 @@ HOST_UPDATE = 0.7e-3
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a card needs for work of a kind. item: bytes of a number; dtype: of matrix products."""
+    """Seconds that a card needs for each kind of work. item: bytes of an element; dtype: that of matrix products."""
 
     card: Card
     dtype: str
@@ -61,20 +61,20 @@ class Pace:
         return flops / (self.card.flops(self.dtype) * ATTENTION)
 
     def stream(self, size: float) -> float:
-        """Reading and writing so many bytes of device memory."""
+        """Reading and writing bytes of device memory."""
         return size / (self.card.memory_bandwidth * MEMORY)
 
     def send(self, size: float, messages: float = 1) -> float:
-        """So many bytes, in so many messages, between the cards of a machine, one direction."""
+        """Sending bytes, in this many messages, between the cards of a machine, one direction."""
         rate = self.card.nvlink * NVLINK if self.card.nvlink else self.card.host_link * PCIE * THROUGH_HOST
         return size / rate + messages * COLLECTIVE_START
 
     def copy(self, size: float) -> float:
-        """So many bytes to or from host memory."""
+        """Copying bytes to or from host memory."""
         return size / (self.card.host_link * PCIE)
 
 
-# Linear layers whose inputs tensor parallel divides; of all others it divides the outputs.
+# Linear layers whose inputs tensor parallelism shards; it shards the outputs of all others.
 ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
 
 # How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
@@ -115,7 +115,7 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank has to do for a micro batch."""
+    """The work of one rank for a micro batch."""
 
     job: Job
     pace: Pace
@@ -132,14 +132,14 @@ class Work:
     def layer(self) -> list[Parameter]:
         """The tensors of one transformer layer: all layers are alike."""
         one_layer = self.job.config | {name: 1 for name in LAYERS if name in self.job.config}
-        return [one for one in parameters(one_layer) if ".0." in one.name]
+        return [parameter for parameter in parameters(one_layer) if ".0." in parameter.name]
 
     @cached_property
     def forward(self) -> LayerTime:
-        linear = [one for one in self.layer if one.kind == LINEAR]
+        linear = [parameter for parameter in self.layer if parameter.kind == LINEAR]
         return LayerTime(
-            attention_products=sum(self._product(one) for one in linear if _in_attention(one)),
-            mlp_products=sum(self._product(one) for one in linear if not _in_attention(one)),
+            attention_products=sum(self._product(parameter) for parameter in linear if _in_attention(parameter)),
+            mlp_products=sum(self._product(parameter) for parameter in linear if not _in_attention(parameter)),
             scores=self._scores(SCORES_FORWARD, 1.0),
             elementwise=self.pace.stream(self._elementwise_bytes(linear)),
         )
@@ -156,7 +156,7 @@ class Work:
 
     @property
     def recomputed(self) -> LayerTime:
-        """What of the forward pass is done again in the backward pass."""
+        """The share of the forward pass that the backward pass repeats."""
         whole, none = self.forward, 0.0
         return {
             "": LayerTime(none, none, none, none),
@@ -174,16 +174,16 @@ class Work:
         return product * (1 + backward) + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES)
 
     def _product(self, linear: Parameter) -> float:
-        inputs, outputs = self._divided(linear)
+        inputs, outputs = self._local_shape(linear)
         seconds = self.pace.multiply(self.tokens, inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
             seconds += self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
         return seconds
 
-    def _divided(self, linear: Parameter) -> tuple[float, float]:
+    def _local_shape(self, linear: Parameter) -> tuple[float, float]:
         """Inputs and outputs of a linear layer on this rank."""
         inputs, outputs = linear.shape
-        row = _module(linear) in ROW_PARALLEL
+        row = linear.module in ROW_PARALLEL
         return (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
 
     def _scores(self, passes: int, products: float) -> float:
@@ -198,26 +198,22 @@ class Work:
     def _elementwise_bytes(self, linear: list[Parameter]) -> float:
         """Bytes that the operators between the products read and write, forward."""
         job, hidden = self.job, self.job.config["hidden_size"]
-        layer_norm = any(one.kind == NORM and one.name.endswith(".bias") for one in self.layer)
+        layer_norm = any(parameter.kind == NORM and parameter.name.endswith(".bias") for parameter in self.layer)
         norm = FUSED_NORM if layer_norm or job.fused_rms_norm else SEPARATE_NORM
         whole = (2 * norm + RESIDUALS) * hidden
         key_value = hidden // attention_heads(job.config) * key_value_heads(job.config)
-        divided = 2 * (hidden + key_value)  # what attention reads and writes
+        sharded = 2 * (hidden + key_value)  # what attention reads and writes
         if job.family.rotary:
-            divided += ROTATION * (hidden + key_value)
+            sharded += ROTATION * (hidden + key_value)
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
-        divided += sum(one.shape[0 if _module(one) in ROW_PARALLEL else 1] for one in linear if not _in_attention(one))
+        mlp = [parameter for parameter in linear if not _in_attention(parameter)]
+        sharded += sum(parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp)
         if isinstance(job.adapter, Lora):
-            adapted = [one for one in linear if _module(one) in job.adapter.targets]
-            divided += sum(ADAPTER_INPUT * one.shape[0] + ADAPTER_OUTPUT * one.shape[1] for one in adapted)
+            shapes = [parameter.shape for parameter in linear if parameter.module in job.adapter.targets]
+            sharded += sum(ADAPTER_INPUT * inputs + ADAPTER_OUTPUT * outputs for inputs, outputs in shapes)
         copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0
         whole /= self.tensor if job.sequence_parallel else 1
-        return self.tokens * job.item * (whole + copies + divided / self.tensor)
-
-
-def _module(parameter: Parameter) -> str:
-    """q_proj of llama.layers.0.self_attn.q_proj.weight"""
-    return parameter.name.split(".")[-2]
+        return self.tokens * job.item * (whole + copies + sharded / self.tensor)
 
 
 def _in_attention(linear: Parameter) -> bool:

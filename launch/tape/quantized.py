@@ -27,12 +27,12 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return 8 if self.algo in ("weight_only_int8", "llm.int8") else 4
 
     def nbytes(self, inputs: int, outputs: int) -> int:
-        """Of a weight: its codes, and a float32 for each output or block; of doubly quantized scales a byte each, a
-        float32 for each of their blocks, and one for their mean."""
+        """Bytes of a weight: its codes, and a float32 for each output or block. Doubly quantized scales take a byte
+        each, a float32 for each of their blocks, and one for their mean."""
         size = inputs * outputs
         codes = -(-size * self.bits // 8)
         if self.algo not in ("nf4", "fp4"):
@@ -43,7 +43,7 @@ class Format:
         return codes + scales + FLOAT32 * -(-scales // self.double_block) + FLOAT32
 
     def scratch(self, size: int, item: int) -> int:
-        """Bytes of a weight of so many numbers, in so many bytes each, while it is computed from its codes."""
+        """Bytes of a weight of this many elements of `item` bytes, while it is computed from its codes."""
         in_place = size <= PIECE and item == FLOAT32
         element = SCRATCH[self.algo]
         if self.algo in ("nf4", "fp4") and size % self.block and size <= PIECE:
@@ -51,8 +51,8 @@ class Format:
         return element * min(size, PIECE) + (0 if in_place else size * item)
 
     def moved(self, size: float, item: int) -> float:
-        """Bytes that computing a weight of so many elements, in so many bytes each, from its codes reads and writes; of
-        llm.int8 the mean of the backward pass and the forward pass, which casts the codes alone."""
+        """Bytes that are read and written while a weight of this many elements of `item` bytes is computed from its
+        codes; of llm.int8 the mean of the backward pass and the forward pass, which casts the codes alone."""
         cast = 0 if item == FLOAT32 else FLOAT32 + item
         into_weight = 2 * item if size > PIECE else 0
         element = MOVED[self.bits] + cast + into_weight
