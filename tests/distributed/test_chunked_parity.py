@@ -1,10 +1,13 @@
 """The loss in chunks in every layout: losses, gradient norms, weights after a plain SGD step and evaluation are those
 of whole batches in the same layout."""
 
+import functools
+
 import numpy as np
 import pytest
 
-from tests.distributed.layouts import SINGLE, TP2, TP2_SP, Layout
+from tests.distributed.finetuning import FinetuneRuns, LoraRuns, PrefixRuns
+from tests.distributed.layouts import PP2, SINGLE, TP2, TP2_SP, Layout
 from tests.distributed.parity import Runs
 
 LOSS_BOUND, GRADIENT_BOUND = 2e-6, 1e-5
@@ -20,6 +23,12 @@ SLOW = [
     Layout(tensor=2, pipeline=2, accumulation=4, sequence_parallel=True),
     Layout(tensor=2, stage=2, sharding=2),
 ]
+METHODS = {
+    "full": (FinetuneRuns, ()),
+    "packed": (FinetuneRuns, ("--zero_padding", "1")),
+    "lora": (LoraRuns, ("--lora", "1", "--lora_rank", "4")),
+    "prefix": (PrefixRuns, ("--prefix_tuning", "1", "--num_prefix_tokens", "6")),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +51,45 @@ def test_numbers_of_whole_batches(runs, layout):
     for name, start in runs.initial_weights.items():
         change = np.abs(whole.weights[name] - start).max()
         assert np.abs(chunked.weights[name] - whole.weights[name]).max() <= GRADIENT_BOUND * change, name
+
+
+@pytest.fixture(scope="module")
+def fine_tunings(ranks, tmp_path_factory):
+    """The runs of a method, whole or in chunks."""
+    root = tmp_path_factory.mktemp("finetuning")
+    ranks(1, "tests.training.finetune_material:make_material", str(root), 4, 0.02)
+
+    @functools.cache
+    def runs(method: str, *chunks: str):
+        kind, flags = METHODS[method]
+        return kind(ranks, root, *flags, *chunks)
+
+    return runs
+
+
+@pytest.mark.parametrize(
+    "method, layout",
+    [
+        ("lora", TP2),
+        *(
+            pytest.param(method, layout, marks=pytest.mark.long)
+            for method, layout in [
+                ("full", PP2),
+                ("full", TP2_SP),
+                ("packed", SINGLE),
+                ("prefix", SINGLE),
+                ("lora", PP2),
+            ]
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_fine_tuning(fine_tunings, method, layout):
+    """Every answer's token weighs the same, and the tokens that were right are counted."""
+    whole, chunked = fine_tunings(method).adamw(layout), fine_tunings(method, *CHUNKS).adamw(layout)
+    assert np.abs(chunked.column("loss") - whole.column("loss")).max() <= LOSS_BOUND
+    assert np.abs(chunked.column("grad_norm") / whole.column("grad_norm") - 1).max() <= GRADIENT_BOUND
+    found, expected = chunked.summary["evaluation"], whole.summary["evaluation"]
+    assert abs(found["eval_loss"] - expected["eval_loss"]) <= LOSS_BOUND
+    for key in ("eval_tokens", "eval_accuracy"):
+        assert found[key] == expected[key] > 0
