@@ -1,4 +1,4 @@
-"""What every entry point that trains does first: checks and settings, before Paddle is imported."""
+"""The start of every entry point that trains: checks and settings before Paddle is imported."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ from launch.upstream import correct
 
 
 def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]:
-    """Check the run, then make this process ready to import Paddle and to train; the run, and lines to tell the user.
+    """Check the run and prepare this process for training. Returns the run and lines for the user.
 
-    Called in a process that has Paddle already (a forked rank), it leaves the settings alone: they are inherited.
+    A process that has imported Paddle already (a forked rank) keeps its settings: they are inherited.
     Raises UserError when a check fails.
     """
     die_with_parent()
@@ -39,9 +39,9 @@ def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]
 
 
 def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
-    """Import Paddle with its settings and corrections and, on a CPU, what several processes lack; the lines to tell.
+    """Import Paddle with its settings, its corrections and, on a CPU, collectives for several processes.
 
-    In a process that has Paddle already the settings are left alone.
+    Returns lines for the user. A process that has imported Paddle already keeps its settings.
     """
     lines = []
     if on_cpu and "paddle" not in sys.modules:
@@ -65,7 +65,7 @@ def check(run: RunConfig) -> None:
     Faults are shown by the first rank of every node: each has its own cards, data and disk.
     """
     shows = _variable("PADDLE_TRAINER_ID", 0) == 0
-    # Several ranks look when they have met (launch/training/resuming.py): one of them holds the directory by then.
+    # Several ranks look when they have met: one of them holds the directory by then.
     findings = preflight.run(run, starts=run.processes == 1, shows=shows)
     faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
@@ -77,5 +77,5 @@ def check(run: RunConfig) -> None:
 
 
 def _variable(name: str, default: int) -> int:
-    """A number that the launcher has set for this rank."""
+    """An integer variable that the launcher has set for this rank."""
     return int(os.environ.get(name, default))

@@ -1,8 +1,8 @@
-"""The one exception for what a user can mend."""
+"""The exception for mistakes of the user."""
 
 
 class UserError(Exception):
-    """A mistake the user can mend: shown as its message alone, without a traceback, exit code 2.
+    """A mistake that the user can correct: shown as its message without a traceback; exit code 2.
 
     The message names the key, the value found, the values allowed and the fix.
     """

@@ -1,4 +1,4 @@
-"""How every command here ends: mistakes of the user as their message alone, exit codes as a shell has them."""
+"""The end of every command: a mistake of the user prints its message alone; exit codes are those of a shell."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ from launch.errors import UserError
 
 
 def guarded(main: Callable[[list[str]], int | None], argv: list[str], interrupted: str = "") -> int:
-    """Run main(argv); the exit code: what it returned, 2 for a mistake of the user or a full disk, 130 after Ctrl-C.
+    """Run main(argv). Returns its exit code, 2 for a mistake of the user or a full disk, 130 after Ctrl-C.
 
-    interrupted: what is left after Ctrl-C and what to do then, for those who ask.
+    interrupted: printed after Ctrl-C: what is left, and what to do next.
     """
     return cli.guarded(lambda: main(argv), (UserError, DataError), interrupted)

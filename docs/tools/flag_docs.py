@@ -1,4 +1,4 @@
-"""Write docs/flags.md: what does not go together, which numbers are allowed, what flags of 2.6 are called now.
+"""Write docs/flags.md: flags that cannot be combined, allowed values, and today's names of flags of 2.6.
 
     python -m docs.tools.flag_docs
 
@@ -40,7 +40,7 @@ Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module list
 ## What does not go together
 
 Checked before every run, by recipe and by hand. A name in pointed brackets stands for the value that is found. A row
-without a fix is no fault: it is told, and the run starts. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
+without a fix is announced, and the run starts. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
 "measured" was run on CPUs.
 
 <!-- flags -->
@@ -96,7 +96,7 @@ def _ranges() -> list[tuple[str, str]]:
 
 def _action(rule: Rule) -> str:
     reason = _plain(rule.reason)
-    return f"told: {reason}" if rule.action == ANNOUNCE else f"refused: {reason}. Fix: {_plain(rule.fix)}"
+    return f"announced: {reason}" if rule.action == ANNOUNCE else f"refused: {reason}. Fix: {_plain(rule.fix)}"
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from launch.checkpoint.manifest import read_manifest
 from launch.checkpoint.output_directory import continued
-from launch.checkpoint.weight_files import find_weights, listed
 from launch.families import named_configs
 from launch.families.named_configs import load_config
 from launch.families.tokenizer_files import fresh_vocabulary
@@ -37,6 +36,8 @@ def model_identity(config: dict, adapter: dict | None = None, base: str | None =
 
 def base_fingerprint(directory: Path) -> str:
     """SHA-256 of names, dtypes, shapes and the first elements of all tensors of a model directory."""
+    from launch.checkpoint.weight_files import find_weights  # here: a plan runs without NumPy
+
     digest = hashlib.sha256()
     for name, tensor in sorted(find_weights(directory).items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
@@ -59,6 +60,8 @@ def differences(before: dict, now: dict) -> list[str]:
 
 def model_changed(found: list[str]) -> str:
     """What differences mean, and what to do."""
+    from launch.checkpoint.weight_files import listed  # here: a plan runs without NumPy
+
     return (
         f"the model is not that of the run so far: {listed(found)}. Give the former model and flags; to go on with "
         "this one: --resume_changed model; to start from the weights at step 0: --ignore_load_lr_and_optim 1."

@@ -1,4 +1,4 @@
-"""Builds the module fused_ln (custom_ops/fused_rms_norm) into .venv; does nothing where it is built as it should be.
+"""Build the module fused_ln (custom_ops/fused_rms_norm) into .venv, unless the installed one is up to date.
 
 make custom-ops     half a minute; gcc, and nvcc for Paddle's GPU build
 python launch/environment/custom_ops.py --remove
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
 
 
 def build() -> None:
-    """Build and install what is missing or stale, and see that it loads. Raises UserError where that fails."""
+    """Build and install a missing or outdated fused_ln and try to load it. Raises UserError where that fails."""
     found = find_build()
     reason = staleness(found)
     if found and not reason:
@@ -53,7 +53,7 @@ def build() -> None:
 
 
 def staleness(found: Build | None) -> str:
-    """Why fused_ln is to be built (anew), "" where it need not be."""
+    """Why fused_ln has to be built, or ""."""
     if found is None:
         return "not built"
     if not found.has_record:
@@ -74,7 +74,7 @@ def describe(found: Build) -> str:
 
 
 def check_fused_ln() -> Finding:
-    """The doctor's check. Not built is no fault: everything runs without."""
+    """The doctor's check. A missing fused_ln is no fault: everything runs without it."""
     found = find_build()
     if found is None:
         return Finding(True, "fused RMSNorm", f"not built: {BUILD} makes RMSNorm faster, on CPUs and on cards")
@@ -83,7 +83,7 @@ def check_fused_ln() -> Finding:
 
 
 def run(command: list[str]) -> None:
-    """Runs one step, its output in the log. Raises UserError with the log's end if it fails."""
+    """Run one step with its output in the log. Raises UserError with the end of the log if it fails."""
     LOG.parent.mkdir(exist_ok=True)
     with open(LOG, "w") as log:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)

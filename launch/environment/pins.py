@@ -1,4 +1,4 @@
-"""Reads a lock: the exact packages, versions and hashes that `make setup` installs.
+"""Read a lock: the exact packages, versions and hashes that `make setup` installs.
 
     python launch/environment/pins.py paddlepaddle < cpu.lock > gpu.lock     the lock without one package
 

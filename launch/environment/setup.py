@@ -1,13 +1,14 @@
-"""Makes .venv, the environment of every command here; does nothing when .venv is already as wanted.
+"""Make .venv, the environment of every command here, unless it exists and is up to date.
 
     make setup                      Paddle for CPUs; with cards, for them
     make setup DEVICE=cpu           CPU build in any case
     make setup-gpu CUDA=12.6        GPU build of that CUDA version
     make setup PYTHON=python3.12    another interpreter
-    python launch/environment/setup.py --print      only print what would be run
+    python launch/environment/setup.py --print      only print the commands
 
-.venv/setup.json is written last and says what .venv was made for. Missing (an installation that broke off) or
-different (the lock has changed, the repository was moved): .venv is made anew. The standard library alone.
+.venv/setup.json is written last and records what .venv was made for. If it is missing (the installation was
+interrupted) or different (the lock has changed, the repository was moved), .venv is made again. This file uses the
+standard library only.
 """
 
 import fcntl
@@ -40,7 +41,9 @@ SECONDS_BETWEEN_LINES = 10
 
 def main(argv: list[str]) -> None:
     parser = Parser("python launch/environment/setup.py", __doc__)
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: as it is, on first set-up what is here")
+    parser.add_argument(
+        "--device", choices=("cpu", "gpu"), help="build of Paddle; default: as before, at first by the cards here"
+    )
     parser.add_argument("--cuda", metavar="VERSION", help="GPU build of this CUDA version: 12.6, 12.9 or 13.0")
     parser.add_argument("--print", action="store_true", help="print the commands instead of running them")
     args = parser.parse_args(argv)
@@ -77,7 +80,7 @@ def interpreter() -> Path:
 
 
 def wanted(build: str) -> dict[str, str]:
-    """What the stamp must say. It names the repository's folder, since .venv holds absolute paths."""
+    """The required stamp. It has the repository's folder, since .venv contains absolute paths."""
     return {
         "root": str(ROOT),
         "python": f"{sys.version.split()[0]} {interpreter()}",
@@ -94,7 +97,7 @@ def read_stamp() -> dict[str, str]:
 
 
 def commands(build: str) -> dict[str, list[str]]:
-    """The commands that make .venv from nothing, each by what it does."""
+    """{description: command} of the steps that make .venv from nothing."""
     uv = shutil.which("uv")
     python = str(VENV / "bin" / "python")
     if uv:
@@ -134,7 +137,7 @@ def is_running() -> bool:
 
 
 def make_environment(build: str) -> None:
-    """Makes .venv from nothing. Of several that are started at once one works, the others wait for it."""
+    """Make .venv from nothing. If several are started at once, one works and the others wait for it."""
     LOG.parent.mkdir(exist_ok=True)
     with open(LOCK, "a") as lock:
         try:
@@ -174,7 +177,7 @@ def announce(build: str) -> None:
 
 
 def run(command: list[str], log, packages: int) -> None:
-    """Runs one step, its output in the log, and shows how many of so many packages pip has reached.
+    """Run one step with its output in the log, and show how many of the packages pip has reached.
 
     Raises UserError with the log's end if it fails.
     """
@@ -201,7 +204,7 @@ def run(command: list[str], log, packages: int) -> None:
 
 
 class PipProgress:
-    """How far pip is, from what it prints: one line on a terminal, elsewhere a line every ten seconds."""
+    """Shows pip's progress, read from its output: one line on a terminal, elsewhere a line every ten seconds."""
 
     def __init__(self, packages: int):
         self.packages, self.reached = packages, 0

@@ -1,6 +1,6 @@
-"""What make has: names of recipes, `make help`, `make data`, the nearest to a target that is not there.
+"""The targets of make: names of recipes, `make help`, `make data`, and suggestions for an unknown target.
 
-Started by the Makefile, in its folder, with any Python: no packages.
+The Makefile starts this in its folder with any Python: it needs no packages.
 
     python launch/environment/targets.py recipes          name:file:target of each recipe and each alias
     python launch/environment/targets.py help
@@ -34,8 +34,8 @@ Variables of every recipe (docs/recipes.md has the table)
 
 
 def recipe_names() -> dict[str, tuple[Path, str]]:
-    """{name: (file, target)}: each target, and each other name. A file that cannot be read keeps the target of its
-    path, which then says what is wrong. One whose path make cannot take has no target."""
+    """{name: (file, target)} of every target and alias. An unreadable file keeps the target of its path, which then
+    reports the fault. A path that make cannot handle has no target."""
     names = {}
     for path in recipe_paths(Path()):
         if not re.fullmatch(r"[\w./-]+", str(path)):
@@ -93,7 +93,7 @@ def _row(left: str, text: str) -> str:
 
 
 def unknown_target(target: str, tools: list[str]) -> str:
-    """What make says of a target that it does not have."""
+    """The message about an unknown target."""
     makefile = Path("Makefile").read_text(encoding="utf-8")
     own = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
     names = list(recipe_names())
