@@ -50,18 +50,21 @@ _shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long a
 def _remember_length(self, seq_len: int, dtype: str = "float32") -> None:
     """Instead of computing tables when a layer is made. dtype: Mistral's tables have that of the weights."""
     self.positions, self.tables_dtype, self.tables = seq_len, dtype, None
+    self.frequencies = self.inv_freq.numpy()  # a cast of the model rounds inv_freq, which Paddle takes for a buffer
 
 
 def _forward_with_shared_tables(self, x: paddle.Tensor, seq_len: int) -> tuple[paddle.Tensor, paddle.Tensor]:
     kind = next(kind for kind in type(self).__mro__ if kind in _forward)
     if self.tables is None:
         scaling = getattr(self, "scaling_factor", 1.0)
-        key = kind, tuple(self.inv_freq.tolist()), scaling, self.positions, self.tables_dtype, str(x.place)
+        key = kind, tuple(self.frequencies.tolist()), scaling, self.positions, self.tables_dtype, str(x.place)
         self.tables = _shared.setdefault(key, Tables())
     tables = self.tables
     if seq_len > tables.rows:
         ends = isinstance(self, llama.LlamaRotaryEmbedding)  # the others grow beyond the model's length
         rows = min(-(-seq_len // ROWS) * ROWS, self.positions if ends else max(self.positions, seq_len))
+        if self.inv_freq.dtype != paddle.float32:
+            self.inv_freq = paddle.to_tensor(self.frequencies)
         with paddle.no_grad(), paddle.amp.auto_cast(False):
             _compute[kind](self, rows, *([self.tables_dtype] if kind is mistral.MistralRotaryEmbedding else []))
         tables.rows, tables.cosines, tables.sines = rows, self.cos_cached, self.sin_cached

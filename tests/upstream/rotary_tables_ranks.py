@@ -54,6 +54,15 @@ def differences(name: str, dtype: str) -> dict:
     return {"equal": found == expected, "shared": first.cos_cached is second.cos_cached, "rows": rows}
 
 
+def differs_after_a_cast(name: str) -> bool:
+    """Whether the corrected layer gives other values than upstream's where a model is cast once it is made, as
+    paddle.amp.decorate does under O2. Paddle casts inv_freq, too: a tensor that a layer has is one of its buffers."""
+    stock = LAYERS[name]()
+    expected = _results(stock.to(dtype="float16"), 1030, "float16")
+    correct([NAME])
+    return _results(LAYERS[name]().to(dtype="float16"), 1030, "float16") != expected
+
+
 def _results(layer, length: int, dtype: str) -> list:
     x = paddle.zeros([1, length, 2, SIZE], dtype)
     return [(str(table.dtype), table.shape, table.astype("float32").numpy().tobytes()) for table in layer(x, length)]

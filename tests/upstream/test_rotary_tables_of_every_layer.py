@@ -6,6 +6,7 @@ from launch.families.gated_decoder import rotary_rows
 
 BYTES = "tests.upstream.rotary_tables_ranks:bytes_of_a_qwen2"
 DIFFERENCES = "tests.upstream.rotary_tables_ranks:differences"
+CAST = "tests.upstream.rotary_tables_ranks:differs_after_a_cast"
 BEYOND = "tests.upstream.rotary_tables_ranks:beyond_the_end"
 HEAD_SIZE, FLOAT32 = 16, 4
 
@@ -24,6 +25,11 @@ def test_upstream_keeps_all_positions_in_every_layer(ranks):
 def test_are_upstreams_to_the_bit(ranks, name, dtype):
     rows = [1024, 2048, 2048, 2048]  # of 7, 1,030, 5 and 2,048 positions
     assert ranks(1, DIFFERENCES, name, dtype)[0] == {"equal": True, "shared": True, "rows": rows}
+
+
+@pytest.mark.parametrize("name", ["llama", "llama linear", "llama3", "qwen2", "mistral"])
+def test_are_upstreams_where_a_model_is_cast_once_it_is_made(ranks, name):
+    assert ranks(1, CAST, name) == [False]
 
 
 def test_dynamic_scaling_stays_as_it_is(ranks):
