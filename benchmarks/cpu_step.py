@@ -87,8 +87,8 @@ def pieces(shape: Shape) -> list[Piece]:
 
     def both_ways(function: Callable, *sizes: tuple) -> Callable:
         inputs = [paddle.randn(size) for size in sizes]
-        for one in inputs:
-            one.stop_gradient = False
+        for tensor in inputs:
+            tensor.stop_gradient = False
         grad = paddle.ones_like(function(*inputs))
         return lambda: paddle.grad(function(*inputs), inputs, grad_outputs=grad)
 
@@ -134,7 +134,7 @@ def cpu_seconds(call: Callable) -> float:
 
 
 def shares(rows: list[dict]) -> list[list[str]]:
-    """Of each piece and of all together: milliseconds in a step, share of the step, GFLOP/s."""
+    """For each piece and for all together: milliseconds in a step, share of the step, GFLOP/s."""
     total = sum(row["count"] * row["seconds"] for row in rows)
     lines = []
     for row in rows:
@@ -184,8 +184,8 @@ def main(argv: list[str]) -> None:
     for text in args.shapes:
         shape = Shape.parse(text)
         rows = [
-            {"name": one.name, "count": one.count, "flops": one.flops, "seconds": cpu_seconds(one.call)}
-            for one in pieces(shape)
+            {"name": piece.name, "count": piece.count, "flops": piece.flops, "seconds": cpu_seconds(piece.call)}
+            for piece in pieces(shape)
         ]
         report["results"][text] = rows
         title = f"hidden {shape.hidden} x {shape.layers}, micro batch {shape.batch} x {shape.sequence}"

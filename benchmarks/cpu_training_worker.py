@@ -1,4 +1,4 @@
-"""One side of benchmarks/cpu_training.py: one LLaMA in one framework, trained a few steps whenever told to.
+"""One side of benchmarks/cpu_training.py: one LLaMA in one framework, trained a few steps at each request.
 
 Started by the benchmark with one JSON object as its argument (see `Worker` there). Answers with one JSON
 object a line: first the versions and the losses of the first steps, then, for each number N read from

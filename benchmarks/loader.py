@@ -105,11 +105,11 @@ def main(argv: list[str]) -> None:
     }
     if args.output:
         args.output.write_text(json.dumps(report, indent=1) + "\n")
-    shown = Table("", *(f"{one['tokens'] / 1e6:,.0f} M tokens" for one in corpora), title="Milliseconds")
+    shown = Table("", *(f"{corpus['tokens'] / 1e6:,.0f} M tokens" for corpus in corpora), title="Milliseconds")
     for row, name in ROWS.items():
-        shown.add_row(name, *(f"{1000 * one['seconds'][row]:,.2f}" for one in corpora))
-    shown.add_row("documents", *(f"{one['documents']:,}" for one in corpora))
-    shown.add_row("index, MB", *(f"{one['index_bytes'] / 1e6:.2f}" for one in corpora))
+        shown.add_row(name, *(f"{1000 * corpus['seconds'][row]:,.2f}" for corpus in corpora))
+    shown.add_row("documents", *(f"{corpus['documents']:,}" for corpus in corpora))
+    shown.add_row("index, MB", *(f"{corpus['index_bytes'] / 1e6:.2f}" for corpus in corpora))
     Console().print(shown)
 
 

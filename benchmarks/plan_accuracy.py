@@ -34,9 +34,9 @@ def main() -> None:
     if args.markdown:
         print(markdown(json.loads(args.output.read_text())["cells"]))
         return
-    rows = {one["cell"]: one for one in run([cell for cell in CELLS if args.only in cell.name])}
+    rows = {cell["cell"]: cell for cell in run([cell for cell in CELLS if args.only in cell.name])}
     if args.only:
-        rows = {one["cell"]: one for one in json.loads(args.output.read_text())["cells"]} | rows
+        rows = {cell["cell"]: cell for cell in json.loads(args.output.read_text())["cells"]} | rows
     cells = [rows[cell.name] for cell in CELLS if cell.name in rows]
     args.output.write_text(json.dumps({"versions": package_versions(), "cells": cells}, indent=1) + "\n")
 
@@ -47,7 +47,7 @@ def run(cells: list) -> list[dict]:
         root = Path(directory)
         make_material(root)
         for cell in cells:
-            worst = max(measure(ranks, cell, root), key=lambda one: abs(one.error))
+            worst = max(measure(ranks, cell, root), key=lambda peak: abs(peak.error))
             rows.append(
                 {
                     "cell": cell.name,

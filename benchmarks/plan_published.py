@@ -147,14 +147,14 @@ ROWS = [
 def markdown() -> str:
     lines = ["| source | run | counted by | published GiB | planned GiB | error |", "| --- " * 3 + "| ---: " * 3 + "|"]
     for row in ROWS:
-        planned = " / ".join(f"{one:.1f}" for one in row.planned)
+        planned = " / ".join(f"{value:.1f}" for value in row.planned)
         if row.published:
-            published = " / ".join(f"{one:.1f}" for one in row.published)
-            errors = " / ".join(f"{one:+.1%}" for one in row.errors)
+            published = " / ".join(f"{value:.1f}" for value in row.published)
+            errors = " / ".join(f"{value:+.1%}" for value in row.errors)
             lines.append(f"| {row.source} | {row.name} | {row.counted} | {published} | {planned} | {errors} |")
         else:
-            told, found = ("fits" if one else "out of memory" for one in (row.fitted, row.fits))
-            lines.append(f"| {row.source} | {row.name} | whether it fits | {told} | {planned} | {found} |")
+            published, found = ("fits" if fits else "out of memory" for fits in (row.fitted, row.fits))
+            lines.append(f"| {row.source} | {row.name} | whether it fits | {published} | {planned} | {found} |")
     return "\n".join(lines)
 
 

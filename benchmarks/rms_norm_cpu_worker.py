@@ -19,7 +19,7 @@ EPSILON = 1e-6
 
 
 def shortest(call, seconds: float) -> float:
-    """Of all calls that fit, at least one, after one that is not counted."""
+    """The times of all calls that fit, at least one, after a call that is not counted."""
     call()
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
@@ -104,7 +104,7 @@ def kernel_cases(threads: int):
     def prepare_case(case: str, rows: int, hidden: int, backward: bool):
         arrays = {name: array(rows, hidden) for name in ("x", "y", "y_grad", "x_grad")}
         arrays |= {"weight": array(hidden), "weight_grad": array(hidden), "inverse_rms": array(rows)}
-        at = {name: pointer(one.ctypes.data) for name, one in arrays.items()}
+        at = {name: pointer(array.ctypes.data) for name, array in arrays.items()}
         library, isa = kernels.library, kernels.library.rms_norm_best_isa()
         kept = (at["y"], at["x"], number(arrays["x"].nbytes), arrays)  # the arrays live as long as the call
         if case == "copy":

@@ -159,7 +159,7 @@ def main() -> None:
                     found = measure(norm, rows, hidden, dtype, copy)
                     report["results"].append({"way": name, "dtype": dtype, "rows": rows, "hidden": hidden, **found})
                     cells = [
-                        f"{way} {'/'.join(f'{one:.1f}' for one in cell['us'])} us, {cell['GB/s']:.0f} GB/s,"
+                        f"{way} {'/'.join(f'{value:.1f}' for value in cell['us'])} us, {cell['GB/s']:.0f} GB/s,"
                         f" {cell['of copy']:.0%} of copy"
                         for way, cell in found.items()
                     ]

@@ -101,8 +101,8 @@ def main(argv: list[str]) -> None:
     shown = Table("samples consumed", "ours, s", "read again, s", "ratio", title="To the first batch")
     for row in rows:
         again = row.get("read_again")
-        told = [f"{again:,.2f}", f"{again / row['ours']:,.0f}"] if again else ["-", "-"]
-        shown.add_row(f"{row['consumed']:,}", f"{row['ours']:.3f}", *told)
+        upstream = [f"{again:,.2f}", f"{again / row['ours']:,.0f}"] if again else ["-", "-"]
+        shown.add_row(f"{row['consumed']:,}", f"{row['ours']:.3f}", *upstream)
     Console().print(shown)
 
 

@@ -150,8 +150,8 @@ def lines(report: dict) -> list[tuple[str, ...]]:
     found = []
     for kind, turns in report["turns"].items():
         for row, times in turns.items():
-            wall = median(one["seconds"] for one in times)
-            cpu = median(one["cpu_seconds"] for one in times)
+            wall = median(turn["seconds"] for turn in times)
+            cpu = median(turn["cpu_seconds"] for turn in times)
             ratio = of_bare(turns, "ours") / of_bare(turns, row)
             found.append((
                 kind, ROWS[row], f"{report['bytes'] / 1e6 / wall:.2f}", f"{report['documents'] / wall:,.0f}",
@@ -180,7 +180,7 @@ def check(report: dict) -> list[str]:
     """What falls short of the bars."""
     short = []
     for kind, turns in report["turns"].items():
-        hashes = {one["sha256"] for times in turns.values() for one in times}
+        hashes = {turn["sha256"] for times in turns.values() for turn in times}
         if len(hashes) > 1:
             short.append(f"{kind}: the rows' ids differ")
         if of_bare(turns, "ours") < BAR:

@@ -65,7 +65,7 @@ def memory_of(pid: int) -> int:
     """PSS of a process and its children, in bytes; 0 when it is just ending."""
     try:
         process = psutil.Process(pid)
-        return sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)])
+        return sum(member.memory_full_info().pss for member in [process, *process.children(recursive=True)])
     except psutil.Error:
         return 0
 

@@ -55,7 +55,7 @@ def bare(job: dict) -> dict:
         clock = Clock()
         ids = [encode(batch) for batch in batches]
         queue.put(clock.seconds())
-        queue.put([np.array([*one, eos], dtype=token_dtype(1)).tobytes() for batch in ids for one in batch])
+        queue.put([np.array([*text, eos], dtype=token_dtype(1)).tobytes() for batch in ids for text in batch])
 
     processes = [FORK.Process(target=work, args=arguments) for arguments in zip(parts, results, strict=True)]
     for process in processes:
@@ -76,7 +76,7 @@ def native_encoder(directory: str):
     if hasattr(encoder, "_model"):
         return lambda texts: encoder._model.encode(texts, out_type="numpy", num_threads=1), encoder.eos_id
     encode_batch = encoder._tokenizer.encode_batch_fast
-    return lambda texts: [one.ids for one in encode_batch(texts, add_special_tokens=False)], encoder.eos_id
+    return lambda texts: [encoding.ids for encoding in encode_batch(texts, add_special_tokens=False)], encoder.eos_id
 
 
 def native_batches(texts: list[str]):
@@ -196,6 +196,6 @@ def file_hash(prefix: str) -> str:
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    row = {"bare": bare, "ours": ours, "megatron": megatron, "paddlenlp": paddlenlp}[asked["row"]]
-    print(json.dumps(row(asked)))
+    request = json.loads(sys.argv[1])
+    row = {"bare": bare, "ours": ours, "megatron": megatron, "paddlenlp": paddlenlp}[request["row"]]
+    print(json.dumps(row(request)))

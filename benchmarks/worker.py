@@ -1,4 +1,4 @@
-"""One side of a comparison, in a process that waits for its turns: it is asked, and answers, in JSON lines."""
+"""One side of a comparison, in a process that waits for its turns; requests and replies are JSON lines."""
 
 import json
 import os

@@ -22,7 +22,7 @@ GOES_ON = "the same command goes on"
 BEGINS_ANEW = "nothing unfinished was left behind; the same command begins anew"
 EXIT_NOBODY_READS = 141
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-# Of a path that the user has named: it is not there, is of another kind, may not be used.
+# Errors of a path that the user has named: it is missing, is of another kind, or may not be used.
 WRONG_PATH = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
         words = sys.argv[1:] if args is None else args
-        self._refuse(self._unknown_flags(words))  # first, or a required flag that is misspelt is told as missing
+        self._refuse(self._unknown_flags(words))  # first, or a misspelt required flag is reported as missing
         parsed, unknown = self.parse_known_args(words, namespace)
         self._refuse(unknown)
         return parsed
@@ -135,7 +135,7 @@ def _number(text: str) -> float:
 def guarded(
     main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,), interrupted: str = ""
 ) -> int:
-    """Run a command; the exit code: what it returned, 2 for a mistake of the user, told in a line, 130 after Ctrl-C.
+    """Run a command; the exit code: what it returned, 2 for a mistake of the user, printed as a line, 130 after Ctrl-C.
 
     interrupted: what is left after Ctrl-C and what to do then, for those who ask.
     """
@@ -171,7 +171,7 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
 
 def _flushed(main: Callable[[], int | None]) -> int:
-    """Flush here: when Python ends, a pipe that nobody reads any more would be told at length."""
+    """Flush here: at its end Python would print a traceback for a pipe that nobody reads any more."""
     try:
         return main() or 0
     finally:

@@ -26,7 +26,7 @@ QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 
 @dataclass(frozen=True)
 class Packing:
-    """Of a sample of documents: UTF-8 bytes and characters of their text, and tokens."""
+    """Counts over a sample of documents: UTF-8 bytes and characters of their text, and tokens."""
 
     size: int
     characters: int

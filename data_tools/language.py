@@ -53,7 +53,7 @@ def translated(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _known(text: str) -> str | None:
-    """Of one message; None where the catalog does not have it."""
+    """The translation of one message; None where the catalog does not have it."""
     catalog = read_catalog()
     if text in catalog.exact:
         return catalog.exact[text]
@@ -71,7 +71,7 @@ def _translated_value(text: str) -> str:
 
 
 def _by_parts(text: str) -> str | None:
-    """Of messages joined to one text: cut where one of the two sides is known; None where there is no such place."""
+    """The translation of joined messages, cut where one of the two sides is known; None without such a cut."""
     for joint, chinese_joint in JOINTS.items():
         for cut in re.finditer(re.escape(joint), text):
             left, right = text[: cut.start()], text[cut.end() :]

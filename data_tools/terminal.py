@@ -54,13 +54,13 @@ def has_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def sign(wanted: str, plain: str, stream: TextIO) -> str:
-    """What is wanted, or plain characters for it where the stream's encoding lacks it."""
+def sign(symbol: str, plain: str, stream: TextIO) -> str:
+    """The symbol, or plain characters for it where the stream's encoding lacks it."""
     try:
-        wanted.encode(stream.encoding or "utf-8")
+        symbol.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         return plain
-    return wanted
+    return symbol
 
 
 def marks(stream: TextIO) -> tuple[str, str]:

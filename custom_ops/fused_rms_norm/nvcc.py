@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# Of compute capability: from Volta on. What newer compilers know beyond this list runs what the last one's PTX gives.
+# Compute capabilities, from Volta on. Newer cards than these run the PTX of the last.
 WANTED = ("70", "75", "80", "86", "89", "90", "100", "120")
 
 # As Paddle's wheels are built; some systems' gcc has another default. (paddle/utils/cpp_extension does the same.)
@@ -39,19 +39,19 @@ class Nvcc:
         return [*(f"-L{folder}" for folder in self._folders("LIBRARIES")), "-lcudart_static", "-ldl", "-lrt"]
 
     def _folders(self, variable: str) -> list[str]:
-        """Of a list that it compiles with: they lie elsewhere in NVIDIA's packages, conda's and for other
+        """Folders of headers that it compiles with: they lie elsewhere in NVIDIA's packages, conda's and for other
         processors."""
-        said = subprocess.run(
+        output = subprocess.run(
             [self.path, "--dryrun", "-x", "cu", "-E", os.devnull], check=True, capture_output=True, text=True
         ).stderr
-        line = re.search(rf"^#\$ {variable}=(.*)$", said, re.MULTILINE)
+        line = re.search(rf"^#\$ {variable}=(.*)$", output, re.MULTILINE)
         words = re.findall(r'"(?:-I|-L)?([^"]+)"', line[1]) if line else []
         return [str(Path(word).resolve()) for word in words if Path(word).is_dir()]
 
 
 def find_nvcc() -> Nvcc | None:
     """The first of candidates() that works; None where there is none."""
-    return next(filter(None, map(_asked, candidates())), None)
+    return next(filter(None, map(_identify, candidates())), None)
 
 
 def candidates() -> list[Path]:
@@ -64,12 +64,12 @@ def candidates() -> list[Path]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Of a folder's name: cuda-12.10 is newer than cuda-12.9."""
+    """The version in a folder's name: cuda-12.10 is newer than cuda-12.9."""
     return [int(digits) for digits in re.findall(r"\d+", path.name)]
 
 
-def _asked(path: Path) -> Nvcc | None:
-    """What it answers; None where it does not, or knows no architecture that is wanted."""
+def _identify(path: Path) -> Nvcc | None:
+    """The compiler at this path; None where it does not answer, or knows none of the architectures."""
     program = path.resolve()
     try:
         version = re.search(r"release (\d+\.\d+)", _output(program, "--version"))

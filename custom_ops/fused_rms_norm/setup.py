@@ -5,7 +5,7 @@
     python setup.py install                              the same
 
 gcc alone builds the CPU kernels. Where nvcc is found (below CUDA_HOME, on PATH, in /usr/local/cuda) and Paddle is a GPU
-build, the CUDA kernels are built, too, for every architecture that this nvcc knows; no card is needed, none is asked.
+build, the CUDA kernels are built, too, for every architecture that this nvcc knows; no card is needed.
 FUSED_LN_CUDA=0 leaves them out, FUSED_LN_CUDA=1 insists on them. What is built lies in build/ of the repository.
 """
 

@@ -117,7 +117,7 @@ def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarr
 def weighted_paths(flag: str, named: str) -> list[tuple[float | None, str]]:
     """(weight, path) of each dataset that a flag's value names; weight None for one alone.
 
-    Words are divided by spaces or commas; a path that exists is never divided. Raises DataError when weights and paths
+    Words are separated by spaces or commas; a path that exists is never split. Raises DataError when weights and paths
     do not take turns.
     """
     named = named.strip()

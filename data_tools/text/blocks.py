@@ -156,7 +156,7 @@ def _check_column(parquet, file: str, text_key: str) -> None:
 
 
 def _texts_of(column) -> list[str | bytes | None]:
-    """The texts of a column; as bytes where some are not UTF-8, so that each is told with its row."""
+    """The texts of a column; as bytes where some are not UTF-8, so that each is reported with its row."""
     try:
         return column.to_pylist()
     except UnicodeDecodeError:

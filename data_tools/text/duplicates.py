@@ -1,8 +1,8 @@
 """Texts that came before: the same, or nearly (MinHash and its index, from datasketch).
 
 Near means that the sets of word 5-grams, a Chinese character counting as a word, have at least a given Jaccard
-similarity (common ones divided by all). It is estimated from 128 minima, to about 0.04; the index finds candidates, and
-misses few at the threshold and hardly any above it.
+similarity (the size of the intersection over that of the union). It is estimated from 128 minima, to about 0.04; the
+index finds candidates, and misses few at the threshold and hardly any above it.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ WORD = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]|[^\W\u3400-\u9fff\uf900-\ufaff]
 SHINGLE_WORDS = 5
 MINIMA = 128
 SCHEME = "affine32"  # 32-bit minima
-MISSED_COUNTS = 0.9  # against 0.1 for a candidate too many, which costs only a comparison
+MISSED_COUNTS = 0.9  # weight of a miss; 0.1 for a needless candidate, which costs one comparison
 
 
 def text_digest(text: str) -> bytes:
@@ -45,7 +45,7 @@ class ExactDuplicates:
         self._seen: dict[bytes, str] = {}
 
     def find(self, digest: bytes, where: str) -> str | None:
-        """Where the same text came first; None, and it is kept in mind, when it is new."""
+        """Where the same text came first; None, and the text is recorded, when it is new."""
         first = self._seen.setdefault(digest, where)
         return None if first is where else first
 

@@ -21,7 +21,7 @@ SHOWN = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "git revisio
 
 
 def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link:
-    """Wait for the other nodes; what keeps us connected with them. ranks: of this node.
+    """Wait for the other nodes; returns the connections to them. ranks: how many this node has.
 
     Raises UserError, on all nodes the same, when one is missing or not alike.
     """

@@ -148,12 +148,12 @@ class Connection:
         self._socket.close()
 
 
-LOST = 1  # exit code where a node vanished without telling its own
+LOST = 1  # exit code where a node vanished without reporting its own
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The bad end of another node; why: as a sentence; exit_code: to end with, too."""
+    """The failure of another node. why: a sentence; exit_code: for this node, too."""
 
     why: str
     exit_code: int
@@ -166,11 +166,11 @@ class Link:
         self._connections = dict(connections)
 
     def lost(self, seconds: float = 0.0) -> Ended | None:
-        """The first bad end of another node that is known, or becomes known within so many seconds."""
+        """The first failure of another node that is known, or becomes known within so many seconds."""
         deadline = time.monotonic() + seconds
         while True:
             for name, connection in list(self._connections.items()):
-                ended = _hear(name, connection)
+                ended = _receive_end(name, connection)
                 if ended is None:
                     continue
                 del self._connections[name]
@@ -190,8 +190,8 @@ class Link:
         self._connections.clear()
 
 
-def _hear(name: str, connection: Connection) -> Ended | None:
-    """What another node says of its end; None while it says nothing."""
+def _receive_end(name: str, connection: Connection) -> Ended | None:
+    """The end that another node reports; None while it reports none."""
     try:
         message = connection.receive(seconds=0.0)
     except TimeoutError:

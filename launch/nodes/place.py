@@ -1,6 +1,6 @@
 """How many nodes a run has, which of them this is, and where they meet: from NNODES, RANK, MASTER or a scheduler.
 
-Sources of what schedulers tell each node through its environment: Open MPI 5 documentation, "Environment variables set
+Sources for the variables that schedulers set on each node: Open MPI 5 documentation, "Environment variables set
 for MPI applications"; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; paddle/distributed/cloud_utils.py (PaddleCloud, which
 AI Studio is built on, and its Kubernetes operator); paddle/distributed/launch/context/args_envs.py (the launcher's
 own).
@@ -60,7 +60,7 @@ def _expand_ranges(ranges: str, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The variables of one scheduler; of several names for one thing the first that is set counts.
+    """The variables of one scheduler; where one field has several, the first that is set counts.
 
     count:  number of nodes
     rank:   this node's number, from 0
@@ -124,20 +124,20 @@ SCHEDULERS = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a scheduler's variables say; None, or nothing, where they are silent. `said`: field -> its variable."""
+class SchedulerFacts:
+    """What a scheduler's variables say; None, or empty, where they say nothing. variables: field -> its variable."""
 
-    said: Mapping[str, str]
+    variables: Mapping[str, str]
     count: int | None = None
     rank: int | None = None
     master: str | None = None
     hosts: tuple[str, ...] = ()
 
 
-NOTHING = Told({})
+NOTHING = SchedulerFacts({})
 
 
-def ask(variables: Mapping[str, str]) -> tuple[Scheduler | None, Told]:
+def read_scheduler(variables: Mapping[str, str]) -> tuple[Scheduler | None, SchedulerFacts]:
     """The first scheduler of the table whose variables are set, and what they say.
 
     Raises UserError where they contradict each other, or where more than one process a node was started.
@@ -148,37 +148,38 @@ def ask(variables: Mapping[str, str]) -> tuple[Scheduler | None, Told]:
     return None, NOTHING
 
 
-def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> Told:
-    said = {
+def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> SchedulerFacts:
+    names = {
         field: name
         for field in ("count", "rank", "master", "hosts", "own", "port", "job", "tasks")
         if (name := _first(variables, getattr(scheduler, field)))
     }
-    hosts = scheduler.split(variables[said["hosts"]]) if "hosts" in said else []
-    count = _number_or_none(variables, said.get("count"))
+    hosts = scheduler.split(variables[names["hosts"]]) if "hosts" in names else []
+    count = _number_or_none(variables, names.get("count"))
     if count is None:
-        count, said["count"] = len(hosts), said["hosts"]
+        count, names["count"] = len(hosts), names["hosts"]
     elif hosts and len(hosts) != count:
         raise UserError(
-            f"{scheduler.name}: {said['count']}={count} does not agree with the {len(hosts)} nodes of "
-            f"{said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
+            f"{scheduler.name}: {names['count']}={count} does not agree with the {len(hosts)} nodes of "
+            f"{names['hosts']}={variables[names['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
         )
     if count > 1:
-        _require_one_task(scheduler, variables, said.get("tasks"))
-    rank = _number_or_none(variables, said.get("rank"))
-    if "own" in said and variables[said["own"]] in hosts:
-        own = hosts.index(variables[said["own"]])
+        _require_one_task(scheduler, variables, names.get("tasks"))
+    rank = _number_or_none(variables, names.get("rank"))
+    if "own" in names and variables[names["own"]] in hosts:
+        own = hosts.index(variables[names["own"]])
         if rank is None:
-            rank, said["rank"] = own, said["own"]
+            rank, names["rank"] = own, names["own"]
         elif rank != own:
             raise UserError(
-                f"{scheduler.name}: {said['rank']}={rank}, but {said['own']}={variables[said['own']]} is number {own} "
-                f"of {said['hosts']}={variables[said['hosts']]}. NNODES=, RANK= and MASTER= together win over it."
+                f"{scheduler.name}: {names['rank']}={rank}, but {names['own']}={variables[names['own']]} is number "
+                f"{own} of {names['hosts']}={variables[names['hosts']]}. NNODES=, RANK= and MASTER= together win over "
+                "it."
             )
-    master = variables[said["master"]] if "master" in said else None
+    master = variables[names["master"]] if "master" in names else None
     if hosts and master is None:
-        master, said["master"] = f"{hosts[0]}:{_port(variables, said)}", said["hosts"]
-    return Told(said, count, rank, master, tuple(hosts))
+        master, names["master"] = f"{hosts[0]}:{_port(variables, names)}", names["hosts"]
+    return SchedulerFacts(names, count, rank, master, tuple(hosts))
 
 
 def _require_one_task(scheduler: Scheduler, variables: Mapping[str, str], name: str | None) -> None:
@@ -190,8 +191,8 @@ def _require_one_task(scheduler: Scheduler, variables: Mapping[str, str], name: 
         )
 
 
-def _port(variables: Mapping[str, str], said: Mapping[str, str]) -> int:
-    port, job = (_number_or_none(variables, said.get(field)) for field in ("port", "job"))
+def _port(variables: Mapping[str, str], names: Mapping[str, str]) -> int:
+    port, job = (_number_or_none(variables, names.get(field)) for field in ("port", "job"))
     if port is not None:
         return port
     return DEFAULT_PORT if job is None else FIRST_JOB_PORT + job % JOB_PORTS
@@ -213,15 +214,17 @@ VARIABLES = {"NNODES": "count", "RANK": "rank", "MASTER": "master"}  # the user'
 
 
 def read_nodes(variables: Mapping[str, str]) -> Nodes:
-    """The nodes as the user's variables and the environment have them; the user's win, one by one.
+    """The nodes from the user's variables and the scheduler's; each variable of the user overrides the scheduler's.
 
     Raises UserError where something is missing or contradictory.
     """
     if variables.get("NNODES") == "1" and variables.get("RANK") in (None, "", "0"):
         return ONE_NODE  # whatever a scheduler says
     given = {name for name in VARIABLES if variables.get(name)}
-    scheduler, from_scheduler = (None, NOTHING) if given == set(VARIABLES) else ask(variables)
-    sources = {name: name if name in given else from_scheduler.said.get(field) for name, field in VARIABLES.items()}
+    scheduler, from_scheduler = (None, NOTHING) if given == set(VARIABLES) else read_scheduler(variables)
+    sources = {
+        name: name if name in given else from_scheduler.variables.get(field) for name, field in VARIABLES.items()
+    }
     count = _number(variables, "NNODES", 1) if "NNODES" in given else from_scheduler.count
     rank = _number(variables, "RANK", 0) if "RANK" in given else from_scheduler.rank
     if count is None:

@@ -1,4 +1,4 @@
-"""All members of a run meet at one address before it begins; who is missing is named, and all hear one verdict.
+"""All members of a run meet at one address before it begins; missing ones are named, and all get one verdict.
 
 The members are the nodes, before each starts its launcher, or the ranks, before each imports Paddle. Member 0 listens,
 the others connect and say who they are. It answers all of them at once: with the list of members, or with what is
@@ -70,9 +70,9 @@ def _digest_of_sources() -> str:
 
 
 PROTOCOL = "paddle-llm-recipes roll call 1"
-GREETING_SECONDS = 5.0  # for a visitor to say who it is
+GREETING_SECONDS = 5.0  # for a new connection to send its member
 RETRY_SECONDS = 0.2
-PATIENCE_SECONDS = 5.0  # before we say for whom we wait
+PATIENCE_SECONDS = 5.0  # before the missing members are printed
 VERDICT_SECONDS = 10.0  # for member 0's answer, on top of its own time-out
 
 
@@ -105,7 +105,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Member:
-    """One that takes part.
+    """A node or rank that takes part.
 
     index: its number; count: how many members it believes there are
     facts: what must be the same on all nodes; empty where another member reports it for its node
@@ -130,7 +130,7 @@ class Assembly:
 
 
 def roll_call(meeting: Meeting, me: Member) -> Assembly:
-    """Meet all others. Raises UserError when one is silent for too long, is there twice, or is not alike."""
+    """Meet all others. Raises UserError when one does not come in time, comes twice, or differs."""
     return _lead(meeting, me) if me.index == 0 else _join(meeting, me)
 
 
@@ -141,10 +141,10 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
     with _listen(meeting.address) as listener:
-        while (silent := _silent(me.count, members, connections)) and not faults:
-            waiting.report(meeting.describe(silent))
+        while (missing := _missing(me.count, members, connections)) and not faults:
+            waiting.report(meeting.describe(missing))
             if time.monotonic() >= deadline:
-                faults.append(_name_silent(meeting, silent))
+                faults.append(_name_missing(meeting, missing))
                 break
             visitor = _accept(listener)
             if visitor is None:
@@ -162,21 +162,21 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     faults += differences(((index, members[index].flags) for index in order), meeting.describe)
     verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
     for connection in [*connections.values(), *refused]:
-        with contextlib.suppress(OSError):  # its end is noticed by whoever talks to it next
+        with contextlib.suppress(OSError):  # the next to use the connection notices its end
             connection.send(verdict)
     refuse(meeting, faults)
     return Assembly(tuple(members[index] for index in order), connections)
 
 
-def _silent(count: int, members: dict[int, Member], connections: dict[int, Connection]) -> list[int]:
-    """Who is not there, or no longer: whoever went away while others were awaited may start anew."""
+def _missing(count: int, members: dict[int, Member], connections: dict[int, Connection]) -> list[int]:
+    """The members that have not come, or have gone: one that left while others were awaited may come again."""
     for index in [index for index, connection in connections.items() if not connection.is_open()]:
         del members[index], connections[index]
     return [index for index in range(count) if index not in members]
 
 
 def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
-    """Why a newcomer cannot be one of us, None where it can."""
+    """Why a new member is refused; None where it is not."""
     number = {"node": "RANK", "rank": "PADDLE_TRAINER_ID"}[meeting.what]
     if member.count != me.count:
         return f"{meeting.what} {member.index} ({member.address}) counts {member.count} {meeting.what}s, not {me.count}"
@@ -185,9 +185,9 @@ def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[in
     return None
 
 
-def _name_silent(meeting: Meeting, silent: list[int]) -> str:
+def _name_missing(meeting: Meeting, missing: list[int]) -> str:
     return (
-        f"{meeting.describe(silent)} did not come to {meeting.address} within {_minutes(meeting.seconds)}: not "
+        f"{meeting.describe(missing)} did not come to {meeting.address} within {_minutes(meeting.seconds)}: not "
         "started, ended by an error of its own, or kept away by a firewall"
     )
 
@@ -203,7 +203,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
-    """The next visitor, None when there is none now or when it is a stranger."""
+    """The next member that connects; None when nobody does now, or when it is no member."""
     listener.settimeout(RETRY_SECONDS)
     try:
         connected, _ = listener.accept()
@@ -222,7 +222,7 @@ def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
 
 
 def _read_member(message: object) -> Member:
-    """Who somebody says it is. Raises TypeError where that is no member."""
+    """The member that a message describes. Raises TypeError where it describes none."""
     if not isinstance(message, dict):
         raise TypeError
     member = Member(**message)
@@ -235,7 +235,7 @@ def _read_member(message: object) -> Member:
 
 
 def _join(meeting: Meeting, me: Member) -> Assembly:
-    """Go to member 0, and again should it not be there yet or start anew; its verdict is ours."""
+    """Connect to member 0, again and again until it is there, and take its verdict."""
     host, port = split_address(meeting.address)
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
@@ -275,15 +275,15 @@ def _minutes(seconds: float) -> str:
 
 
 class _Waiting:
-    """Says once for whom we wait, when it takes longer, and again when that has changed."""
+    """After some seconds prints which members are missing, and again when they change."""
 
     def __init__(self, meeting: Meeting):
         self.meeting = meeting
         self.reported = ""
         self.at = time.monotonic() + PATIENCE_SECONDS
 
-    def report(self, silent: str) -> None:
-        if silent != self.reported and time.monotonic() >= self.at:
+    def report(self, missing: str) -> None:
+        if missing != self.reported and time.monotonic() >= self.at:
             limit = _minutes(self.meeting.seconds)
-            print(f"waiting at {self.meeting.address} for {silent}, up to {limit}", flush=True)
-            self.reported = silent
+            print(f"waiting at {self.meeting.address} for {missing}, up to {limit}", flush=True)
+            self.reported = missing

@@ -81,7 +81,7 @@ def run_ranks(
         try:
             for rank in range(n):
                 place = rank_environment(rank, endpoints) | dict(environment or {})
-                ranks.fork(place, partial(_be_rank, n, function, rank, log_path(log_dir, rank)))
+                ranks.fork(place, partial(_run_rank, n, function, rank, log_path(log_dir, rank)))
             return _wait(ranks, log_dir, signals, follower, time_limit)
         except BaseException:
             ranks.send(signal.SIGKILL)
@@ -109,8 +109,8 @@ def rank_environment(rank: int, endpoints: list[str]) -> dict[str, str]:
     }
 
 
-def _be_rank(n: int, function: Callable[[int], None], rank: int, log: Path) -> int:
-    """The life of a rank; returns its exit code."""
+def _run_rank(n: int, function: Callable[[int], None], rank: int, log: Path) -> int:
+    """Run the function in a forked rank, with its log; returns the exit code."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -151,12 +151,12 @@ class _Ranks:
         self.grace = grace
         self.pids: list[int] = []
         self.codes: list[int | None] = []
-        self.kill_at: float | None = None  # set once they have been told to stop
+        self.kill_at: float | None = None  # set once they have got a signal to stop
 
-    def fork(self, environment: Mapping[str, str], life: Callable[[], int]) -> None:
-        """Start the next rank, which exits with what life() returns."""
+    def fork(self, environment: Mapping[str, str], run: Callable[[], int]) -> None:
+        """Start the next rank, which exits with what run() returns."""
         parent = os.getpid()
-        # Held back until the rank has put off this process's handler, which would take the signal for nothing.
+        # Blocked until the rank has removed this process's handler, which would swallow the signal.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             pid = os.fork()
@@ -178,8 +178,8 @@ class _Ranks:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.environ.update(environment)
             signal_at_parents_end(signal.SIGKILL)
-            if os.getppid() == parent:  # else it was gone before we could ask to die with it
-                exit_code = life()
+            if os.getppid() == parent:  # else it ended before the request
+                exit_code = run()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -209,7 +209,7 @@ class _Ranks:
             _signal_group(pid, number)
 
     def stop(self, number: int) -> None:
-        """Ask with a signal; after the time of grace, or when asked again, `kill_if_due` kills."""
+        """Send a signal; after the time of grace, or at the second call, `kill_if_due` kills."""
         self.send(number)
         now = time.monotonic()
         self.kill_at = now + self.grace if self.kill_at is None else now

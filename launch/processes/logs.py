@@ -34,7 +34,7 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
 
 
 def first_to_fail(log_dir: Path, ranks: list[int]) -> int:
-    """Of ranks that failed within one look, the one that failed first.
+    """The rank that failed first among those found failed at one poll.
 
     A rank whose peer has died fails on the lost connection within milliseconds, and its complaint hides the
     cause. The rank that failed first also wrote to its log for the last time first.

@@ -2,9 +2,9 @@
 
 `paddle.distributed.launch` leaves its workers running, each in a session of its own, when it is killed; GNU make leaves
 its command running when it is killed, and waits for it, silently, after SIGHUP and SIGINT. Three things mend that:
-a process asks the kernel for a signal when its parent ends, whoever supervises a launcher becomes the new parent of
-every orphan below it, and it looks at the signals that make has received. Elsewhere than on Linux none of them exists,
-and the functions do nothing.
+a process requests a signal from the kernel for the end of its parent, the supervisor of a launcher becomes the parent
+of every orphan below it, and it looks at the signals that make has received. Only Linux has these means; elsewhere the
+functions do nothing.
 
 Signals that arrive meanwhile are recorded for a loop to look at, instead of running code at any moment.
 """
@@ -34,8 +34,8 @@ def recorded_signals() -> Iterator[list[int]]:
     def record(number, frame):
         received.append(number)
 
-    heard = [number for number in ASK_TO_END if number != signal.SIGHUP or not hangup_is_ignored()]
-    previous = {number: signal.signal(number, record) for number in heard}
+    recorded = [number for number in ASK_TO_END if number != signal.SIGHUP or not hangup_is_ignored()]
+    previous = {number: signal.signal(number, record) for number in recorded}
     try:
         yield received
     finally:
@@ -63,7 +63,7 @@ def die_with_parent() -> None:
     (fork.py), and in a process that is no rank, that is where no launcher has set PADDLE_TRAINER_ID: a training started
     by hand must survive the end of its shell.
     """
-    if "PADDLE_TRAINER_ID" in os.environ and not _has_asked():
+    if "PADDLE_TRAINER_ID" in os.environ and not _has_requested_signal():
         signal_at_parents_end(signal.SIGTERM)
 
 
@@ -77,7 +77,7 @@ def end_with_make() -> None:
     if make is None:
         return
     signal_at_parents_end(signal.SIGTERM)
-    if os.getppid() != make:  # it ended before the kernel was asked
+    if os.getppid() != make:  # it ended before the request
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -87,10 +87,10 @@ def make_above() -> int | None:
 
 
 def blocked_signals(pid: int) -> set[int]:
-    """The signals that a process holds back; none where that is not known.
+    """The signals that a process blocks; empty where that is not known.
 
-    GNU make handles SIGHUP and SIGINT by waiting for its commands, which it does not tell. While it waits, the signal
-    is held back, as any signal is whose handler runs: that is how its commands can know.
+    GNU make handles SIGHUP and SIGINT by waiting for its commands, without passing the signal on. While it waits, the
+    signal is blocked, as is any signal whose handler runs, and so its commands can see it.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -119,8 +119,8 @@ def be_data_worker(worker_id: int) -> None:
 def run_child(command: list[str], environment: Mapping[str, str] | None = None, folder: Path | None = None) -> int:
     """Run a command to its end with its output on the terminal; the exit code, as Popen has it.
 
-    It gets SIGTERM when this process is told to end, or is killed; this process waits for it, so that a training can
-    save. Ctrl-C reaches both by the terminal. Raises KeyboardInterrupt, or SystemExit after SIGTERM or SIGHUP, once
+    It gets SIGTERM when this process gets a signal to end, or is killed; this process waits for it, so that a training
+    can save. Ctrl-C reaches both by the terminal. Raises KeyboardInterrupt, or SystemExit after SIGTERM or SIGHUP, once
     the command has ended. For the main thread.
     """
     with recorded_signals() as signals:
@@ -146,7 +146,7 @@ def adopt_orphans() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _has_asked() -> bool:
+def _has_requested_signal() -> bool:
     """Whether the kernel sends this process a signal already."""
     number = ctypes.c_int()
     _prctl(PR_GET_PDEATHSIG, ctypes.addressof(number))

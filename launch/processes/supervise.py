@@ -26,7 +26,7 @@ SECONDS_APART = 1.0  # signals within this time are one: make and a scheduler se
 SECONDS_TO_END = 3.0  # for orphans between SIGTERM and SIGKILL
 SECONDS_TO_SAVE = 1800.0  # for ranks between a signal and their end: a checkpoint of a large model takes minutes
 SECONDS_AFTER_PEER = 15.0  # for the launcher and its ranks once another node has ended badly
-SECONDS_TO_HEAR = 10.0  # of another node's end, which is the cause of a lost connection here: its launcher looks slowly
+SECONDS_TO_HEAR = 10.0  # of another node's failure, the cause of a lost connection here: its launcher polls slowly
 
 # What gloo, NCCL and Paddle's store say when a peer is gone or does not come.
 LOST_CONNECTION = re.compile(
@@ -43,7 +43,7 @@ def supervise(
     of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
     Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT, SIGTERM and
-    SIGHUP go to the ranks, which save what they have done; so they do when the make above us is told to end, when the
+    SIGHUP go to the ranks, which save what they have done; so they do when the make above gets one to end, when the
     launcher is killed, and when nobody reads our output any more. What is left after `grace` seconds, or at a second
     SIGINT or SIGTERM, is killed.
     Logs of an earlier run in log_dir are kept under another name. Exit code: 0, also where all ranks ended well after
@@ -120,7 +120,7 @@ def _wait(
             kill_at = time.monotonic() + SECONDS_AFTER_PEER
             launcher.send_signal(signal.SIGTERM)
         if launcher.returncode is not None and kill_at is None:
-            kill_at = time.monotonic() + grace  # the kernel has told the ranks
+            kill_at = time.monotonic() + grace  # the ranks have got SIGTERM from the kernel
         if received is None:
             signals += make.received()
             signals += [signal.SIGPIPE] if follower.is_unread else []
@@ -139,7 +139,7 @@ def _wait(
 
 
 class _Make:
-    """The make that started this process, which tells its commands of SIGTERM alone."""
+    """The make that started this process; it passes on SIGTERM alone."""
 
     def __init__(self):
         self.process = make_above()

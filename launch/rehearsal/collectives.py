@@ -201,8 +201,8 @@ def accept_the_cpu() -> None:
     Without the bridge: AssertionError "... only support gpu, xpu and custom_device now", "Only GPU and XPU
     and CustomDevice is supported now", "Only support CUDA / XPU / CustomDevice."; IndexError; ValueError "No
     available device found." from Tensor.cuda().
-    Here: the CPU is a custom device. The two assertions about the build hear of a GPU build (nothing else in
-    their modules asks for it): a custom device would have to give its alignment, for a GPU build upstream
+    Here: the CPU is a custom device. The two assertions about the build see a GPU build (nothing else in
+    their modules looks at it): a custom device would have to give its alignment, for a GPU build upstream
     looks it up, and its table knows "cpu".
     """
     for module in (group_sharded, group_sharded_utils, group_sharded_optimizer_stage2, group_sharded_stage3):

@@ -195,7 +195,7 @@ def find_materials(configuration: str) -> Path:
 def import_paddle(flags: Flags, processes: int) -> str:
     """Import what every rank needs, once, after the settings that count only before; the line about them.
 
-    With Paddle's GPU build this process must see no card: its import asks CUDA for the devices, and what is forked
+    With Paddle's GPU build this process must see no card: its import looks for devices through CUDA, and what is forked
     afterwards, to make the tiny model and to train it, could not use CUDA ("initialization error").
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

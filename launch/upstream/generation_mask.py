@@ -15,7 +15,7 @@ def correct() -> None:
 
 
 def _mask(input_ids: paddle.Tensor, pad_token_id: int | None, eos_token_id: int | None) -> paddle.Tensor:
-    """int64 [batch, length]. Where padding is the end-of-text token, it cannot be told from it: all ones."""
+    """int64 [batch, length]. All ones where padding is the end-of-text token: the two cannot be distinguished."""
     if pad_token_id is None or pad_token_id == eos_token_id:
         return paddle.ones_like(input_ids)
     return (input_ids != pad_token_id).astype("int64")

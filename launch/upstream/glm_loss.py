@@ -1,7 +1,7 @@
 """GLM's loss fails under tensor parallel and is no mean.
 
 paddlenlp/transformers/glm/modeling.py, GLMForConditionalGeneration.forward: calls `self.parallel_loss_fun`, a misspelt
-name, where the vocabulary is divided; elsewhere returns one loss a token, ignored labels among them, unless it is
+name, where the vocabulary is sharded; elsewhere returns one loss a token, ignored labels among them, unless it is
 given a loss_mask. Corrected: the mean over labels other than -100, as all other families.
 """
 

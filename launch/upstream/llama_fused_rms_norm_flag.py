@@ -1,7 +1,7 @@
 """LLaMA with use_fused_rms_norm fails at its first layer: AttributeError, use_fast_layer_norm.
 
-paddlenlp/transformers/llama/modeling.py, LlamaRMSNorm.forward: passes on config.use_fast_layer_norm, which asks for
-another module (fast_ln) and which no configuration but GPT's has. Corrected: LLaMA's says no unless told otherwise.
+paddlenlp/transformers/llama/modeling.py, LlamaRMSNorm.forward: passes on config.use_fast_layer_norm, which requests
+another module (fast_ln) and which no configuration but GPT's has. Corrected: LLaMA's is False unless it is set.
 """
 
 from paddlenlp.transformers import LlamaConfig

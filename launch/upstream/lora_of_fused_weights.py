@@ -1,4 +1,4 @@
-"""LoRA beside a fused weight is divided wrongly under tensor parallel, without a word: GLM, ChatGLM2.
+"""LoRA beside a fused weight is sharded wrongly under tensor parallel, without a warning: GLM, ChatGLM2.
 
 paddlenlp/peft/lora/lora_model.py, LoRAModel._get_tensor_parallel_convert_actions: the columns of lora_B are cut evenly,
 though those of the weight beside it (queries, keys and values in one, or gate and up) are cut in several places. What

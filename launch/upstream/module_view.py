@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ModuleView:
-    """`module` with the names in `overrides` replaced; every other name is read from it when asked for."""
+    """`module` with the names in `overrides` replaced; every other name is read from it at each access."""
 
     def __init__(self, module: Any, **overrides: Any):
         vars(self).update(overrides, _module=module)

@@ -1,4 +1,4 @@
-"""OPT has any attribute that it is asked for, and accumulation fails.
+"""OPT has an attribute of every name, and accumulation fails.
 
 paddlenlp/transformers/opt/modeling.py, OPTForCausalLM.__getattr__: what neither the model nor its base has is looked up
 in the configuration, which answers None for what it does not know. So the Trainer finds a no_sync, and calls None.

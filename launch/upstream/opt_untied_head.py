@@ -3,7 +3,7 @@
 paddlenlp/transformers/opt/modeling.py, OPTForCausalLM: `lm_head.decoder_weight` is created apart from the word
 embedding that OPT shares with it (arXiv 2205.01068; `tie_word_embeddings` of every published OPT), is no part of any
 published file, is of the wrong width where word_embed_proj_dim differs, and is whole on every tensor parallel rank.
-Corrected: the head is the word embedding, divided as it is, with the loss that goes with it.
+Corrected: the head is the word embedding, sharded as it is, with the loss that goes with it.
 """
 
 import functools

@@ -4,7 +4,7 @@ Upstream: before the optimizer's step each parameter that has no gradient gets o
 DygraphShardingOptimizer in paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py).
 Without the correction: with adapters every rank keeps gradients as large as the whole base from the first step on, and
 sends them in each.
-Here: it hears of the parameters that are trained alone.
+Here: it gets only the parameters that are trained.
 """
 
 from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer import (
@@ -19,4 +19,4 @@ def correct() -> None:
 
 
 def _reduce_gradients_of_trained(self, parameter_list, hcg):
-    return _upstream(self, [one for one in parameter_list if not one.stop_gradient], hcg)
+    return _upstream(self, [parameter for parameter in parameter_list if not parameter.stop_gradient], hcg)

@@ -33,14 +33,14 @@ def _register_forward_all_hooks(self, sub_layer, task_flow) -> None:
             return
         sliced = self._trainable_params[id(layer)]  # upstream's name; frozen ones are among them
         frozen = [param for param in sliced if not param.trainable]
-        tensors = [one for one in inputs if isinstance(one, paddle.Tensor)]
-        asking = [one for one in tensors if not one.stop_gradient]
-        passed = bool(asking) or not tensors  # inputs by name are not seen: they may ask
+        tensors = [value for value in inputs if isinstance(value, paddle.Tensor)]
+        differentiable = [tensor for tensor in tensors if not tensor.stop_gradient]
+        passed = bool(differentiable) or not tensors  # inputs by name are not seen: they may need gradients
         task_flow.needed[id(layer)] = sliced if passed else [param for param in sliced if param.trainable]
-        if frozen and asking:
-            release = _Countdown(len(asking), lambda: _release(self, layer, frozen))
-            for one in asking:
-                one.register_hook(release)
+        if frozen and differentiable:
+            release = _Countdown(len(differentiable), lambda: _release(self, layer, frozen))
+            for tensor in differentiable:
+                tensor.register_hook(release)
 
     sub_layer.register_forward_pre_hook(before_forward)
 

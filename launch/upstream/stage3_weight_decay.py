@@ -6,7 +6,7 @@ paddlenlp/trainer/trainer.py). Stage 3 hands it slices instead, named "slice@" a
 list equals.
 Without the correction: nothing but the parameters below the segment size decays, on GPUs as on a CPU. The losses of
 a run with weight decay drift away from those of every other layout.
-Here: the optimizer of stage 3 asks for the name without "slice@".
+Here: the optimizer of stage 3 looks the name up without "slice@".
 """
 
 from paddle.distributed.fleet.meta_parallel.sharding import group_sharded_stage3

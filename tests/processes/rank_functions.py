@@ -43,6 +43,7 @@ def sleep_forever() -> None:
 def data_workers() -> list[list[int]]:
     """What the two workers of a training's loader say of themselves: [leads its process group, signal at the rank's
     end]."""
+    from functools import partial
     from types import SimpleNamespace
 
     import numpy as np
@@ -58,4 +59,5 @@ def data_workers() -> list[list[int]]:
         return np.array([os.getpgrp() == os.getpid(), number.value])
 
     data = SimpleNamespace(train=[0, 1], padding={}, stream=[[0], [1]], collate=describe)
+    data._loader = partial(TrainingData._loader, data)
     return [np.asarray(batch).tolist() for batch in TrainingData.train_loader(data, 2, TrainingClock())]

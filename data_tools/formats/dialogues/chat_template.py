@@ -247,7 +247,7 @@ def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
 
 
 def _default(named: object, path: Path) -> str:
-    """Of the forms that transformers has for chat_template: a text, {name: text}, [{"name": ..., "template": ...}]."""
+    """The template of any form that transformers has: a text, {name: text}, [{"name": ..., "template": ...}]."""
     if isinstance(named, list) and all(isinstance(template, dict) for template in named):
         named = {template.get("name"): template.get("template") for template in named}
     if isinstance(named, dict):

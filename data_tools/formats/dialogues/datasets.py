@@ -112,7 +112,7 @@ Dialogues = DialogueDataset | PackedDialogues | BlendedDialogues
 
 @dataclass(frozen=True)
 class Datasets:
-    """The samples of a run, None where not wanted; lines: what there is to tell about them."""
+    """The samples of a run, None for a split that was not requested; lines: reports about them, to be printed."""
 
     train: Dialogues | None
     dev: DialogueDataset | None

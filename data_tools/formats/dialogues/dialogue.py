@@ -7,7 +7,7 @@
     {"conversations": [{"from": "human", "value": "..."}, ...]}     ShareGPT: human and gpt in turn, system first
     {"messages": [{"role": "user", "content": "..."}, ...]}         user and assistant in turn, system first
 
-Each may have "system", a text that sets the scene. Every other key is passed over and told (Schema.unused).
+Each may have "system", a text that sets the scene. Every other key is ignored and reported (Schema.unused).
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """One row: what is asked and answered in turn, after an optional text that sets the scene."""
+    """One row: questions and answers in turn, after an optional system text."""
 
     turns: tuple[Turn, ...]
     system: str = ""
@@ -133,8 +133,8 @@ def _messages(row: dict, key: str, role_key: str, text_key: str, roles: dict[str
             raise RowError("'system' and the first message give two system texts, expected one")
         system = spoken.pop(0)[1]
     if len(spoken) % 2 or [role for role, _ in spoken] != ["user", "assistant"] * (len(spoken) // 2):
-        heard = ", ".join(role for role, _ in spoken)
-        raise RowError(f"user and assistant do not take turns, ending with the assistant: {heard or 'nobody'}")
+        order = ", ".join(role for role, _ in spoken)
+        raise RowError(f"user and assistant do not take turns, ending with the assistant: {order or 'nobody'}")
     texts = [text for _, text in spoken]
     return _dialogue(zip(texts[0::2], texts[1::2], strict=True), system)
 

@@ -52,7 +52,7 @@ def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Q
 
 
 def row_question(record: dict | str, prompt_column: str | None = None) -> Question:
-    """Raises RowError or DataError where a row asks nothing that is understood."""
+    """The question of a row. Raises RowError or DataError where it has none that is understood."""
     if isinstance(record, str):
         raise RowError(record)
     if prompt_column and prompt_column not in record:
@@ -63,7 +63,7 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
 
 
 def _completed(row: dict) -> dict:
-    """The row with an answer to what is asked last."""
+    """The row with an answer to its last question."""
     row = dict(row)
     for key, answer in ANSWERS.items():
         if isinstance(row.get(key), list):

@@ -1,4 +1,4 @@
-"""Encoded dialogues as samples of training, held in a few flat arrays."""
+"""Encoded dialogues as samples of training, stored in a few flat arrays."""
 
 import hashlib
 import itertools

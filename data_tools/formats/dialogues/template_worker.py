@@ -27,7 +27,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 # Samples must not change from one day to the next, or a run could not be continued: in training it is always this day,
-# which is the one that LLaMA-3's templates name where they are told none.
+# which is the one that LLaMA-3's templates name where they are given none.
 TRAINING_DAY = datetime.datetime(2024, 7, 26)
 NO_MEMORY = 3  # exit code where dialogues take more memory than the process may have
 TOO_MUCH = "it takes more memory than a template may"
@@ -152,7 +152,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_PROF, first["seconds"])
     try:
         renderer = Renderer(first["source"], first["tokens"])
-    except Exception as error:  # whatever a template does wrong is told, never raised
+    except Exception as error:  # an error of a template is reported, never raised
         fault = _reason(error)
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, first["seconds"])  # SIGPROF ends the process

@@ -26,7 +26,7 @@ from data_tools.formats.tokens.indexed import write_index
 from data_tools.formats.tokens.summary import READ_BYTES, file_sha256, write_summary
 
 CHECK = "record_sha256"  # key of the record: the checksum of all others
-# Of a record, all that there was before it had a checksum: the tokens have their own, so such a record is taken, too.
+# The keys of a record from before records had a checksum. It is accepted, too: the tokens have their own checksum.
 KEYS = {"identity": dict, "state": dict, "tokens": int, "documents": int, "largest_id": int, "sha256": str}
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -183,7 +183,7 @@ def _checksum(record: dict) -> str:
 
 
 def _locked(path: Path):
-    """The file opened to append and held by this process alone. Raises DataError when another one has it."""
+    """The file, opened to append and locked by this process. Raises DataError when another process has locked it."""
     while True:
         file = open(path, "ab+", buffering=0)
         try:

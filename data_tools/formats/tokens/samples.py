@@ -26,7 +26,7 @@ def split_boundaries(split: str, documents: int) -> list[int]:
     """[0, end of train, end of valid, documents] for shares such as "949,50,1" (or "949/50/1", or "1").
 
     The same boundaries as get_train_valid_test_split_ of paddlenlp and Megatron-LM, rounding included, so
-    that a corpus is divided as it always was; only where theirs become negative (tiny corpora), 0 stands.
+    that a corpus is split as by these; only where theirs become negative (tiny corpora), 0 stands.
     """
     try:
         shares = [float(share) for share in split.replace("/", ",").split(",")]

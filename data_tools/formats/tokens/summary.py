@@ -93,12 +93,10 @@ def token_counts(corpus: IndexedDataset) -> np.ndarray:
 
 
 def unigram_cross_entropy(corpus: IndexedDataset) -> float:
-    """Nats a token that the best unigram model of this very text needs: -sum p ln p over its own token
-    frequencies.
+    """Nats a token of the best unigram model of this very text: -sum p ln p over its own token frequencies.
 
-    For held-out text this is the strictest bar of its kind: any unigram model estimated elsewhere (on the
-    training text, with any smoothing) has a higher cross-entropy on it. A loss below it shows that context is
-    used.
+    No unigram model estimated elsewhere (on the training text, with any smoothing) has a lower cross-entropy on this
+    text. A loss below it shows that the model uses context.
     """
     counts = token_counts(corpus)
     shares = counts[counts > 0] / counts.sum()
