@@ -45,6 +45,11 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", CODE.sub(r"\1", LINK.sub("]", title)).lower()).replace(" ", "-")
 
 
+def is_there(path: Path) -> bool:
+    """A file, or a folder with more in it than Python's caches, which stay where a package has moved away."""
+    return path.is_file() or (path.is_dir() and any(child.name != "__pycache__" for child in path.iterdir()))
+
+
 def sections(page: Path) -> list[Section]:
     """In order; a heading within a block of code is none."""
     kept: list[str] = []

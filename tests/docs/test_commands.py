@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from docs.tools.pages import ENGLISH_PAGES, ROOT, read
 from launch.config.flag_values import load_schema
 from launch.config.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
-from tests.docs.pages import CODE, FENCED, INDENTED
+from tests.docs.pages import CODE, FENCED, INDENTED, is_there
 from tests.recipes.rehearsing import recipes_by_target
 
 PAGES = (*ENGLISH_PAGES, ROOT / "CONTRIBUTING.md")
@@ -185,11 +184,6 @@ def test_files_are_there(page):
             assert is_there(ROOT / path), word
         if path.startswith(("csrc/", "harness/")):
             assert list((ROOT / "custom_ops" / "fused_rms_norm").glob(path)), word
-
-
-def is_there(path: Path) -> bool:
-    """A file, or a folder with more in it than Python's caches, which stay where a package has moved away."""
-    return path.is_file() or (path.is_dir() and any(child.name != "__pycache__" for child in path.iterdir()))
 
 
 @cache

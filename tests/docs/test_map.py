@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from docs.tools.pages import ROOT, read
-from tests.docs.pages import FENCED
+from tests.docs.pages import FENCED, is_there
 
 [MAP] = [body for _, body in FENCED.findall(read(ROOT / "README.md")) if "tests/          mirrors the tree" in body]
 
@@ -25,4 +25,4 @@ def test_what_is_on_it_is_there():
         room = ROOT / "launch" if line.startswith("    ") else ROOT
         names = re.match(r"\s*((?:[\w.]+(?:/|\.py|\.sh) ?)+)", line)
         for name in names[1].split() if names else ():
-            assert (room / name).exists(), name
+            assert is_there(room / name), name
