@@ -11,13 +11,12 @@ from launch.devices import precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
-from launch.families.parameters import key_value_heads
 from launch.families.registry import Family, family_of_config
 from launch.plan.hardware import Card
 from launch.tape.quantized import Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
-ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of a number
+ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of an element
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Offload:
-    """What is kept in host memory. returns: the optimizer's states are on the device during its step."""
+    """The state that is kept in host memory. returns: the optimizer's states are on the device during its step."""
 
     optimizer: bool = False
     returns: bool = False
@@ -52,7 +51,7 @@ class Job:
 
     config:            the model's, as launch/families/configs has it
     layout:            the degrees
-    sequence_parallel: activations between blocks divided over the tensor parallel ranks
+    sequence_parallel: activations between blocks are sharded over the tensor parallel ranks
     micro_batch, accumulation, eval_batch: samples of a device at once; micro batches a step
     sequence_length:   tokens of a sample, the longest
     compute:           dtype of weights and activations
@@ -101,17 +100,13 @@ class Job:
 
     @property
     def item(self) -> int:
-        """Bytes of a number of a weight or activation."""
+        """Bytes of an element of a weight or activation."""
         return ITEM[self.compute]
 
     @property
     def gradient_item(self) -> int:
-        """Bytes of a number of a weight's gradient."""
+        """Bytes of an element of a weight's gradient."""
         return ITEM[FLOAT32 if self.master_gradients else self.compute]
-
-    @property
-    def key_value_heads(self) -> int:
-        return key_value_heads(self.config)
 
     @property
     def trains_all(self) -> bool:
@@ -146,8 +141,8 @@ class Job:
         config = run_config(values)
         on_gpu = not run.on_cpu
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
-        asked = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
-        bf16, fp16 = precision.resolve(*asked, capability)
+        requested = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
+        bf16, fp16 = precision.resolve(*requested, capability)
         half = BFLOAT16 if bf16 else FLOAT16 if fp16 else FLOAT32
         level = values.fp16_opt_level if half != FLOAT32 else "O0"
         whole = level == "O2"
@@ -181,7 +176,8 @@ class Job:
 
 
 def _fused_rms_norm(values: FlagValues, on_gpu: bool) -> bool:
-    """Where it is only wished for, a plan counts on it if this machine has it: without it more memory is needed."""
+    """Where the flag is auto or on, a plan counts on the operator if this machine has it: without it a run needs more
+    memory."""
     if values.use_fused_rms_norm == "required":
         return True
     return on_gpu and bool(values.use_fused_rms_norm) and importlib.util.find_spec("fused_ln") is not None

@@ -53,7 +53,7 @@ def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
 
 
 def describe(job: Job) -> list[str]:
-    """What is planned."""
+    """The job in three lines: model, layout, and how it computes."""
     billions = ModelShape.from_config(job.config).parameters / 1e9
     tokens = job.micro_batch * job.sequence_length
     return [
@@ -71,7 +71,7 @@ def _beside_the_layout(job: Job) -> str:
 
 
 def method(job: Job) -> str:
-    """What is trained."""
+    """The method: all parameters, LoRA, or a prefix."""
     if isinstance(job.adapter, Lora):
         return f"LoRA, rank {job.adapter.rank}" + (f", on a {job.base.bits}-bit base" if job.base else "")
     if isinstance(job.adapter, Prefix):
@@ -176,7 +176,7 @@ def rules(job: Job, plan: MemoryPlan) -> list[str]:
 
 
 def stage3_states(job: Job) -> float:
-    """Bytes of weights and gradients in 16 bit, divided evenly."""
+    """Bytes of weights and gradients in 16 bit, sharded evenly."""
     return 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
 
 

@@ -147,7 +147,7 @@ def _axis(parameter: Parameter, job: Job) -> int | None:
     if parameter.kind in (WORD, HEAD):
         axis = 0 if parameter.kind == WORD else 1
         return axis if parameter.shape[axis] % degree == 0 else None
-    if parameter.module in ("k_proj", "v_proj") and job.key_value_heads % degree:
+    if parameter.module in ("k_proj", "v_proj") and key_value_heads(job.config) % degree:
         return None
     if parameter.kind == LINEAR:
         return 1 if parameter.module in COLUMN else 0
