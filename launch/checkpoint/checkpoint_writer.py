@@ -1,10 +1,10 @@
-"""A checkpoint written aside by all ranks and renamed when it is whole. No Paddle.
+"""Writing a checkpoint: by all ranks, under another name until it is whole. No Paddle.
 
     partial = PartialCheckpoint(output, global_step, rank, ranks)
     partial.write([json_file(...), tensor_file(...)])        # every rank, its own files
-    partial.finish(manifest)                                 # rank 0: waits for the others, manifest last, rename
+    partial.finish(manifest)                                 # rank 0: waits for all ranks, writes the manifest, renames
 
-Ranks tell each other through files alone, so that a thread can do all of this while the ranks train on.
+The ranks communicate through files alone, so that a thread can do all of this while they train on.
 """
 
 import hashlib
@@ -32,18 +32,18 @@ from launch.checkpoint.manifest import (
     is_ours,
 )
 from launch.checkpoint.parts import PARTS, Part
-from launch.checkpoint.safetensors_file import header_bytes
+from launch.checkpoint.safetensors_file import NUMPY, header_bytes
 from launch.checkpoint.stored_tensor import bytes_of
 from launch.errors import UserError
 
-REPORT = "report-{:05d}.json"  # of a rank: the sizes and hashes of its files, or why it has none
+REPORT = "report-{:05d}.json"  # sizes and hashes of a rank's files, or its error
 POLL_SECONDS = 0.01
 SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel's cache would take minutes at the end
 
 
 @dataclass(frozen=True)
 class NewPart:
-    """A part of a tensor to be written. values: called once, gives it in part.shape_here, bfloat16 as uint16."""
+    """A part of a tensor to be written. values: called once; returns it in part.shape_here, bfloat16 as uint16."""
 
     key: str
     dtype: str
@@ -57,7 +57,7 @@ class NewPart:
 
 @dataclass(frozen=True)
 class NewFile:
-    """name, and its bytes piece by piece."""
+    """A file to be written. pieces: its bytes, piece by piece."""
 
     name: str
     pieces: Callable[[], Iterator[bytes | memoryview]]
@@ -68,12 +68,12 @@ def json_file(name: str, value: dict) -> NewFile:
 
 
 def safetensors_file(name: str, tensors: list[NewPart]) -> NewFile:
-    """The format: launch/checkpoint/safetensors_file.py. "np": matrices lie as Paddle has them."""
+    """A safetensors file of parts; what is not a whole tensor is listed in its metadata."""
 
     def pieces() -> Iterator[bytes | memoryview]:
         parts = {tensor.key: tensor.part.to_json() for tensor in tensors if not tensor.part.is_whole}
         shapes = [(tensor.key, tensor.dtype, tensor.part.shape_here) for tensor in tensors]
-        yield header_bytes({"format": "np", PARTS: json.dumps(parts)}, shapes)
+        yield header_bytes({"format": NUMPY, PARTS: json.dumps(parts)}, shapes)
         for tensor in tensors:
             yield np.ascontiguousarray(tensor.values()).reshape(-1).view(np.uint8).data
 
@@ -83,7 +83,8 @@ def safetensors_file(name: str, tensors: list[NewPart]) -> NewFile:
 class PartialCheckpoint:
     """The directory that becomes checkpoint-STEP.
 
-    written: bytes, by this rank so far. given_up: why other ranks need not be waited for any more; set from outside.
+    written: bytes that this rank has written so far. given_up: set by another thread to the reason why rank 0 must not
+    wait for the other ranks any more.
     """
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
@@ -95,14 +96,14 @@ class PartialCheckpoint:
         self._own_report: dict | None = None
 
     def prepare(self) -> None:
-        """Rank 0, before any rank writes: an empty directory. Raises OSError."""
+        """Create an empty directory. Rank 0 calls it before any rank writes. Raises OSError."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
 
     def write(self, files: list[NewFile]) -> None:
-        """Write this rank's files and report them; where that fails, remove them and report why.
+        """Write this rank's files and report them; on an error remove them and report the error.
 
-        Raises UserError where there is no room for the report either.
+        Raises UserError where the report cannot be written either.
         """
         written: dict[str, dict] = {}
         error = None
@@ -113,7 +114,7 @@ class PartialCheckpoint:
                 if number == len(files) // 2:
                     self._fault("between-files")
                 written[file.name] = write_hashed(self.directory / file.name, self._counted(file.pieces()))
-        except Exception as failure:  # whatever it is: rank 0 waits for this rank's report
+        except Exception as failure:  # any error: rank 0 waits for this rank's report
             error = f"{self.directory}: {getattr(failure, 'strerror', None) or repr(failure)}"
             for file in files:
                 (self.directory / file.name).unlink(missing_ok=True)
@@ -126,12 +127,13 @@ class PartialCheckpoint:
             raise UserError(f"rank {self.rank}: {error or failure}") from None
 
     def finish(self, manifest: Manifest) -> None:
-        """Rank 0, when it has written: wait until every rank has reported, write the manifest and give the checkpoint
-        its name.
+        """Wait for the reports of all ranks, write the manifest and give the checkpoint its name. Rank 0 calls it after
+        its own `write`.
 
-        manifest: its `files` are filled in here. Raises UserError, with nothing left of it, where a rank failed.
+        manifest: its `files` are filled in here. Raises UserError and leaves nothing where a rank failed.
         """
         try:
+            assert self._own_report
             reports = [self._own_report, *(self._report_of(rank) for rank in range(1, self.ranks))]
             errors = [f"rank {rank}: {report['error']}" for rank, report in enumerate(reports) if report["error"]]
             if errors:
@@ -169,7 +171,7 @@ class PartialCheckpoint:
 
 
 def write_hashed(path: Path, pieces: Iterator[bytes | memoryview]) -> dict:
-    """Write a file to the disk itself; {"bytes", "sha256"} of it. Raises OSError."""
+    """Write a file and flush it to the disk. Returns its {"bytes", "sha256"}. Raises OSError."""
     digest, size, synced = hashlib.sha256(), 0, 0
     with open(path, "wb") as file:
         for piece in pieces:
@@ -189,8 +191,8 @@ def _sync(file: BinaryIO) -> None:
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """By another name first: a kill in between leaves a partial checkpoint, not a damaged one."""
-    if checkpoint.is_symlink():  # what it names is another's
+    """Rename it first: a kill in between leaves a partial checkpoint, not a damaged one."""
+    if checkpoint.is_symlink():  # its target belongs to somebody else
         checkpoint.unlink()
         return
     partial = checkpoint.with_name(PARTIAL + checkpoint.name)
@@ -200,23 +202,24 @@ def remove_checkpoint(checkpoint: Path) -> None:
 
 
 def remove_old(newest: Path, limit: int, best: str | None) -> None:
-    """Keep the newest `limit` checkpoints, and the one of the name `best`. What another program wrote is left alone."""
+    """Keep the newest `limit` checkpoints and the one named `best`. Checkpoints of other programs are left alone."""
     others = [path for path in checkpoints(newest.parent) if path != newest and path.name != best]
     for checkpoint in [path for path in others if is_ours(path)][max(limit - 1, 0) :]:
         remove_checkpoint(checkpoint)
 
 
 def put_in_place(partial: Path, directory: Path) -> None:
-    """Move the files of a model or an adapter, which are whole in `partial`, into a directory that may hold older ones.
+    """Move the whole model or adapter in `partial` into a directory that may have an older one.
 
-    Those by which readers find a model go first and come last: a kill in between leaves no model, never parts of two.
+    The old files by which readers find a model are removed first, the new ones moved last: a kill in between leaves no
+    model, never parts of two.
     """
     for path in partial.iterdir():
         with open(path, "rb") as file:
             os.fsync(file.fileno())
     new = {path.name for path in partial.iterdir()}
     found_by = next(names for names in (MODEL_FOUND_BY, ADAPTER_FOUND_BY) if new.intersection(names))
-    for name in found_by:  # of the same kind alone: an adapter may lie beside its base
+    for name in found_by:  # of the same kind: an adapter may lie beside its base
         (directory / name).unlink(missing_ok=True)
     sync_directory(directory)
     for path in sorted(partial.iterdir(), key=lambda path: path.name in found_by):
@@ -226,7 +229,7 @@ def put_in_place(partial: Path, directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
+    """Flush the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -235,13 +238,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def _write_report(path: Path, report: dict) -> None:
-    """Whole or not there: rank 0 may be waiting for it."""
+    """Write it under another name first: rank 0 reads it as soon as it is there."""
     aside = path.with_suffix(".partial")
     aside.write_text(json.dumps(report), encoding="utf-8")
     os.rename(aside, path)
 
 
-# ---- where the tests kill a save: LAUNCH_FAULT=POINT[@STEP[:RANK]] has a rank kill itself there
+# ---- where tests kill a save: LAUNCH_FAULT=POINT[@STEP[:RANK]] makes a rank kill itself there
 #
 # LAUNCH_FAULT=before-rename@20:0      rank 0, in the save of step 20, before the checkpoint gets its name
 
@@ -251,7 +254,7 @@ FAULT_POINTS = ("after-first-file", "between-files", "before-manifest", "before-
 
 
 def fault_point(point: str, global_step: int, rank: int) -> None:
-    """Ends this process here with SIGKILL, where the variable says so. Default: at every step, on rank 0."""
+    """End this process with SIGKILL where the variable requests it. Default: at every step, on rank 0."""
     fault = os.environ.get(FAULT_VARIABLE)
     if not fault:
         return

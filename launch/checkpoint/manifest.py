@@ -1,14 +1,14 @@
-"""Where checkpoints lie in an output directory, and the manifest that makes one of them whole. No Paddle.
+"""The layout of checkpoints in an output directory, and the manifest that a whole one agrees with. No Paddle.
 
 OUTPUT/checkpoint-20/                   whole: its manifest.json was written last, before it got this name
     manifest.json                       sizes and SHA-256 of all other files; what made them; its own SHA-256
     run.json                            step, schedule, loss scale: the same on all ranks
     rank-00000.json                     random numbers of each rank
-    model-00001-of-00002.safetensors    parameters, each written by one of the ranks that hold it
+    model-00001-of-00002.safetensors    parameters, each written by one of the ranks that have it
     optimizer-00001-of-00002.safetensors
-OUTPUT/partial-checkpoint-20/           being written or removed, or left so by a kill
-OUTPUT/partial-model/                   the model of the run, being written or left so by a kill
-OUTPUT/damaged-checkpoint-20/           did not agree with its manifest
+OUTPUT/partial-checkpoint-20/           being written or removed, or interrupted while it was
+OUTPUT/partial-model/                   the model of the run, likewise
+OUTPUT/damaged-checkpoint-20/           does not agree with its manifest
 """
 
 import hashlib
@@ -26,16 +26,19 @@ MANIFEST, RUN = "manifest.json", "run.json"
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
 PARTIAL, DAMAGED = "partial-", "damaged-"
 PARTIAL_MODEL = PARTIAL + "model"
-# Without any of these files a directory holds no model, or no adapter.
+# A directory without any of these files has no model, or no adapter.
 MODEL_FOUND_BY = ("model.safetensors.index.json", "model.safetensors")
 ADAPTER_FOUND_BY = ("peft_model.safetensors.index.json",)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """files: name -> {"bytes", "sha256"} of every other file. topology: degrees of each kind of parallelism and the
-    sharding stage. trained_only: whether weights that are not trained are left out. data: what identifies the data,
-    model: the model (launch/checkpoint/model_identity.py)."""
+    """What a checkpoint contains, and what made it.
+
+    files: name -> {"bytes", "sha256"} of every other file. topology: the degree of each kind of parallelism and the
+    sharding stage. trained_only: whether frozen weights are left out. data, model: what identifies them
+    (data_ledger.py, model_identity.py).
+    """
 
     files: dict[str, dict]
     global_step: int
@@ -80,23 +83,20 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def _digest(values: dict) -> str:
-    """SHA-256 of all other values, whatever their order in the file."""
+    """SHA-256 of all other values, independent of their order in the file."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _is_plain_name(name: str) -> bool:
-    """Whether it is the name of a file in the directory itself."""
-    return name == Path(name).name and name not in ("", "..", MANIFEST) and "\0" not in name
-
-
 def is_count(value: object) -> bool:
-    """Whether it counts something: a whole number, not a truth value."""
+    """Whether a value is a non-negative integer; a bool is none."""
     return type(value) is int and value >= 0
 
 
 def _are_files(value: object) -> bool:
     return isinstance(value, dict) and all(
-        _is_plain_name(name)
+        name == Path(name).name
+        and name not in ("", "..", MANIFEST)
+        and "\0" not in name  # in the directory itself
         and isinstance(facts, dict)
         and facts.keys() == {"bytes", "sha256"}
         and is_count(facts["bytes"])
@@ -105,30 +105,23 @@ def _are_files(value: object) -> bool:
     )
 
 
-def _is_topology(value: object) -> bool:
-    return isinstance(value, dict) and is_count(value.get("processes"))
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
 DIGEST = "sha256"
-_KEYS = {one.name for one in fields(Manifest)}
+_KEYS = {field.name for field in fields(Manifest)}
 _ALLOWED: dict[str, Callable[[object], bool]] = {
     "files": _are_files,
     **dict.fromkeys(("global_step", "consumed_samples", "consumed_tokens"), is_count),
-    "topology": _is_topology,
+    "topology": lambda value: isinstance(value, dict) and is_count(value.get("processes")),
     "trained_only": lambda value: isinstance(value, bool),
-    **dict.fromkeys(("data", "model", "arguments", "versions"), _is_object),
+    **dict.fromkeys(("data", "model", "arguments", "versions"), lambda value: isinstance(value, dict)),
     "git_revision": lambda value: value is None or isinstance(value, str),
 }
 _REQUIRED = {"files", "global_step", "consumed_samples", "consumed_tokens", "topology"}
 
 
 def checkpoints(output: Path | str) -> list[Path]:
-    """The checkpoints in an output directory by name alone, newest first."""
-    found = [path for path in _listed(output) if CHECKPOINT.fullmatch(path.name)]
+    """The directories in an output directory that have the name of a checkpoint, newest first."""
+    paths = Path(output).iterdir() if Path(output).is_dir() else ()
+    found = [path for path in paths if path.is_dir() and CHECKPOINT.fullmatch(path.name)]
     return sorted(found, key=checkpoint_step, reverse=True)
 
 
@@ -142,7 +135,9 @@ def checkpoint_name(global_step: int) -> str:
 
 def checkpoint_step(checkpoint: Path) -> int:
     """The step of one of `checkpoints`, by its name."""
-    return int(CHECKPOINT.fullmatch(checkpoint.name)[1])
+    match = CHECKPOINT.fullmatch(checkpoint.name)
+    assert match
+    return int(match[1])
 
 
 def rank_file(rank: int) -> str:
@@ -154,22 +149,17 @@ def tensor_file(kind: str, rank: int, ranks: int) -> str:
     return f"{kind}-{rank + 1:05d}-of-{ranks:05d}.safetensors"
 
 
-def _listed(directory: Path | str) -> list[Path]:
-    directory = Path(directory)
-    return [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
-
-
 # ---- does a checkpoint agree with its manifest?
 
 
-PIECE = 1 << 24
-WEIGHTS = (".safetensors", ".pdparams", ".bin", ".index.json")  # ends of names that readers of models look for
+CHUNK_BYTES = 1 << 24
+WEIGHT_SUFFIXES = (".safetensors", ".pdparams", ".bin", ".index.json")  # what readers of models look for
 
 
 def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = (0, 1)) -> str | None:
     """The first file that does not agree with the manifest, and how; None where all do.
 
-    hashes: read every byte, not only the sizes. share: (rank, ranks), which look at different files.
+    hashes: compare every byte, not only the sizes. share: (rank, ranks); each rank checks other files.
     """
     try:
         manifest = read_manifest(checkpoint)
@@ -190,7 +180,7 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
 
 
 def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
-    """By the directory's name and by the state of the run, which a manifest without a SHA-256 of its own needs."""
+    """Compares the step with the directory's name and with run.json: old manifests have no SHA-256 of their own."""
     step = manifest.global_step
     if CHECKPOINT.fullmatch(checkpoint.name) and checkpoint_step(checkpoint) != step:
         return f"{checkpoint} is the checkpoint of step {step:,} by its manifest, not of the step in its name"
@@ -203,11 +193,11 @@ def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
 
 
 def stray_weights(checkpoint: Path) -> str | None:
-    """A file that a reader of models would take for one of a whole checkpoint, though the run did not write it: the
-    checkpoint is as it was. Not those that macOS adds to every file on some disks: nothing reads them."""
+    """The first weights file that the run did not write, and that a reader of models would read. The ._ files that
+    macOS adds on some disks are left out: nothing reads them."""
     written = read_manifest(checkpoint).files
     for path in sorted(checkpoint.iterdir()):
-        if path.name.endswith(WEIGHTS) and path.name not in written and not path.name.startswith("._"):
+        if path.name.endswith(WEIGHT_SUFFIXES) and path.name not in written and not path.name.startswith("._"):
             return f"{path} is not among the files of the checkpoint's manifest"
     return None
 
@@ -215,7 +205,7 @@ def stray_weights(checkpoint: Path) -> str | None:
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(CHUNK_BYTES):
             digest.update(piece)
     return digest.hexdigest()
 

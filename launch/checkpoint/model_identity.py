@@ -1,14 +1,14 @@
-"""Which model a run trains: its configuration, the adapter, and the frozen base below an adapter. No Paddle.
+"""What identifies the model of a run: its configuration, its adapter, and the frozen base of an adapter. No Paddle.
 
-A run that goes on with another model of the same shapes would train on without a word: other positions, another
-epsilon, another base below a LoRA.
+A resumed run compares it: another model of the same shapes (another epsilon, another base of a LoRA) would otherwise
+train on without an error.
 """
 
 import hashlib
 from pathlib import Path
 
 from launch.checkpoint.manifest import read_manifest
-from launch.checkpoint.output_directory import continued
+from launch.checkpoint.output_directory import checkpoint_to_continue
 from launch.families import named_configs
 from launch.families.named_configs import load_config
 from launch.families.tokenizer_files import fresh_vocabulary
@@ -25,11 +25,11 @@ COMPUTES = {
     *named_configs.SWITCHES,
     *named_configs.OBJECTS,
 } - {"max_position_embeddings", "max_sequence_length", "model_max_length", "seq_length", "use_cache", "output_predict"}
-SAMPLE = 1024  # elements of each tensor of a base that are looked at
+SAMPLE = 1024  # elements of each tensor of a base that are hashed
 
 
 def model_identity(config: dict, adapter: dict | None = None, base: str | None = None) -> dict:
-    """As JSON. adapter: what decides what it adds. base: of base_fingerprint, below an adapter."""
+    """A JSON object. adapter: what decides what it computes. base: base_fingerprint of its base."""
     computes = {key: config[key] for key in sorted(COMPUTES & config.keys()) if config[key] is not None}
     return {"config": computes, "adapter": adapter or {}, "base": base}
 
@@ -46,7 +46,7 @@ def base_fingerprint(directory: Path) -> str:
 
 
 def differences(before: dict, now: dict) -> list[str]:
-    """Lines about what is another model now. before, now: of model_identity; {}, of old checkpoints, says nothing."""
+    """A line for each difference of two model identities. Old checkpoints have {}, which differs from nothing."""
     found = []
     for part in ("config", "adapter") if before else ():
         for key in sorted(before[part].keys() | now[part].keys()):
@@ -59,7 +59,7 @@ def differences(before: dict, now: dict) -> list[str]:
 
 
 def model_changed(found: list[str]) -> str:
-    """What differences mean, and what to do."""
+    """The refusal of a run whose model has `differences`."""
     from launch.checkpoint.weight_files import listed  # here: a plan runs without NumPy
 
     return (
@@ -72,18 +72,18 @@ def model_changed(found: list[str]) -> str:
 
 
 def run_config(values) -> dict:
-    """The configuration of a run's model, as a dictionary, with the vocabulary of its tokenizer or of its checkpoint.
+    """The configuration of a run's model, with the vocabulary size of its tokenizer or of its checkpoint.
 
-    values: the flags by their names, as attributes. Raises UserError where there is no such model.
+    values: the flags, as attributes. Raises UserError where there is no such model.
     """
     config = load_config(values.model_name_or_path or "")
-    size = fresh_vocabulary(config, values, vocabulary_so_far(continued(values), config))
+    size = fresh_vocabulary(config, values, vocabulary_so_far(checkpoint_to_continue(values), config))
     return config if size is None else config | {"vocab_size": size}
 
 
 def vocabulary_so_far(checkpoint: Path | None, config: dict) -> int | None:
-    """vocab_size of the model in a checkpoint. One that does not state its model was made when fresh models had the
-    vocabulary of their configuration."""
+    """vocab_size of the model in a checkpoint. Old checkpoints do not state it: their models have the vocabulary of the
+    configuration."""
     if checkpoint is None:
         return None
     return read_manifest(checkpoint).model.get("config", {}).get("vocab_size", config["vocab_size"])

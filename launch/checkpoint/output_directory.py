@@ -1,13 +1,12 @@
-"""One run in an output directory at a time. No Paddle.
+"""A run's output directory: one run at a time, what a killed run left, which checkpoint to continue. No Paddle.
 
-Rank 0 holds OUTPUT/run.lock while it trains. What starts the ranks, a recipe or a rehearsal, holds the directory itself
-from before it touches anything in it: the ranks take many seconds to get to their lock.
+Rank 0 locks OUTPUT/run.lock while it trains. The process that starts the ranks, a recipe or a rehearsal, locks the
+directory itself before it changes anything there, because the ranks take many seconds to reach their own lock.
 
-A start locks the directory, which leaves no file behind. A file system like NFS may refuse that with EBADF, because an
-exclusive lock needs a file that is open for writing there: then the start holds OUTPUT/start.lock, which stays.
+Locking the directory leaves no file behind. A file system like NFS may refuse it with EBADF, because an exclusive lock
+needs a file that is open for writing there. Then the start locks OUTPUT/start.lock, which stays.
 
-The kernel keeps who holds what, and lets go at the holder's end, however it ends. The process id that is written into
-run.lock is only told: that another process has the same one by now means nothing.
+The kernel releases a lock when its process ends, however it ends. The process id in run.lock is for messages only.
 """
 
 import errno
@@ -31,67 +30,67 @@ from launch.errors import UserError
 
 LOCK, START_LOCK = "run.lock", "start.lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # the last by Lustre mounted without flock
-TRIES, SECONDS_BETWEEN_TRIES = 5, 0.02  # another start that looks who is here holds the lock for a moment
+TRIES, SECONDS_BETWEEN_TRIES = 5, 0.02  # `active_run` of another process takes the lock for a moment
 
 
 def lock_output(output: Path | str) -> int:
-    """Hold the directory until this process ends, however it ends; the descriptor that holds it.
+    """Lock the directory for training until this process ends. Returns the file descriptor of the lock.
 
-    Raises UserError where another run holds it. On a file system without locks nothing is held.
+    Raises UserError where another run has the lock. A file system without locks takes none.
     """
     path = Path(output) / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     if not _lock(descriptor):
-        holder = _name_in(descriptor)
+        run = _run_named_in(descriptor)
         os.close(descriptor)
-        raise UserError(f"{output} {_in_use(holder)}")
+        raise _in_use(output, run)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
     return descriptor
 
 
 def lock_start(output: Path | str) -> int:
-    """Make the directory and hold it while its ranks are started and run; the descriptor. As lock_output."""
+    """Create the directory and lock it for the process that starts the ranks; otherwise as lock_output."""
     Path(output).mkdir(parents=True, exist_ok=True)
     descriptor = os.open(output, os.O_RDONLY)
     try:
-        is_ours = _lock(descriptor)
+        locked = _lock(descriptor)
     except OSError as error:
         os.close(descriptor)
         if error.errno != errno.EBADF:
             raise
         descriptor = os.open(Path(output) / START_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        is_ours = _lock(descriptor)
-    if not is_ours:
+        locked = _lock(descriptor)
+    if not locked:
         os.close(descriptor)
-        raise UserError(f"{output} {_in_use(user_of(output) or 'unknown')}")
+        raise _in_use(output, active_run(output) or "unknown")
     return descriptor
 
 
-def user_of(output: Path | str) -> str | None:
-    """Which run holds a directory; None where none does. Nothing is held or changed."""
+def active_run(output: Path | str) -> str | None:
+    """The run that has locked a directory; None where there is none. Locks and changes nothing."""
     for path in (Path(output) / LOCK, Path(output) / START_LOCK, Path(output)):
         if not path.exists():
             continue
         descriptor = os.open(path, os.O_RDONLY)
         try:
             if not _lock(descriptor, fcntl.LOCK_SH):  # all that a descriptor for reading may take on NFS
-                return _name_in(descriptor) if path.name == LOCK else "one that starts"
+                return _run_named_in(descriptor) if path.name == LOCK else "one that starts"
         finally:
             os.close(descriptor)
     return None
 
 
-def _in_use(holder: str) -> str:
-    return f"is in use by another run ({holder}): end it, or give this one another --output_dir."
+def _in_use(output: Path | str, run: str) -> UserError:
+    return UserError(f"{output} is in use by another run ({run}): end it, or give this one another --output_dir.")
 
 
-def _name_in(descriptor: int) -> str:
+def _run_named_in(descriptor: int) -> str:
     return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "unknown"
 
 
 def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Whether it is ours now; so it is where the file system has no locks. Raises OSError for any other fault."""
+    """Whether this process has the lock now, or the file system has no locks. Raises OSError for any other fault."""
     for _ in range(TRIES):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -106,7 +105,7 @@ def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     return False
 
 
-# ---- what a kill left
+# ---- what a killed run left
 
 
 LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
@@ -114,7 +113,7 @@ FILES = (*MODEL_FOUND_BY, *ADAPTER_FOUND_BY, "config.json", "lora_config.json", 
 
 
 def move_aside(checkpoint: Path, prefix: str) -> Path:
-    """Rename X to PREFIX-X, or with the first number behind it that is free; the new path."""
+    """Rename X to PREFIX-X, with a number behind it where that is taken. Returns the new path."""
     aside, number = checkpoint.with_name(prefix + checkpoint.name), 1
     while aside.exists():
         number += 1
@@ -124,7 +123,7 @@ def move_aside(checkpoint: Path, prefix: str) -> Path:
 
 
 def remove_partial(output: Path) -> None:
-    """Remove what a kill left of saves and of files written aside: it was never whole. For who holds the output."""
+    """Remove unfinished saves and files that a killed run left. The caller has locked the output."""
     for path in left_by_a_kill(output):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -133,28 +132,24 @@ def remove_partial(output: Path) -> None:
 
 
 def left_by_a_kill(output: Path) -> list[Path]:
-    """What is removed when a run starts. Files by the names of our directories are no saves of ours."""
+    """What a run removes when it starts. A file that has the name of one of our directories is not ours."""
     found = [path for path in Path(output).glob("*") if LEFT_BY_A_KILL.fullmatch(path.name)]
     return [path for path in found if path not in in_the_way(output)]
 
 
 def in_the_way(output: Path) -> list[Path]:
-    """Files where the run makes directories, and directories where it writes files."""
-    found = []
-    for path in sorted(Path(output).glob("*")):
-        is_checkpoint = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL))
-        if (
-            path.is_file()
-            and not path.is_symlink()
-            and (is_checkpoint or path.name == PARTIAL_MODEL)
-            or path.is_dir()
-            and path.name in FILES
-        ):
-            found.append(path)
-    return found
+    """Files where the run creates directories, and directories where it writes files."""
+
+    def blocks(path: Path) -> bool:
+        if path.is_dir():
+            return path.name in FILES
+        is_ours = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL)) or path.name == PARTIAL_MODEL
+        return bool(is_ours) and path.is_file() and not path.is_symlink()
+
+    return [path for path in sorted(Path(output).glob("*")) if blocks(path)]
 
 
-# ---- the checkpoint that a run continues, by its flags alone
+# ---- the checkpoint that a run continues, from its flags alone
 
 
 AUTO, NONE = "auto", "none"  # of --resume_from_checkpoint, beside a path
@@ -162,17 +157,17 @@ AUTO, NONE = "auto", "none"  # of --resume_from_checkpoint, beside a path
 
 def newest_whole(output: str | Path) -> Path | None:
     """The newest checkpoint of an output directory whose files have the sizes of its manifest."""
-    return next((one for one in checkpoints(output) if first_fault(one, hashes=False) is None), None)
+    return next((path for path in checkpoints(output) if first_fault(path, hashes=False) is None), None)
 
 
-def continued(values) -> Path | None:
-    """The checkpoint whose weights a run takes; None where it starts without. values: the flags, as attributes.
+def checkpoint_to_continue(flags) -> Path | None:
+    """The checkpoint that a run resumes from, None where it starts without one. flags: an object with their values.
 
-    A named one that is not whole counts as none: the check of the continuation tells it.
+    A named checkpoint that is not whole counts as none: preflight/continuation.py reports it.
     """
-    wanted = values.resume_from_checkpoint or NONE
-    if not values.do_train or wanted == NONE or (wanted == AUTO and values.overwrite_output_dir):
+    requested = flags.resume_from_checkpoint or NONE
+    if not flags.do_train or requested == NONE or (requested == AUTO and flags.overwrite_output_dir):
         return None
-    if wanted == AUTO:
-        return newest_whole(values.output_dir) if values.output_dir else None
-    return Path(wanted) if first_fault(Path(wanted), hashes=False) is None else None
+    if requested == AUTO:
+        return newest_whole(flags.output_dir) if flags.output_dir else None
+    return Path(requested) if first_fault(Path(requested), hashes=False) is None else None

@@ -1,7 +1,6 @@
-"""Tensors that several ranks have written in parts: which elements a part has, how parts of one layout become those of
-another, and which parts the files of a checkpoint have. No Paddle.
+"""Sharded tensors: the elements of each part, parts of another layout, the parts in a checkpoint's files. No Paddle.
 
-weights = divided_weights("checkpoints/llama-7b/checkpoint-500")        # {"lm_head.weight": DividedTensor, ...}
+weights = sharded_weights("checkpoints/llama-7b/checkpoint-500")        # {"lm_head.weight": ShardedTensor, ...}
 """
 
 import json
@@ -23,9 +22,9 @@ class Part:
     """Some elements of a tensor.
 
     shape:  of the whole tensor
-    axis:   along which tensor parallelism divides it; None: it does not
-    ranges: [start, stop) along the axis that are here, one behind the other; a fused projection has several
-    flat:   [start, stop) of these elements in row-major order that are here, where sharding stage 3 slices; None: all
+    axis:   the axis that tensor parallelism shards; None: no axis
+    ranges: [start, stop) along the axis, one after another; a fused projection has several
+    flat:   [start, stop) among these elements in row-major order, where sharding stage 3 slices them; None: all
     """
 
     shape: tuple[int, ...]
@@ -39,7 +38,7 @@ class Part:
 
     @property
     def unsliced_shape(self) -> tuple[int, ...]:
-        """The shape of what this rank has before stage 3 slices it."""
+        """The shape of the part before stage 3 slices it."""
         if self.axis is None:
             return self.shape
         length = sum(stop - start for start, stop in self.ranges)
@@ -50,7 +49,7 @@ class Part:
         return self.unsliced_shape if self.flat is None else (self.flat[1] - self.flat[0],)
 
     def of(self, whole: np.ndarray) -> np.ndarray:
-        """These elements of the whole tensor, in shape_here."""
+        """The part of a whole tensor, in shape_here."""
         here = whole
         if self.axis is not None:
             pieces = [np.take(whole, range(start, stop), axis=self.axis) for start, stop in self.ranges]
@@ -62,13 +61,13 @@ class Part:
 
     @classmethod
     def from_json(cls, value: list) -> "Part":
-        """Raises ValueError or TypeError where it is no part of a tensor."""
+        """Raises ValueError or TypeError where the value describes no part of a tensor."""
         shape, axis, ranges, flat = value
         part = cls(tuple(shape), axis, tuple(map(tuple, ranges)), None if flat is None else tuple(flat))
         if not all(is_count(length) for length in part.shape) or not (axis is None or axis in range(len(shape))):
             raise ValueError(f"no shape and axis: {shape}, {axis}")
         length = part.shape[axis] if axis is not None else 0
-        if not all(_is_range(stretch, length) for stretch in part.ranges):
+        if not all(_is_range(entry, length) for entry in part.ranges):
             raise ValueError(f"no ranges of {length} elements: {ranges}")
         if part.flat is not None and not _is_range(part.flat, math.prod(part.unsliced_shape)):
             raise ValueError(f"no elements of {part.unsliced_shape}: {flat}")
@@ -89,57 +88,57 @@ def ranges_of(indices: np.ndarray) -> tuple[tuple[int, int], ...]:
 # ---- a part from parts of another layout: only the elements that are needed are read
 
 
-Range = tuple[int, int]
+Range = tuple[int, int]  # [start, stop)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some elements of a tensor that are there. open: gives them, in part.shape_here, without reading them yet."""
+    """A part in a file. open: returns its elements in part.shape_here, without reading them yet."""
 
     part: Part
     open: Callable[[], np.ndarray]
 
 
-def assemble(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
-    """The elements of `wanted`, None where the pieces do not have all of them.
+def assemble(part: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
+    """The elements of `part`; None where the pieces lack some.
 
-    pieces: disjoint, of one tensor, so sharded along one axis at most.
+    pieces: disjoint pieces of one tensor, sharded along one axis at most.
     """
-    equal = next((piece for piece in pieces if piece.part == wanted), None)
+    equal = next((piece for piece in pieces if piece.part == part), None)
     if equal is not None:
         return equal.open()
-    if any(piece.part.shape != wanted.shape for piece in pieces):
+    if any(piece.part.shape != part.shape for piece in pieces):
         return None
-    parts = [wanted, *(piece.part for piece in pieces)]
-    axes = {part.axis for part in parts if part.axis is not None}
-    if not any(part.flat for part in parts) and len(axes) == 1:
-        return _along_axis(wanted, pieces, axes.pop())
+    parts = [part, *(piece.part for piece in pieces)]
+    axes = {each.axis for each in parts if each.axis is not None}
+    if not any(each.flat for each in parts) and len(axes) == 1:
+        return _along_axis(part, pieces, axes.pop())
     if not axes:
-        return _flat(wanted, pieces)
-    if wanted.flat:
-        undivided = assemble(replace(wanted, flat=None), pieces)
-        return None if undivided is None else undivided.reshape(-1)[slice(*wanted.flat)]
-    whole = assemble(Part(wanted.shape), pieces) if not wanted.is_whole else None
-    return None if whole is None else wanted.of(whole)
+        return _flat(part, pieces)
+    if part.flat:
+        unsliced = assemble(replace(part, flat=None), pieces)
+        return None if unsliced is None else unsliced.reshape(-1)[slice(*part.flat)]
+    whole = assemble(Part(part.shape), pieces) if not part.is_whole else None
+    return None if whole is None else part.of(whole)
 
 
-def _along_axis(wanted: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray | None:
-    """Both sharded along an axis by tensor parallelism, or one of them and the other not at all."""
-    result, missing = None, wanted.unsliced_shape[axis]
+def _along_axis(part: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray | None:
+    """Part and pieces are sharded along one axis, or whole."""
+    result, missing = None, part.unsliced_shape[axis]
     for piece in pieces:
         values = piece.open()
-        for source, target in _overlaps(_ranges(piece.part, axis), _ranges(wanted, axis)):
+        for source, target in _overlaps(_ranges(piece.part, axis), _ranges(part, axis)):
             if result is None:
-                result = np.empty(wanted.shape_here, values.dtype)
+                result = np.empty(part.shape_here, values.dtype)
             _at(result, axis, target)[...] = _at(values, axis, source)
             missing -= target[1] - target[0]
     return result if missing == 0 else None
 
 
-def _flat(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
-    """Slices of the elements in row-major order, by sharding stage 3, or all of them."""
-    size = int(np.prod(wanted.shape, dtype=np.int64))
-    requested = wanted.flat or (0, size)
+def _flat(part: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
+    """Part and pieces are slices of the elements in row-major order, or whole."""
+    size = int(np.prod(part.shape, dtype=np.int64))
+    requested = part.flat or (0, size)
     result, missing = None, requested[1] - requested[0]
     for piece in pieces:
         values = piece.open().reshape(-1)
@@ -148,7 +147,7 @@ def _flat(wanted: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
         for source, target in _overlaps([piece.part.flat or (0, size)], [requested]):
             result[slice(*target)] = values[slice(*source)]
             missing -= target[1] - target[0]
-    return result.reshape(wanted.shape_here) if missing == 0 and result is not None else None
+    return result.reshape(part.shape_here) if missing == 0 and result is not None else None
 
 
 def _ranges(part: Part, axis: int) -> Sequence[Range]:
@@ -156,7 +155,7 @@ def _ranges(part: Part, axis: int) -> Sequence[Range]:
 
 
 def _overlaps(given: Sequence[Range], requested: Sequence[Range]) -> list[tuple[Range, Range]]:
-    """(where it lies among the given, where it goes among the requested) of each stretch that is in both."""
+    """For each overlap: (its range in the given elements, its range in the requested ones)."""
     found, source = [], 0
     for first, last in given:
         target = 0
@@ -170,20 +169,20 @@ def _overlaps(given: Sequence[Range], requested: Sequence[Range]) -> list[tuple[
     return found
 
 
-def _at(array: np.ndarray, axis: int, stretch: Range) -> np.ndarray:
-    return array[(slice(None),) * axis + (slice(*stretch),)]
+def _at(array: np.ndarray, axis: int, elements: Range) -> np.ndarray:
+    return array[(slice(None),) * axis + (slice(*elements),)]
 
 
 # ---- the parts in the files of a checkpoint
 
 
-MODEL, OPTIMIZER = "model", "optimizer"  # kinds of tensors, and beginnings of the names of their files
-PARTS = "parts"  # key of a file's metadata: JSON {tensor's key: Part.to_json()} of those that are not whole
+MODEL, OPTIMIZER = "model", "optimizer"  # kinds of tensors, and prefixes of their files' names
+PARTS = "parts"  # in a file's metadata: JSON {tensor's key: Part.to_json()} for the tensors that are not whole
 
 
 @dataclass(frozen=True)
-class DividedTensor:
-    """As a StoredTensor, but opening it reads it: memory for all of it, and for one part."""
+class ShardedTensor:
+    """A tensor in several files. Opening it reads it, with memory for all of it and for one part."""
 
     key: str
     dtype: str
@@ -195,12 +194,11 @@ class DividedTensor:
         return bytes_of(self.dtype, self.shape)
 
     def open(self) -> np.ndarray:
-        """Raises UserError where not all of its parts are there."""
+        """The whole tensor. Raises UserError where parts are missing."""
         return self._assembled(Part(self.shape), self.pieces)
 
     def first(self, count: int) -> np.ndarray:
-        """The first elements in row-major order. Their rows alone are read. Raises UserError as
-        `open` does."""
+        """The first elements in row-major order. Only their rows are read. Raises UserError as `open` does."""
         count = min(count, math.prod(self.shape))
         axis = self.pieces[0].part.axis
         if axis is None:
@@ -217,17 +215,17 @@ class DividedTensor:
             here = self._assembled(Part(shape), pieces)
         return here.reshape(-1)[:count]
 
-    def _assembled(self, wanted: Part, pieces: list[Piece]) -> np.ndarray:
-        found = assemble(wanted, pieces)
+    def _assembled(self, part: Part, pieces: list[Piece]) -> np.ndarray:
+        found = assemble(part, pieces)
         if found is None:
             raise UserError(f"{self.key}: parts of it are missing in the checkpoint. Copy all files of one checkpoint.")
         return found
 
 
 def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
-    """Everything that the files of the manifest hold: (kind, key, dtype) -> its parts, from the headers alone.
+    """The tensors in the files of the manifest, from the headers alone: (kind, key, dtype) -> pieces.
 
-    Raises UserError where a header does not say what parts its tensors are.
+    Raises UserError where a header does not say which parts its tensors are.
     """
     found: dict[tuple[str, str, str], list[Piece]] = {}
     for name in sorted(read_manifest(checkpoint).files):
@@ -248,11 +246,11 @@ def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
     return found
 
 
-def divided_weights(checkpoint: str | Path) -> dict[str, DividedTensor]:
-    """The model's tensors by name, whole, in whatever layout the checkpoint was written."""
+def sharded_weights(checkpoint: str | Path) -> dict[str, ShardedTensor]:
+    """The model's tensors by name, from a checkpoint of any layout."""
     stored = stored_tensors(Path(checkpoint))
     return {
-        key: DividedTensor(key, dtype, pieces[0].part.shape, pieces)
+        key: ShardedTensor(key, dtype, pieces[0].part.shape, pieces)
         for (kind, key, dtype), pieces in stored.items()
         if kind == MODEL
     }

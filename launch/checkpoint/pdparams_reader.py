@@ -3,60 +3,30 @@
     tensors = read_pdparams("model_state.pdparams")
     tensors["lm_head.weight"].open()        # a memory-mapped array
 
-`paddle.save` pickles {name: numpy array}. A pickle may run any program when it is loaded; this reader takes the few
-opcodes that arrays need, imports nothing that the file names, and notes where the bytes of an array are instead of
-reading them. Whatever else a file holds is refused.
+`paddle.save` pickles {name: numpy array}. This reader takes the few opcodes that arrays need, imports nothing that the
+file names, and notes where the bytes of an array are instead of reading them. It refuses everything else.
 """
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 
-OPCODES = [
-    "PROTO",
-    "FRAME",
-    "STOP",
-    "MARK",
-    "POP",
-    "POP_MARK",
-    "EMPTY_DICT",
-    "SETITEM",
-    "SETITEMS",
-    "DICT",
-    "EMPTY_LIST",
-    "APPEND",
-    "APPENDS",
-    "EMPTY_TUPLE",
-    "TUPLE",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINPUT",
-    "LONG_BINPUT",
-    "BINGET",
-    "LONG_BINGET",
-    "MEMOIZE",
-    "GLOBAL",
-    "STACK_GLOBAL",
-    "REDUCE",
-    "BUILD",
-]
+# fmt: off
+OPCODES = (
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "EMPTY_DICT", "SETITEM", "SETITEMS", "DICT", "EMPTY_LIST",
+    "APPEND", "APPENDS", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "NONE", "NEWTRUE", "NEWFALSE", "BININT",
+    "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET",
+    "MEMOIZE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+)
+# fmt: on
 
 
-def dispatch(*names: str) -> dict:
-    """pickle's own functions for opcodes of these names, for the `dispatch` of a class."""
+def opcode_handlers(*names: str) -> dict:
+    """pickle's own functions for the named opcodes: entries of the `dispatch` of a class."""
     codes = [getattr(pickle, name)[0] for name in names]
     return {code: pickle._Unpickler.dispatch[code] for code in codes}
 
@@ -66,13 +36,14 @@ class Refused(Exception):
 
 
 class StrictUnpickler(pickle._Unpickler):
-    """pickle's reader in Python, for OPCODES and stand_ins alone.
+    """pickle's reader in Python. It takes OPCODES alone and imports nothing that a file names.
 
-    stand_ins: (module, name) as the file writes them -> what is called or handed on in its place.
+    A pickle may run any program when it is loaded. Here a name is a key of `stand_ins`, or the file is refused.
+    stand_ins: (module, name) as the file writes them -> what is called or passed on in its place.
     """
 
     stand_ins: dict[tuple[str, str], object] = {}
-    dispatch = dispatch(*OPCODES)
+    dispatch: dict[int, Any] = opcode_handlers(*OPCODES)
 
     def __init__(self, file: BinaryIO):
         super().__init__(file)
@@ -158,7 +129,7 @@ class _Array:
     """Stands in for numpy.ndarray as its pickle makes it: _reconstruct(...), then its state."""
 
     def __init__(self, *_):
-        self.bytes = None
+        self.bytes: Any = None  # a _Bytes in a whole array
 
     def __setstate__(self, state: tuple) -> None:
         _, self.shape, self.dtype, self.column_major, self.bytes = state
@@ -189,9 +160,12 @@ STAND_INS = {
 
 
 class _ArraysOnly(StrictUnpickler):
-    """Bytes are left where they are."""
+    """Notes where bytes are, and does not read them."""
 
     stand_ins = STAND_INS
+    read: Callable[[int], bytes]  # these three are set by pickle's own `load`
+    append: Callable[[object], None]
+    _unframer: Any
 
     def _note_bytes(self, length_bytes: int) -> None:
         length = int.from_bytes(self.read(length_bytes), "little")
@@ -200,7 +174,7 @@ class _ArraysOnly(StrictUnpickler):
         self.append(_Bytes(self.file.tell() - ahead, length))
         (frame if ahead else self.file).seek(length, 1)
 
-    dispatch = dict(StrictUnpickler.dispatch)
+    dispatch: dict[int, Any] = dict(StrictUnpickler.dispatch)
     dispatch[pickle.SHORT_BINBYTES[0]] = lambda self: self._note_bytes(1)
     dispatch[pickle.BINBYTES[0]] = lambda self: self._note_bytes(4)
     dispatch[pickle.BINBYTES8[0]] = lambda self: self._note_bytes(8)

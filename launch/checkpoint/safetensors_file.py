@@ -1,4 +1,4 @@
-"""The header of a safetensors file, read and made: where its tensors lie. No tensor is read, and no Paddle needed.
+"""Safetensors files: headers read without reading a tensor, and files written tensor by tensor. No Paddle.
 
     tensors, metadata = read_header("model.safetensors")
     tensors["lm_head.weight"].open()        # a memory-mapped array
@@ -35,13 +35,13 @@ DTYPES = {
 }
 DTYPE_CODES = {name: code for code, name in DTYPES.items()}
 
-
 ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
 
 
 def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
-    """What stands in a file before its tensors, each (name, dtype, shape), which follow one another in this order."""
-    header, offset = {METADATA: metadata}, 0
+    """The start of a file, before its tensors. tensors: (name, dtype, shape) of each, in the order of the file."""
+    header: dict[str, dict] = {METADATA: metadata}
+    offset = 0
     for name, dtype, shape in tensors:
         end = offset + bytes_of(dtype, shape)
         header[name] = {"dtype": DTYPE_CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
@@ -100,18 +100,18 @@ def _read_json(path: Path) -> tuple[dict, int]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict:
-    """The object of a header. Raises ValueError where a name is there twice: which of the two counts?"""
+    """The object of a header. Raises ValueError where a name is there twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("a name is there twice")
     return values
 
 
-# ---- written tensor by tensor
+# ---- writing: one file, or several with an index, as PaddleNLP reads them (names: paddlenlp/utils/env.py)
 
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-# What files say of their matrices: [inputs, outputs], as Paddle has them, or transposed, as torch does.
+# "format" in the metadata. Matrices are [inputs, outputs], as in Paddle, or transposed, as in torch.
 NUMPY, TORCH = "np", "pt"
 
 
@@ -134,7 +134,7 @@ def write_safetensors(
 ) -> None:
     """Write all tensors, in files of at most `shard_bytes` (a larger tensor has a file to itself).
 
-    advance: called with the number of bytes written, as they are. layout: NUMPY or TORCH, what the file says it is in.
+    advance: called with the number of bytes just written. layout: NUMPY or TORCH.
     """
     shards = _shards(tensors, shard_bytes)
     if len(shards) == 1:
@@ -143,26 +143,26 @@ def write_safetensors(
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     for file, shard in zip(files, shards, strict=True):
         _write(directory / file, shard, advance, layout)
-    places = {one.name: file for file, shard in zip(files, shards, strict=True) for one in shard}
-    index = {"metadata": {"total_size": sum(one.nbytes for one in tensors)}, "weight_map": places}
+    places = {tensor.name: file for file, shard in zip(files, shards, strict=True) for tensor in shard}
+    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in tensors)}, "weight_map": places}
     (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def _shards(tensors: list[NewTensor], shard_bytes: int) -> list[list[NewTensor]]:
     shards, size = [[]], 0
-    for one in tensors:
-        if shards[-1] and size + one.nbytes > shard_bytes:
+    for tensor in tensors:
+        if shards[-1] and size + tensor.nbytes > shard_bytes:
             shards.append([])
             size = 0
-        shards[-1].append(one)
-        size += one.nbytes
+        shards[-1].append(tensor)
+        size += tensor.nbytes
     return shards
 
 
 def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None], layout: str) -> None:
     with open(path, "wb") as file:
-        file.write(header_bytes({"format": layout}, [(one.name, one.dtype, one.shape) for one in tensors]))
-        for one in tensors:
-            for piece in one.pieces():
+        file.write(header_bytes({"format": layout}, [(tensor.name, tensor.dtype, tensor.shape) for tensor in tensors]))
+        for tensor in tensors:
+            for piece in tensor.pieces():
                 file.write(np.ascontiguousarray(piece).data)
                 advance(piece.nbytes)

@@ -1,9 +1,9 @@
-"""The tensors of a model directory, from the headers of its weights files: no tensor is read, and no Paddle needed.
+"""The tensors of a model directory, from the headers of its files: no tensor is read, and no Paddle needed.
 
     weights = find_weights("checkpoints/llama-7b")          # {"lm_head.weight": StoredTensor, ...}
 
-Understood, in this order: safetensors and .pdparams, each as one file or as several with an index; a checkpoint of ours
-whose tensors are sharded over ranks.
+Formats, in this order: safetensors and .pdparams, each as one file or as several with an index; a checkpoint of this
+repository whose tensors are sharded over ranks.
 """
 
 import json
@@ -13,29 +13,28 @@ from pathlib import Path
 from shlex import quote
 
 from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, first_fault, read_manifest, stray_weights
-from launch.checkpoint.parts import DividedTensor, divided_weights
+from launch.checkpoint.parts import ShardedTensor, sharded_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.errors import UserError
 
-# As paddlenlp names them (paddlenlp/utils/env.py). The first that is there is read.
+# The names of paddlenlp/utils/env.py. The first that exists is read.
 INDEX_FILES = ("model.safetensors.index.json", "model_state.pdparams.index.json")
 WEIGHT_FILES = ("model.safetensors", "model_state.pdparams")
 TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-# What one rank of a tensor or pipeline parallel run of paddlenlp saves: a part of the model.
+# What one rank of a tensor or pipeline parallel run of paddlenlp saves.
 PART_PATTERN = "model_state.*.pdparams"
 LISTED = 10  # names in a message
 
-
-Weight = StoredTensor | DividedTensor  # known by its place, opened only when it is needed
+Weight = StoredTensor | ShardedTensor
 
 
 def find_weights(directory: str | Path) -> Mapping[str, Weight]:
     """The model's tensors by name.
 
-    Raises UserError where there are none, a file is missing, damaged or not what the index says, or where they are
-    in Hugging Face's layout.
+    Raises UserError where there are none, where a file is missing, damaged or not what the index says, and where the
+    files are in Hugging Face's layout.
     """
     directory = Path(directory)
     if (directory / MANIFEST).is_file():
@@ -46,13 +45,13 @@ def find_weights(directory: str | Path) -> Mapping[str, Weight]:
         if (directory / single).is_file():
             return _read_file(directory / single)
     if (directory / MANIFEST).is_file() and not read_manifest(directory).trained_only:
-        return divided_weights(directory)
+        return sharded_weights(directory)
     raise UserError(_why_none(directory))
 
 
 def _require_whole(checkpoint: Path) -> None:
-    """Raises UserError where a checkpoint of ours has other files than its manifest says (their contents are read by a
-    run that continues it)."""
+    """Raises UserError where a checkpoint's files are not those of its manifest, by their names and sizes: only a run
+    that continues it compares their contents."""
     if fault := first_fault(checkpoint, hashes=False):
         raise UserError(f"{fault}.")
     if stray := stray_weights(checkpoint):
@@ -60,7 +59,7 @@ def _require_whole(checkpoint: Path) -> None:
 
 
 def read_indexed(index: Path, read_file: Callable[[Path], dict[str, StoredTensor]]) -> dict[str, StoredTensor]:
-    """The tensors of all files that an index lists, each from the file that it says. Raises UserError."""
+    """The tensors that an index lists, each from the file that it names. Raises UserError."""
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
@@ -116,15 +115,15 @@ def _torch_layout(path: Path) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """The first names, and how many there are if more."""
+    """The first LISTED names, and how many there are in all where that is more."""
     more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
     return ", ".join(map(str, names[:LISTED])) + more
 
 
-# ---- do the tensors of a file fit a model?
+# ---- do the tensors of the files fit a model?
 
 
-# Tables that older versions saved with the weights; each model computes its own.
+# Tables that older versions saved with the weights; models compute them.
 COMPUTED = (
     "rotary_emb.inv_freq",
     "rotary_embeddings.inv_freq",
@@ -136,8 +135,8 @@ COMPUTED = (
 
 @dataclass
 class Misfits:
-    """Names of tensors that the model wants and the files lack, that the files have and the model does not want, and
-    lines about those of another shape or dtype."""
+    """Names of tensors that the files lack (missing) or the model does not have (extra), and lines about those of
+    another shape or dtype (different)."""
 
     missing: set[str] = field(default_factory=set)
     extra: set[str] = field(default_factory=set)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from launch.checkpoint.manifest import checkpoint_step
-from launch.checkpoint.output_directory import left_by_a_kill, user_of
+from launch.checkpoint.output_directory import active_run, left_by_a_kill
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
@@ -106,7 +106,7 @@ def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
     except OSError as error:
         found = f"{output} cannot be written: {nearest}: {error.strerror}"
         return [Finding(False, "output", found, "OUTPUT=FOLDER or --output_dir names another")]
-    user = user_of(output) if starts and output.is_dir() else None
+    user = active_run(output) if starts and output.is_dir() else None
     if user:
         fix = "end that run, or OUTPUT=FOLDER (--output_dir) names another; nothing of it was touched"
         return [Finding(False, "output", f"{output} is in use by another run ({user})", fix)]

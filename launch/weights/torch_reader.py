@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.checkpoint.pdparams_reader import Refused, StrictUnpickler, dispatch
+from launch.checkpoint.pdparams_reader import Refused, StrictUnpickler, opcode_handlers
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor, numpy_dtype
 from launch.checkpoint.weight_files import read_indexed
@@ -109,7 +109,7 @@ class _TensorsOnly(StrictUnpickler):
         ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
         **{("torch", name): dtype for name, dtype in STORAGES.items()},
     }
-    dispatch = StrictUnpickler.dispatch | dispatch("BINPERSID")
+    dispatch = StrictUnpickler.dispatch | opcode_handlers("BINPERSID")
 
     def persistent_load(self, reference: tuple) -> _Storage:
         kind, dtype, key, _, elements = reference

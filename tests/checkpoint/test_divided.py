@@ -6,7 +6,7 @@ from safetensors.numpy import save_file
 
 from launch.checkpoint import model_identity
 from launch.checkpoint.model_identity import base_fingerprint
-from launch.checkpoint.parts import DividedTensor, Part, Piece
+from launch.checkpoint.parts import Part, Piece, ShardedTensor
 from launch.errors import UserError
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -22,14 +22,14 @@ SLICES = [piece(Part((4, 6), flat=flat)) for flat in ((0, 13), (13, 24))]
 
 @pytest.mark.parametrize("pieces", [COLUMNS, SLICES, [piece(Part((4, 6)))]], ids=["columns", "slices", "whole"])
 def test_opened_it_is_whole(pieces):
-    tensor = DividedTensor("weight", "float32", (4, 6), pieces)
+    tensor = ShardedTensor("weight", "float32", (4, 6), pieces)
     assert tensor.nbytes == 96 and np.array_equal(tensor.open(), WHOLE)
 
 
 @pytest.mark.parametrize("pieces", [COLUMNS[:1], SLICES[1:]], ids=["columns", "slices"])
 def test_a_missing_part_is_named(pieces):
     with pytest.raises(UserError, match="weight: parts of it are missing in the checkpoint"):
-        DividedTensor("weight", "float32", (4, 6), pieces).open()
+        ShardedTensor("weight", "float32", (4, 6), pieces).open()
 
 
 ROWS = [piece(Part((4, 6), 0, ranges)) for ranges in (((0, 1), (3, 4)), ((1, 3),))]
@@ -37,7 +37,7 @@ ROWS = [piece(Part((4, 6), 0, ranges)) for ranges in (((0, 1), (3, 4)), ((1, 3),
 
 @pytest.mark.parametrize("pieces", [COLUMNS, ROWS, SLICES, [piece(Part((4, 6)))]], ids=["c", "r", "s", "whole"])
 def test_the_first_elements_are_those_of_the_whole(pieces):
-    tensor = DividedTensor("weight", "float32", (4, 6), pieces)
+    tensor = ShardedTensor("weight", "float32", (4, 6), pieces)
     for count in (1, 6, 7, 15, 24, 99):
         assert np.array_equal(tensor.first(count), WHOLE.reshape(-1)[:count]), count
 
@@ -46,8 +46,8 @@ def test_a_base_is_known_without_putting_its_tensors_together(tmp_path, monkeypa
     """By the fingerprint of an ordinary directory with these tensors."""
     save_file({"weight": WHOLE}, tmp_path / "model.safetensors", metadata={"format": "np"})
     ordinary = base_fingerprint(tmp_path)
-    monkeypatch.setattr(DividedTensor, "open", None)
+    monkeypatch.setattr(ShardedTensor, "open", None)
     for pieces in (COLUMNS, ROWS, SLICES):
-        divided = {"weight": DividedTensor("weight", "float32", (4, 6), pieces)}
+        divided = {"weight": ShardedTensor("weight", "float32", (4, 6), pieces)}
         monkeypatch.setattr(model_identity, "find_weights", lambda directory, divided=divided: divided)
         assert base_fingerprint(tmp_path) == ordinary

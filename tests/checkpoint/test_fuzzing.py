@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from launch.checkpoint.manifest import MANIFEST, Manifest, first_fault, sha256
-from launch.checkpoint.parts import divided_weights
+from launch.checkpoint.parts import sharded_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.weight_files import find_weights
@@ -217,7 +217,7 @@ def test_parts(count):
     def check(parts: object, directory: Path) -> None:
         checkpoint(directory, parts)
         try:
-            found = divided_weights(directory)
+            found = sharded_weights(directory)
             for one in found.values():
                 assert one.open().shape == one.shape
         except UserError as error:

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from launch.checkpoint.checkpoint_writer import remove_checkpoint
 from launch.checkpoint.manifest import MANIFEST, checkpoints, first_fault, read_manifest, stray_weights
-from launch.checkpoint.parts import divided_weights
+from launch.checkpoint.parts import sharded_weights
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from tests.checkpoint.test_checkpoint_writer import VALUES, write
@@ -60,7 +60,7 @@ def test_a_checkpoint_of_before_is_read(tmp_path):
     assert first_fault(old) is None
     manifest = read_manifest(old)
     assert (manifest.format, manifest.global_step, manifest.consumed_tokens, manifest.model) == (1, 5, 1280, {})
-    assert np.array_equal(divided_weights(old)["a"].open(), VALUES)
+    assert np.array_equal(sharded_weights(old)["a"].open(), VALUES)
     edit(old, global_step=6)  # its manifest has no SHA-256 of its own: the state of the run tells it
     assert first_fault(old.rename(tmp_path / "checkpoint-6")).endswith("run.json is of step 5, the manifest says 6")
 
@@ -88,7 +88,7 @@ def test_weights_that_the_run_did_not_write_are_refused_by_name(checkpoint, name
     with pytest.raises(UserError) as refused:
         find_weights(checkpoint)
     assert str(refused.value) == f"{fault}: move it elsewhere."
-    assert np.array_equal(divided_weights(checkpoint)["a"].open(), VALUES)
+    assert np.array_equal(sharded_weights(checkpoint)["a"].open(), VALUES)
 
 
 def test_notes_beside_a_checkpoint_do_no_harm(checkpoint):

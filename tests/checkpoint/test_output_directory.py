@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.output_directory import lock_output, lock_start, user_of
+from launch.checkpoint.output_directory import active_run, lock_output, lock_start
 from launch.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,16 +45,16 @@ def nfs(monkeypatch):
 
 def test_on_nfs_a_run_and_a_start_are_seen(nfs, tmp_path):
     held = lock_output(tmp_path)
-    assert user_of(tmp_path) == f"process {os.getpid()} on {os.uname().nodename}"
+    assert active_run(tmp_path) == f"process {os.getpid()} on {os.uname().nodename}"
     os.close(held)
-    assert user_of(tmp_path) is None
+    assert active_run(tmp_path) is None
     starting = lock_start(tmp_path)
-    assert user_of(tmp_path) == "one that starts"
+    assert active_run(tmp_path) == "one that starts"
     with pytest.raises(UserError, match=r"in use by another run \(one that starts\)"):
         lock_start(tmp_path)
     os.close(lock_output(tmp_path))  # its own rank 0
     os.close(starting)
-    assert user_of(tmp_path) is None
+    assert active_run(tmp_path) is None
 
 
 def test_elsewhere_a_start_leaves_no_file(tmp_path):
@@ -67,7 +67,7 @@ def test_without_locks_nothing_is_held(number, monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", lambda *of: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
     os.close(lock_start(tmp_path))
     os.close(lock_output(tmp_path))
-    assert user_of(tmp_path) is None
+    assert active_run(tmp_path) is None
 
 
 def test_a_fault_of_the_disk_is_no_file_system_without_locks(monkeypatch, tmp_path):

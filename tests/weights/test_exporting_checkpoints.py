@@ -5,7 +5,7 @@ import shutil
 import pytest
 from safetensors.numpy import load_file
 
-from launch.checkpoint.parts import divided_weights
+from launch.checkpoint.parts import sharded_weights
 from launch.errors import UserError
 from launch.weights.model_directories import export_directory
 from tests.distributed.layouts import DP2, PP2, STAGE3, TP2
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_exported_as_the_final_model_is(ranks, material, tmp_pat
 @pytest.mark.long
 def test_a_checkpoint_without_one_rank_s_file_is_no_model(ranks, material, tmp_path):
     checkpoint = trained(ranks, material, tmp_path / "run", TP2) / "checkpoint-2"
-    assert any(len(tensor.pieces) == 2 for tensor in divided_weights(checkpoint).values())
+    assert any(len(tensor.pieces) == 2 for tensor in sharded_weights(checkpoint).values())
     shutil.move(checkpoint / "model-00002-of-00002.safetensors", tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"checkpoint-2/model-00002-of-00002\.safetensors is missing"):
         export_directory(checkpoint, tmp_path / "out", None, SHARD)
