@@ -1,8 +1,8 @@
-"""Which samples a run has consumed, and so where its data go on: a property of the run, not of its flags. No Paddle.
+"""The samples that a run has consumed, and so the position where its data continue. No Paddle.
 
-The order of training is an endless stream of epochs that depends on the data and the seed alone. A ledger holds the
-ranges of positions of that stream whose samples are in the weights. It is saved with them: steps that a kill undid
-are not in it, and their samples come again.
+The order of training is an endless stream of epochs that depends on the data and the seed alone. A ledger lists the
+ranges of positions whose samples the weights have been trained on, and is saved with them: steps that a kill undid are
+not in it, and their samples are read again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ BATCH, DATA = "batch", "data"
 class Range:
     """Positions [start, stop) of the stream of data number `data`, consumed in steps first_step + 1 to last_step.
 
-    global_batch: positions a step, over so many data ranks. tokens: in the samples of these positions.
+    global_batch: positions a step, on `data_ranks` ranks. tokens: in the samples of these positions.
     """
 
     data: int
@@ -35,8 +35,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Ledger:
-    """data: what identifies each dataset that was read, oldest first. ranges: in the order of training; the last one
-    goes on."""
+    """data: what identifies each dataset, oldest first. ranges: in the order of training; the last one is growing."""
 
     data: tuple[dict, ...]
     ranges: tuple[Range, ...]
@@ -51,7 +50,7 @@ class Ledger:
 
     @property
     def samples(self) -> int:
-        """Consumed in all, of all data."""
+        """Samples consumed, from all data."""
         return sum(entry.stop - entry.start for entry in self.ranges)
 
     @property
@@ -59,12 +58,12 @@ class Ledger:
         return sum(entry.tokens for entry in self.ranges)
 
     def at(self, step: int, stop: int, tokens: int) -> "Ledger":
-        """With the last range ended after a step. tokens: consumed in all until then."""
+        """The ledger after a step. stop: the end of its last range. tokens: consumed in all."""
         last = replace(self.last, last_step=step, stop=stop, tokens=self.last.tokens + tokens - self.tokens)
         return replace(self, ranges=(*self.ranges[:-1], last))
 
     def resumed(self, data: dict, global_batch: int, data_ranks: int, allowed: tuple[str, ...] = ()) -> "Ledger":
-        """With a range for what follows. allowed: what may differ from before, BATCH, DATA or both.
+        """The ledger of a resumed run. allowed: what may differ from before, BATCH, DATA or both.
 
         Raises UserError where something else differs.
         """
@@ -90,7 +89,7 @@ class Ledger:
 
 
 def batch_changed(before: int, now: int, data_ranks: int) -> str:
-    """What it means, and what to do."""
+    """The refusal of another global batch."""
     return (
         f"{now} samples a step, the run so far took {before}. Every sample would still be read once an epoch, but "
         "steps, warm-up and learning rate would mean something else from here on, and the losses would be of no "
@@ -118,16 +117,16 @@ def differences(before: dict, now: dict) -> Iterator[str]:
             yield f"{key} {found}, was {was}"
 
 
-# ---- the proof
+# ---- the proof that each sample is read once an epoch
 
 
 def shuffled(samples: int, seed: int, epoch: int) -> np.ndarray:
-    """int64[samples]. RandomState: NumPy promises the same stream in all versions, for default_rng it does not."""
+    """int64[samples]: the order of an epoch. NumPy guarantees the stream of RandomState, not that of default_rng."""
     return np.random.RandomState([seed, epoch]).permutation(samples)
 
 
 def epoch_order(data: dict, epoch: int) -> np.ndarray:
-    """int64[samples]: what an epoch of a dataset reads, in this order, from its identity alone."""
+    """int64[samples]: the order in which an epoch reads a dataset, from its identity alone."""
     if "weights" in data:
         blend = BlendedDataset([range(part["samples"]) for part in data["parts"]], data["weights"])
         return blend.epoch_order(data["order_seed"], epoch)
@@ -150,7 +149,7 @@ class Epoch:
 
 
 def epochs(ledger: Ledger) -> Iterator[Epoch]:
-    """How often each sample was read in each epoch: counted, one range after the other."""
+    """Count how often each sample was read in each epoch."""
     for number, data in enumerate(ledger.data):
         ranges = [entry for entry in ledger.ranges if entry.data == number and entry.start < entry.stop]
         samples = data["samples"]
@@ -164,7 +163,7 @@ def epochs(ledger: Ledger) -> Iterator[Epoch]:
 
 
 def faults(ledger: Ledger) -> list[str]:
-    """What is wrong with the ranges: none begins but where the one before it, of the same data, ended."""
+    """A line for each range that does not begin where the one before it, of the same data, ended."""
     found = []
     ends: dict[int, int] = {}
     step = 0

@@ -1,9 +1,9 @@
-"""What this rank has of the model and of the optimizer: live tensors under the names they have on one process.
+"""This rank's tensors of the model and the optimizer, under the names that they have on one process.
 
     tensors = local_tensors(model, optimizer, training_args)
 
-Made after the Trainer has wrapped both for the layout, in every layout: tensor parallelism keeps slices of matrices,
-stage 3 slices of what is left, stages 1 and 2 the optimizer's states of some parameters.
+Called after the Trainer has wrapped both for the layout. Tensor parallelism shards matrices, stage 3 slices what
+remains, stages 1 and 2 shard the optimizer's states by parameters.
 """
 
 from collections.abc import Callable
@@ -27,9 +27,10 @@ MASTER_WEIGHT = "master_weight"
 
 @dataclass(frozen=True)
 class LocalTensor:
-    """One tensor. kind: MODEL or OPTIMIZER. key: in the files; NAME of a parameter, NAME/moment1 of its state.
+    """A tensor, or the part of it that this rank has.
 
-    tensor: what training uses; under stage 3 it may have padding behind the part's elements.
+    kind: MODEL or OPTIMIZER. key: in the files: NAME of a parameter, NAME/moment1 of its state.
+    tensor: the one that training uses; under stage 3 it may have padding behind the part's elements.
     """
 
     kind: str
@@ -43,11 +44,11 @@ class LocalTensor:
 
     @property
     def nbytes(self) -> int:
-        """In a file."""
+        """Its size in a file."""
         return bytes_of(self.dtype, self.part.shape_here)
 
     def values(self) -> np.ndarray:
-        """In host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.
+        """The part in host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.
 
         numpy() of a tensor that lies in a larger buffer, as sharding and fusion make them, copies the whole buffer
         (tensor_method_numpy in paddle/fluid/pybind/eager_method.cc), and on a card with the thread's current device,
@@ -64,8 +65,8 @@ class LocalTensor:
         return values.reshape(self.part.shape_here)
 
     def fill(self, values: np.ndarray) -> None:
-        """Overwrite the tensor where it lies: sharding keeps several in one buffer, offload some in the host. Padding
-        becomes 0."""
+        """Overwrite the tensor in place: sharding has several in one buffer, offload some in the host. Padding becomes
+        0."""
         padding = int(np.prod(self.tensor.shape)) - values.size
         if padding:
             values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
@@ -73,7 +74,7 @@ class LocalTensor:
         self.tensor.get_tensor().set(values, self._place())
 
     def _place(self):
-        """Where it lies: AdamW's powers of beta lie in host memory on cards, too."""
+        """The place of the tensor: AdamW's powers of beta are in host memory on cards, too."""
         place = self.tensor.place
         if place.is_cuda_pinned_place():
             return paddle.CUDAPinnedPlace()
@@ -81,37 +82,37 @@ class LocalTensor:
 
 
 def trains_all(model) -> bool:
-    """Whether the whole model is trained, not an adapter beside a frozen one."""
+    """Whether the whole model is trained, not an adapter of a frozen one."""
     return not isinstance(model, (LoRAModel, PrefixModelForCausalLM))
 
 
 def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
     """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
 
-    model: as the Trainer was given it, not its wrapper. States that the first step would make are made. A card has done
-    all that it was given when this returns: with enable_stage2_overlap the weights of other ranks arrive on a stream of
-    their own, for which only the next forward pass waits.
+    model: the one given to the Trainer, not its wrapper. States that the first step would create are created. Waits for
+    the card first: with enable_stage2_overlap the weights of other ranks arrive on a stream of their own, for which
+    only the next forward pass waits.
     """
     if paddle.get_device().startswith("gpu"):
         paddle.device.synchronize()
     tensors = []
-    updated = _Updated(optimizer) if optimizer is not None else None
+    states = _OptimizerStates(optimizer) if optimizer is not None else None
     named = named_parameters(model)
     splits = _split_actions(model, list(named))
     for name, parameter in named.items():
         part = _part(model, parameter, splits.get(name))
         storage, part = _storage(parameter, part, training_args)
         tensors.append(LocalTensor(MODEL, name, part, storage))
-        if updated and not parameter.stop_gradient:
-            states = updated.states_of(parameter, storage)
+        if states and not parameter.stop_gradient:
             tensors += [
-                LocalTensor(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state) for kind, state in states
+                LocalTensor(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state)
+                for kind, state in states.of(parameter, storage)
             ]
     return tensors
 
 
 def named_parameters(model) -> dict[str, paddle.Tensor]:
-    """Each tensor of a checkpoint, once, by its first name: a tied head has two."""
+    """Each tensor of a checkpoint once, by its first name: a tied head has two."""
     if isinstance(model, PrefixModelForCausalLM):
         return model.prefix_encoder.state_dict()
     tensors = {}
@@ -122,7 +123,7 @@ def named_parameters(model) -> dict[str, paddle.Tensor]:
 
 
 def innermost(optimizer):
-    """The optimizer itself, without those that fleet and sharding put around it."""
+    """The optimizer without the wrappers of fleet and sharding."""
     for name in ("_inner_opt", "_optim"):
         inner = vars(optimizer).get(name, optimizer)
         if inner is not optimizer:
@@ -134,7 +135,7 @@ def innermost(optimizer):
 
 
 def _part(model, parameter, split: Callable | None) -> Part:
-    """What tensor parallelism leaves of a tensor here. split: of _split_actions."""
+    """This rank's part of a tensor under tensor parallelism. split: from _split_actions."""
     config = (model if trains_all(model) else model.model).config
     shape, degree = list(parameter.shape), config.tensor_parallel_degree
     if degree <= 1 or not getattr(parameter, "is_distributed", False):
@@ -144,7 +145,7 @@ def _part(model, parameter, split: Callable | None) -> Part:
     positions = np.arange(whole[axis])
     if split is None:
         mine = np.split(positions, degree)[config.tensor_parallel_rank]
-    else:  # the family's own function on positions instead of values: fused projections are cut in several places
+    else:  # the family's own function, on positions instead of values: it cuts fused projections in several places
         line = [1] * len(shape)
         line[axis] = -1
         mine = np.asarray(split(positions.reshape(line))).reshape(-1)
@@ -152,7 +153,7 @@ def _part(model, parameter, split: Callable | None) -> Part:
 
 
 def _split_actions(model, names: list[str]) -> dict[str, Callable]:
-    """paddlenlp's functions from a whole tensor to this rank's part, by name; what has none is cut evenly."""
+    """paddlenlp's functions from a whole tensor to this rank's part, by name; tensors without one are cut evenly."""
     if (model if trains_all(model) else model.model).config.tensor_parallel_degree <= 1:
         return {}
     if isinstance(model, LoRAModel):
@@ -163,7 +164,7 @@ def _split_actions(model, names: list[str]) -> dict[str, Callable]:
 
 
 def _storage(parameter, part: Part, training_args):
-    """(where the values lie, what they are): under stage 3 a slice of the flattened tensor."""
+    """(the tensor with the values, its part): under stage 3 a slice of the flattened parameter."""
     if not hasattr(parameter, "fw_storage"):
         return parameter, part
     size = int(np.prod(part.unsliced_shape, dtype=np.int64))
@@ -177,17 +178,17 @@ def _state_part(part: Part, state: paddle.Tensor) -> Part:
     return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
 
 
-class _Updated:
-    """The states of those parameters that the optimizer updates in this rank."""
+class _OptimizerStates:
+    """The states of the parameters that the optimizer updates on this rank."""
 
     def __init__(self, optimizer):
-        self.rank_of = getattr(optimizer, "param2rank", None)  # of stage 2: every rank lists all parameters
+        self.rank_of = getattr(optimizer, "param2rank", None)  # stage 2, where every rank lists all parameters
         self.rank = getattr(optimizer, "_rank", None)
         self.optimizer = innermost(optimizer)
         self.listed = {parameter.name for parameter in self.optimizer._parameter_list}
 
-    def states_of(self, parameter, storage) -> list[tuple[str, paddle.Tensor]]:
-        """(kind, state) of a parameter; none where another rank has them."""
+    def of(self, parameter, storage) -> list[tuple[str, paddle.Tensor]]:
+        """The (kind, state) pairs of a parameter; none where another rank has them."""
         if self.rank_of is not None and self.rank_of[parameter.name] != self.rank:
             return []
         if storage is parameter and parameter.name not in self.listed:
@@ -208,11 +209,10 @@ class _Updated:
 
 
 def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
-    """Fill every tensor with its values in the checkpoint. Called by all ranks together.
+    """Fill every tensor with its values in the checkpoint, which may be of another layout.
 
-    The checkpoint may be of another layout: what this rank has is put together from its parts.
-    Raises UserError on all ranks where some are not there, or some of the checkpoint's of these kinds are no rank's:
-    the run must not go on then.
+    Called by all ranks together. Raises UserError on all of them where the checkpoint lacks tensors, or has others of
+    these kinds.
     """
     stored = stored_tensors(checkpoint)
     mine = {(tensor.kind, tensor.key, tensor.dtype) for tensor in tensors}
@@ -243,24 +243,19 @@ def _require_fit(checkpoint: Path, misfits: Misfits) -> None:
         raise UserError(f"{checkpoint} is not of this model: {misfits}.")
 
 
-# ---- put together, one tensor at a time: no rank needs room for a whole model
+# ---- whole tensors from the parts of all ranks, one at a time: no rank needs memory for a whole model
 
 
-Parts = list[dict[str, Part]]  # what each rank has, by key
+Parts = list[dict[str, Part]]  # for each rank: its parts by key
 
 
 def parts_of_ranks(tensors: list[LocalTensor]) -> Parts:
-    """Called by all ranks together."""
-    mine = {tensor.key: tensor.part for tensor in tensors}
-    if paddle.distributed.get_world_size() == 1:
-        return [mine]
-    parts: Parts = []
-    paddle.distributed.all_gather_object(parts, mine)
-    return parts
+    """The parts of all ranks. Called by all of them together."""
+    return gather({tensor.key: tensor.part for tensor in tensors})
 
 
 def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
-    """A whole tensor from what the ranks of this one's groups have of it; bfloat16 as uint16.
+    """A whole tensor from the parts of the ranks in this one's groups, bfloat16 as uint16.
 
     Called by all ranks of the groups together.
     """
@@ -273,6 +268,7 @@ def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
         size = int(np.prod(part.unsliced_shape, dtype=np.int64))
         return np.concatenate(slices)[:size].reshape(part.unsliced_shape)
     group = hcg.get_model_parallel_group()
+    assert part.axis is not None
     whole = np.empty(part.shape, numpy_dtype(local.dtype))
     along = np.moveaxis(whole, part.axis, 0)
     for number, piece in zip(group.ranks, gathered(local.tensor, group), strict=True):
@@ -284,7 +280,7 @@ def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
 
 
 def give_to_others(local: LocalTensor) -> None:
-    """For a rank that writes nothing, while others of its groups call whole_values: nothing comes to host memory."""
+    """Take part in `whole_values` of other ranks without copying anything to host memory."""
     if local.part.is_whole:
         return
     hcg = fleet.get_hybrid_communicate_group()
@@ -300,7 +296,7 @@ def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
 
 
 def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:
-    """The tensor of each rank of a group; of one that is offloaded a copy on the device is sent."""
+    """The tensor of each rank of a group. An offloaded tensor is sent from a copy on the device."""
     tensors: list[paddle.Tensor] = []
     mine = tensor.detach()
     if mine.place.is_cuda_pinned_place():

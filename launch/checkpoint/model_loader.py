@@ -1,11 +1,11 @@
-"""A model with the weights of a directory, without a copy of them in host memory.
+"""Loading a model's weights from a directory without a copy of them in host memory.
 
     model = load_model(LlamaForCausalLM, config, "float16", "checkpoints/llama-7b")
 
-paddlenlp's from_pretrained reads all that a file holds, on each rank, before a model takes its part of it. Here the
-parameters are made without memory and without random numbers, and each is filled from its place in the file: a
-pipeline stage opens its own layers only, a tensor parallel rank reads its slice, one tensor at a time.
-Host memory beyond the parameters: that of one tensor (its slice under tensor parallel), twice where the dtype changes.
+paddlenlp's from_pretrained reads whole files on each rank before the model takes its part. Here the parameters are
+created without memory and without random values, and each is filled from its place in the file: a pipeline stage opens
+its own layers only, a tensor parallel rank reads its slice, one tensor at a time. Host memory beyond the parameters:
+that of one tensor (its slice under tensor parallelism), twice where the dtype changes.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ GENERATION_CONFIG = "generation_config.json"
 def load_model(model_class, config, dtype: str, directory: str | Path, filled: "Callable[[Fill], None] | None" = None):
     """A model of `model_class` in `dtype` with the weights of a directory.
 
-    float32 becomes half precision by rounding to nearest, half precision becomes float32 as it is.
-    filled: called after each parameter that has its values; it may make something else of them and release them.
+    float32 is rounded to nearest in half precision.
+    filled: called after each parameter is filled; it may replace the values and release them.
     Raises UserError, the same on every rank, where the weights are damaged or do not fit the model.
     """
     config.dtype = dtype
@@ -48,13 +48,13 @@ def load_weights(model, directory: str | Path, filled: "Callable[[Fill], None] |
     """Fill all parameters of a model from a directory; see load_model."""
     run_fills(directory, plan_fills(model, directory), filled)
     if isinstance(model, PipelineLayer):
-        model._synchronize_shared_weights()  # a tied head has its values from the stage of the embedding
+        model._synchronize_shared_weights()  # a tied head receives its values from the stage of the embedding
 
 
 def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fill], None] | None" = None) -> None:
-    """Read and set the values of all `fills`. Raises UserError on every rank where one has values beyond float16, or
-    values that are no numbers."""
-    too_large, no_numbers = [], []
+    """Read and set the values of all `fills`. Raises UserError on every rank where values are beyond float16, NaN or
+    infinite."""
+    too_large, not_finite = [], []
     for fill in fills:
         try:
             fill.run()
@@ -62,15 +62,15 @@ def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fil
             too_large.append(f"{fill.name} (up to {error.args[0]:.3g})")
             continue
         except FloatingPointError:
-            no_numbers.append(fill.name)
+            not_finite.append(fill.name)
             continue
         if filled:
             filled(fill)
-    _agree_on_range(directory, too_large, no_numbers)
+    _agree_on_range(directory, too_large, not_finite)
 
 
 def plan_fills(model, directory: str | Path) -> "list[Fill]":
-    """Where each parameter of this rank has its values; nothing is read yet. Raises UserError as load_model."""
+    """Find the values of each parameter of this rank; reads none yet. Raises UserError as load_model."""
     plan = _plan(model, directory)
     fix = "Take both from one model."
     agree(plan, lambda misfits: f"{directory}: the weights do not fit its config.json; {misfits}. {fix}")
@@ -81,15 +81,15 @@ def plan_fills(model, directory: str | Path) -> "list[Fill]":
 
 
 def without_values(model_class, config, dtype: str):
-    """The model with parameters that have a shape but no memory yet."""
+    """The model, whose parameters have a shape but no memory yet."""
     with ExitStack() as stack:
         stack.enter_context(no_init_weights())
         stack.enter_context(paddle.LazyGuard())
         if issubclass(model_class, PipelineLayer):
-            # These draw and send values regardless of the two above.
+            # These two methods draw and send values regardless of both contexts.
             stack.enter_context(_replaced(model_class, "_init_weights"))
             stack.enter_context(_replaced(PipelineLayer, "_synchronize_shared_weights"))
-        return model_class._from_config(config, dtype=dtype)
+        return model_class._from_config(config, dtype=dtype)  # pyright: ignore[reportAttributeAccessIssue]  # paddlenlp's
 
 
 class _replaced:
@@ -111,7 +111,7 @@ class _replaced:
 
 @dataclass(frozen=True)
 class Fill:
-    """One parameter, and where its values are. part: what this rank has of the stored tensor."""
+    """A parameter and its stored tensor. part: the function from the stored tensor to this rank's part."""
 
     name: str
     parameter: paddle.Tensor
@@ -123,12 +123,12 @@ class Fill:
         return str(self.parameter.dtype).removeprefix("paddle.")
 
     def difference(self) -> str | None:
-        """How the stored tensor differs from what the parameter needs; None where it fits. Reads nothing."""
+        """How the stored tensor differs from the parameter; None where it fits. Reads nothing."""
         stand_in = np.broadcast_to(np.empty((), numpy_dtype(self.stored.dtype)), self.stored.shape)
         expected = tuple(self.parameter.shape)
         try:
             shape = tuple(self.part(stand_in).shape)
-        except (AssertionError, ValueError, IndexError):  # of numpy and paddlenlp, where the parts would be unequal
+        except (AssertionError, ValueError, IndexError):  # numpy and paddlenlp, where the parts would be unequal
             shape = None
         if shape != expected:
             parts = "" if shape in (None, self.stored.shape) else f", a rank's part {list(shape)}"
@@ -148,13 +148,13 @@ class Fill:
         self.parameter._init_func = None  # LazyGuard's, which would draw random values
 
     def release(self) -> None:
-        """Give back the memory of the values; `run` reads them again."""
+        """Release the memory of the values; `run` reads them again."""
         self.parameter._clear_data()
 
 
 @dataclass
 class Plan:
-    """What one rank will read, and what keeps it from it."""
+    """What one rank will read. stored: names in the files. known: names of its parameters. refusal: why it cannot."""
 
     refusal: str | None = None
     stored: set[str] = field(default_factory=set)
@@ -191,7 +191,7 @@ def _named_parameters(model) -> list[tuple[list[str], paddle.Tensor]]:
 
 
 def _tensor_parallel_parts(model, names: list[str]) -> dict[str, Callable]:
-    """For each tensor that tensor parallel divides, the family's own function from the whole to this rank's part."""
+    """For each tensor that tensor parallelism shards: the family's own function from the whole to this rank's part."""
     if model.config.tensor_parallel_degree <= 1:
         return {}
     return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
@@ -205,15 +205,15 @@ def _comes_from_another_stage(model, name: str) -> bool:
     """Whether a parameter is shared between pipeline stages and this one receives it."""
     if not isinstance(model, PipelineLayer):
         return False
-    room, _, rest = model._single_to_pp_mapping[name].partition(".")
-    return room == "shared_layers" and fleet.worker_index() != min(model.shared_comm[rest.split(".")[0]]["ranks"])
+    place, _, rest = model._single_to_pp_mapping[name].partition(".")
+    return place == "shared_layers" and fleet.worker_index() != min(model.shared_comm[rest.split(".")[0]]["ranks"])
 
 
-# ---- one verdict for all ranks
+# ---- the same error on all ranks
 
 
 def agree(plan: Plan, explain: Callable[[Misfits], str]) -> None:
-    """Raises UserError on every rank where any rank's plan cannot be carried out; explain: the message of misfits."""
+    """Raises UserError on every rank where any rank's plan fails. explain: makes the message about misfits."""
     mine = {
         "refusal": plan.refusal,
         "stored": plan.stored,
@@ -232,36 +232,49 @@ def agree(plan: Plan, explain: Callable[[Misfits], str]) -> None:
         raise UserError(explain(misfits))
 
 
-def _agree_on_range(directory: str | Path, too_large: list[str], no_numbers: list[str]) -> None:
-    """Raises UserError on every rank where any rank met values beyond float16, or no numbers."""
-    found = gather((too_large, no_numbers))
-    names, broken = (sorted({name for of_rank in found for name in of_rank[i]}) for i in (0, 1))
+def _agree_on_range(directory: str | Path, too_large: list[str], not_finite: list[str]) -> None:
+    """Raises UserError on every rank where any rank has names in a list."""
+    found = gather((too_large, not_finite))
+    large, broken = (sorted({name for of_rank in found for name in of_rank[i]}) for i in (0, 1))
     if broken:
         raise UserError(
             f"{directory}: NaN or infinite values in {listed(broken)}. The training that wrote them had diverged, or "
             "the file is damaged: take an earlier checkpoint, or copy it again."
         )
-    if names:
+    if large:
         raise UserError(
-            f"{directory}: values beyond float16's 65,504 in {listed(names)}. Train in bfloat16 (--bf16 1 --fp16 0)."
+            f"{directory}: values beyond float16's 65,504 in {listed(large)}. Train in bfloat16 (--bf16 1 --fp16 0)."
         )
 
 
-# ---- a model of which one layer at a time is in memory
+# ---- a model with one layer at a time in memory
 
 
 def open_layerwise(model_class, config, directory):
-    """Raises UserError where the weights are damaged or do not fit the model."""
+    """A float32 model for evaluation whose layers read their weights when they run, and release them afterwards.
+
+    Raises UserError where the weights are damaged or do not fit the model.
+    """
     config.dtype = "float32"
     model = without_values(model_class, config, "float32")
     fills = {id(fill.parameter): fill for fill in plan_fills(model, directory)}
     for layer in _transformer_layers(model):
-        own = [fills.pop(id(parameter)) for parameter in layer.parameters()]
-        layer.register_forward_pre_hook(lambda *_, own=own: run_fills(directory, own))
-        layer.register_forward_post_hook(lambda *_, own=own: [fill.release() for fill in own] and None)
+        _fill_while_it_runs(layer, [fills.pop(id(parameter)) for parameter in layer.parameters()], directory)
     run_fills(directory, list(fills.values()))
     model.eval()
     return model
+
+
+def _fill_while_it_runs(layer: paddle.nn.Layer, fills: list[Fill], directory: str | Path) -> None:
+    def read(layer, inputs) -> None:
+        run_fills(directory, fills)
+
+    def release(layer, inputs, outputs) -> None:
+        for fill in fills:
+            fill.release()
+
+    layer.register_forward_pre_hook(read)  # pyright: ignore[reportArgumentType]  # Paddle's types of hooks lack None
+    layer.register_forward_post_hook(release)  # pyright: ignore[reportArgumentType]
 
 
 def _transformer_layers(model) -> list[paddle.nn.Layer]:

@@ -1,8 +1,7 @@
-"""The random numbers of this process as JSON, and back: Python's, NumPy's, Paddle's, those of tensor parallelism.
+"""The random state of this process as JSON: Python's, NumPy's, Paddle's, that of tensor parallelism.
 
-Of Paddle's generators of cards this rank's alone: the others' states are never used, and how many there are depends on
-the cards that a process sees, which may be others when it goes on. (Paddle's own get_rng_state and set_rng_state take
-those of all cards.)
+Paddle has a generator for each card that a process sees. Only that of this rank's card is saved: the others are never
+used, and a resumed process may see other cards. (Paddle's own get_rng_state and set_rng_state take all of them.)
 """
 
 import random
@@ -10,16 +9,16 @@ import random
 import numpy as np
 import paddle
 from paddle.base import core
-from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_parallel import get_rng_state_tracker
 
 
 def capture() -> dict:
-    """What `restore` takes; integers and texts alone."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
+    """The state for `restore`, as integers and texts."""
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, state, gauss = random.getstate()
     return {
         "python": [version, list(state), gauss],
-        "numpy": [name, keys.tolist(), position, has_gauss, cached],
+        "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
         "cpu": _to_json(core.default_cpu_generator()),
         "devices": [_to_json(_own_generator())],
         "tracker": {name: _tracked(name, _to_json) for name in _tracker().states_},
@@ -27,7 +26,7 @@ def capture() -> dict:
 
 
 def restore(state: dict) -> None:
-    """Raises ValueError where a state of tensor parallelism is not of this run."""
+    """Raises ValueError where this run has no such state of tensor parallelism."""
     version, keys, gauss = state["python"]
     random.setstate((version, tuple(keys), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
@@ -46,19 +45,19 @@ def _own_generator():
 
 
 def _own_of(states: list) -> list:
-    """This rank's among the states that a checkpoint has: one, or in those of earlier versions one a card that the rank
-    saw. Numbers were drawn on its own card alone, whose state counts them by its offset.
+    """The state of this rank's card. Earlier versions saved one for each card that the rank saw; it used its own card
+    alone, so that one has the largest offset.
     """
     states = states if isinstance(states[0], list) else [states]
     return max(states, key=lambda state: state[2])
 
 
 def _tracker():
-    return fleet.meta_parallel.get_rng_state_tracker()
+    return get_rng_state_tracker()
 
 
 def _tracked(name: str, work):
-    """What `work` makes of this rank's generator while it has a state that the tracker keeps under a name."""
+    """`work`'s result for this rank's generator in the named state of the tracker."""
     with _tracker().rng_state(name):
         return work(_own_generator())
 
@@ -70,7 +69,7 @@ def _to_json(generator) -> list:
 
 
 def _fill(generator, value: list) -> None:
-    """The device stays the generator's own."""
+    """Set seed, offset and engine; the generator keeps its device."""
     _, seed, offset, engine = value
     device = generator.get_state().__getstate__()[0]
     state = core.GeneratorState.__new__(core.GeneratorState)

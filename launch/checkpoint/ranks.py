@@ -1,4 +1,4 @@
-"""What all ranks of a run know together: values gathered, decisions taken on rank 0 and broadcast.
+"""Values shared by all ranks of a run: gathered, or decided on rank 0 and broadcast.
 
 No rank decides from its own disk or clock.
 """
@@ -21,16 +21,16 @@ def rank() -> int:
 
 
 def check_world() -> None:
-    """Fail where this process believes to be alone though a launcher started several: it would train, and exit 0."""
+    """Raises RuntimeError where a launcher started several processes but Paddle sees one: it would train alone."""
     started = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
     if world_size() != started:
         raise RuntimeError(f"started as one of {started} processes, but Paddle sees a world of {world_size()}")
 
 
 def first_on_rank_zero(work: Callable) -> Any:
-    """Run `work` on rank 0, then on the others, who find done what it leaves on disk. Returns its result.
+    """Run `work` on rank 0, then on the others, which find what it left on disk. Returns its result.
 
-    When it raises on rank 0, every rank raises the same UserError and none waits for ever.
+    Where it raises on rank 0, every rank raises the same UserError, so that none waits forever.
     """
     if world_size() == 1:
         return work()
@@ -56,7 +56,7 @@ def broadcast(value) -> Any:
 
 
 def raise_first(fault: str | None) -> None:
-    """Raises UserError on all ranks where any rank has a fault: the first one's. Called by all of them together."""
+    """Raises UserError with the first fault on all ranks where any rank has one. Called by all ranks together."""
     faults = [found for found in gather(fault) if found]
     if faults:
         raise UserError(faults[0])
@@ -78,8 +78,8 @@ def barrier() -> None:
 
 
 def gather(value) -> list:
-    """The value of every rank, by rank, on every rank."""
-    if paddle.distributed.get_world_size() == 1:
+    """The values of all ranks, in their order, on every rank."""
+    if world_size() == 1:
         return [value]
     values: list = []
     paddle.distributed.all_gather_object(values, value)

@@ -1,4 +1,4 @@
-"""A tensor in a file, known by its place, opened only when it is needed."""
+"""A tensor in a file, opened only when it is used, and the conversion of its dtype. No Paddle."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ class StoredTensor:
     """One tensor of a weights file.
 
     dtype:  "float32", "bfloat16", "int64", ... as Paddle and NumPy name them
-    offset: of its first byte in the file; the elements lie there in row-major order, little endian
+    offset: of its first byte in the file; the elements are stored in row-major order, little endian
     """
 
     path: Path
@@ -28,7 +28,7 @@ class StoredTensor:
     def open(self) -> np.ndarray:
         """A read-only view of the tensor in its file: nothing is read before an element is used.
 
-        bfloat16, which NumPy does not have, comes as uint16: its bits. Drop the view to give up its pages.
+        bfloat16, which NumPy lacks, is returned as uint16: its bits. Drop the view to release its pages.
         """
         dtype = numpy_dtype(self.dtype)
         if not self.nbytes:
@@ -41,7 +41,7 @@ class StoredTensor:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The dtype in which NumPy holds the bits of `name`, little endian."""
+    """NumPy's dtype for the bits of `name`, little endian."""
     return np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
 
 
@@ -55,24 +55,24 @@ def bytes_of(dtype: str, shape: Sequence[int]) -> int:
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 PIECE_ELEMENTS = 1 << 20
-EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # all of it ones: NaN or infinite
+EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # NaN and infinity have all of these bits
 
 
-def convert(array: np.ndarray, found: str, wanted: str) -> np.ndarray:
-    """`array` of dtype `found` in dtype `wanted`, rounded to nearest, ties to even; itself where they are the same.
+def convert(array: np.ndarray, found: str, requested: str) -> np.ndarray:
+    """`array` of dtype `found` in dtype `requested`, rounded to nearest, ties to even; itself where they are the same.
 
-    found, wanted: of FLOATS; bfloat16 is stored as uint16, its bits. Memory: the result and some 16 MB.
+    found, requested: of FLOATS; bfloat16 is stored as uint16, its bits. Memory: the result and some 16 MB.
     Raises OverflowError where a finite value has become infinite: float16 ends at 65,504.
     """
-    if found == wanted:
+    if found == requested:
         return array
     rows = np.atleast_1d(array)
-    result = np.empty(rows.shape, numpy_dtype(wanted))
+    result = np.empty(rows.shape, numpy_dtype(requested))
     step = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
     for start in range(0, len(rows), step):
         piece = _to_float(rows[start : start + step], found)
-        result[start : start + step] = _from_float(piece, wanted)
-        if wanted == "float16" and np.any(np.isinf(result[start : start + step]) & np.isfinite(piece)):
+        result[start : start + step] = _from_float(piece, requested)
+        if requested == "float16" and np.any(np.isinf(result[start : start + step]) & np.isfinite(piece)):
             raise OverflowError(float(np.abs(piece).max()))
     return result.reshape(array.shape)
 
@@ -83,11 +83,11 @@ def _to_float(array: np.ndarray, found: str) -> np.ndarray:
     return array
 
 
-def _from_float(array: np.ndarray, wanted: str) -> np.ndarray:
-    if wanted == "bfloat16":
+def _from_float(array: np.ndarray, requested: str) -> np.ndarray:
+    if requested == "bfloat16":
         return _bfloat16_bits(array.astype(np.float32))
     with np.errstate(over="ignore"):  # convert() reports it
-        return array.astype(wanted)
+        return array.astype(requested)
 
 
 def _bfloat16_bits(array: np.ndarray) -> np.ndarray:

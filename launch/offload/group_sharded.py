@@ -24,7 +24,7 @@ from launch.offload.streamed_optimizer import StreamedClip, keep_states, unscale
 def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
     class OffloadedStage2(GroupShardedStage2):
         def _get_scaled_grad_fn(self, param):
-            """What a gradient meets before it is added to that of the micro batches before."""
+            """Upstream's function for a new gradient, after the sum of earlier micro batches is back on the device."""
             scale = super()._get_scaled_grad_fn(param)
 
             @paddle.autograd.no_grad()
@@ -36,7 +36,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
             return bring_back_and_scale
 
         def _get_reduce_fn(self, index, param, dst_rank):
-            """What happens to a gradient when it is there."""
+            """Upstream's function that reduces a gradient; the result goes to the host."""
             reduce = super()._get_reduce_fn(index, param, dst_rank)
             if dst_rank != self._rank or (self._use_grad_storage and self._has_grad_storage[index]):
                 return reduce
@@ -74,7 +74,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
         @contextmanager
         def _without_kept(self):
-            """Upstream does not see the gradients that were reduced one by one, those in the host among them."""
+            """Hide the gradients that are reduced one by one from upstream; some are in the host."""
             reduced, self._param_grads = self._param_grads, []
             yield
             self._param_grads = reduced
@@ -94,7 +94,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
 
 def keep_filled(fill) -> None:
-    """A parameter that launch/checkpoint/model_loader.py has just read waits in the host until it is sharded."""
+    """Keep a parameter that launch/checkpoint/model_loader.py has just read in the host until it is sharded."""
     host_memory().keep(fill.parameter)
 
 
@@ -111,7 +111,7 @@ def offloaded_stage3(base: type, host: HostMemory) -> type:
                         dist.broadcast(param, src=self._dp_group.ranks[0], group=self._dp_group)
 
         def _segment_rank_params(self, layer, name="last_layer"):
-            """Upstream's, for the whole model; what it leaves whole is on the device from here on."""
+            """Upstream's, for the whole model. Parameters that it does not slice move to the device."""
             super()._segment_rank_params(layer, name)
             for param in layer.parameters(include_sublayers=False):
                 host.take_back(param)
@@ -146,7 +146,7 @@ def offloaded_stage3(base: type, host: HostMemory) -> type:
 
 
 def read_slices_from(host: HostMemory) -> None:
-    """Have stage 3 gather slices that lie in the host, and leave them there when a layer is done."""
+    """Make stage 3 gather slices from the host, and leave them there after a layer has run."""
     gather, release = group_sharded_stage3._all_gather, group_sharded_stage3._release_param
 
     def gather_from_host(tensor, buffer_size, group):
@@ -162,27 +162,27 @@ def read_slices_from(host: HostMemory) -> None:
 
 
 def return_slice(param) -> None:
-    """A parameter that has been cut again, by a copy of its slice on the device, has that of the host instead."""
+    """Use the slice in the host again: upstream has replaced it by a copy on the device."""
     if param.status == "part" and hasattr(param, "host_slice"):
         param.fw_storage = param.host_slice.detach()
 
 
 class Offload:
-    """Offload in a Trainer's run. host: what has been moved there."""
+    """Offload in a Trainer's run. host: the tensors in host memory."""
 
     def __init__(self):
         self.host = host_memory()
         self.optimizer = None
 
     def prepare(self, optimizer) -> None:
-        """For an optimizer without states, which nothing wraps yet."""
+        """Called with the optimizer before it has states and before anything wraps it."""
         if self.optimizer is None:
             self.optimizer = optimizer
             keep_states(optimizer, self.host)
 
     @contextmanager
     def sharding(self):
-        """What upstream wraps for stage 2 or 3 in here is offloaded."""
+        """Within, upstream wraps a model for stage 2 or 3 by the classes above."""
         stages = group_sharded.GroupShardedStage2, group_sharded.GroupShardedStage3
         group_sharded.GroupShardedStage2 = offloaded_stage2(self.host)
         group_sharded.GroupShardedStage3 = offloaded_stage3(stages[1], self.host)
@@ -193,7 +193,8 @@ class Offload:
             group_sharded.GroupShardedStage2, group_sharded.GroupShardedStage3 = stages
 
     def finish(self, scaler=None) -> None:
-        """When model and optimizer are wrapped. scaler: of the loss, None without one."""
+        """Called when model and optimizer are wrapped. scaler: the scaler of the loss, None without one."""
+        assert self.optimizer is not None
         self.optimizer._grad_clip = StreamedClip(self.optimizer._grad_clip, self.host)
         if scaler is not None:
             unscale_on_device(scaler, self.host)

@@ -14,14 +14,14 @@ Tensor = paddle.Tensor
 
 
 class HostMemory:
-    """Tensors whose values lie in host memory between their uses.
+    """Tensors whose values are in host memory between their uses.
 
         host.keep(moment)                       # its device memory is free now
         with host.on_device(write=[moment]):    # here it has device memory again
             update(moment)
 
-    A tensor stays the same object throughout: optimizers and layers know it by that. Whether it lies in the host is
-    known by its address, so a tensor that shares its memory lies there, too.
+    A tensor remains the same object, because optimizers and layers refer to it. Tensors are found by their address, so
+    one that shares the memory of a kept tensor is kept, too.
     """
 
     def __init__(self):
@@ -37,37 +37,39 @@ class HostMemory:
         return tensor._is_initialized() and tensor.data_ptr() in self._kept
 
     def keep(self, tensor: Tensor) -> None:
-        """Move a tensor to the host; one that lies there is left as it is."""
+        """Move a tensor to the host, where it is not there yet."""
         if self.holds(tensor):
             return
-        self._adopt(tensor, _in_host_memory(tensor))
+        host = _in_host_memory(tensor)
+        self._kept[host.data_ptr()] = host
+        host._share_buffer_to(tensor)
 
     def take_back(self, tensor: Tensor) -> None:
-        """Move a tensor to the device, for good."""
+        """Move a tensor back to the device."""
         if self.holds(tensor):
             device = self.copy_of(tensor)
             self.forget(tensor)
             device._share_buffer_to(tensor)
 
     def forget(self, tensor: Tensor) -> None:
-        """Give the host memory back once nothing else uses it; the tensor must not be used any more."""
+        """Release the host memory as soon as nothing else uses it; the tensor must not be used any more."""
         self._kept.pop(tensor.data_ptr(), None)
 
     def copy_of(self, tensor: Tensor) -> Tensor:
-        """A copy on the device of a tensor that lies in the host."""
+        """A copy on the device of a tensor in the host."""
         device, copied = self._begin(self._kept[tensor.data_ptr()])
         self._lane.wait(copied)
         return device
 
     def prefetch(self, tensors: Iterable[Tensor]) -> None:
-        """Begin the copies that on_device will need next."""
+        """Start the copies that on_device will need next."""
         for tensor in tensors:
             if self.holds(tensor):
                 self._ahead[tensor.data_ptr()] = self._begin(self._kept[tensor.data_ptr()])
 
     @contextmanager
     def on_device(self, read: Iterable[Tensor] = (), write: Iterable[Tensor] = ()):
-        """Device memory for those of the tensors that lie in the host; what was written goes back there."""
+        """Give the tensors that are in the host device memory; those of `write` are copied back at the end."""
         loaded = [self._load(tensor) for tensor in read if self.holds(tensor)]
         changed = [self._load(tensor) for tensor in write if self.holds(tensor)]
         yield
@@ -77,11 +79,11 @@ class HostMemory:
             host._share_buffer_to(tensor)
 
     def settle(self) -> None:
-        """Wait until all that was written has arrived."""
+        """Wait until all copies to the host have finished."""
         self._lane.settle()
 
     def _load(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        """(the tensor, which lies on the device now, its host memory)"""
+        """(the tensor, on the device now; its host memory)"""
         host = self._kept[tensor.data_ptr()]
         device, copied = self._ahead.pop(tensor.data_ptr(), None) or self._begin(host)
         self._lane.wait(copied)
@@ -92,19 +94,15 @@ class HostMemory:
         device = paddle.empty(host.shape, host.dtype)
         return device, self._lane.copy(device, host)
 
-    def _adopt(self, tensor: Tensor, host: Tensor) -> None:
-        self._kept[host.data_ptr()] = host
-        host._share_buffer_to(tensor)
-
 
 @cache
 def host_memory() -> HostMemory:
-    """That of this process: the model is read into it before there is anything that trains it."""
+    """The host memory of this process: the model is read into it before there is a Trainer."""
     return HostMemory()
 
 
 class KeptTensors(dict):
-    """A dictionary that keeps its tensors in the host, but those of one number."""
+    """A dictionary that keeps its tensors in the host, except those of one element."""
 
     def __init__(self, host: HostMemory):
         super().__init__()
@@ -117,11 +115,11 @@ class KeptTensors(dict):
 
 
 class Lane:
-    """A GPU's stream for copies, beside the one that computes. On a CPU a copy is done when it returns.
+    """A GPU's stream for copies, beside the computing stream. On a CPU a copy is done when it returns.
 
-    Device memory of copies is taken and given back by the computing stream: it waits for a copy before it reads what
-    arrived, and before what was copied away is given back. Host memory is given back to an allocator that knows of no
-    stream, and may be written by anybody at once: it is kept here until its copy is done.
+    The computing stream allocates and frees the device memory of copies: it waits for a copy before it reads the
+    result, and before the source is freed. The allocator of host memory knows no streams and may reuse memory at
+    once: tensors in the host are kept here until their copy is done.
     """
 
     def __init__(self):
@@ -131,15 +129,15 @@ class Lane:
         self._busy: list[tuple] = []  # (event, the tensor in the host) of all copies that are not done
 
     def copy(self, target: Tensor, source: Tensor):
-        """Copy after all that the computing stream has been given so far; the event of its end, None on a CPU."""
+        """Copy after the work of the computing stream so far. Returns the event of its end, None on a CPU."""
         if self._stream is None:
-            target.copy_(source, True)
+            target.copy_(source, True)  # pyright: ignore[reportCallIssue]  # Paddle's stub has no arguments
             return None
         for event, _ in self._leaving:
             self.wait(event)
         self._stream.wait_stream(paddle.device.current_stream())
         with paddle.device.stream_guard(self._stream):
-            target.copy_(source, False)
+            target.copy_(source, False)  # pyright: ignore[reportCallIssue]  # Paddle's stub has no arguments
             event = self._stream.record_event()
         self._leaving = [(event, (target, source))]
         host = source if source.place.is_cuda_pinned_place() else target
@@ -169,7 +167,7 @@ def _in_host_memory(tensor: Tensor) -> Tensor:
         name=f"{tensor.name}@host",
         stop_gradient=True,
     )
-    host.copy_(tensor, True)
+    host.copy_(tensor, True)  # pyright: ignore[reportCallIssue]  # Paddle's stub has no arguments
     return host
 
 

@@ -10,14 +10,14 @@ from launch.offload.host_memory import HostMemory, KeptTensors
 
 
 def keep_states(optimizer, host: HostMemory) -> None:
-    """Have what the optimizer will make (moments, master weights) kept in the host, and its update fetch it.
+    """Keep the states that the optimizer will create (moments, master weights) in the host, and fetch them to update.
 
     optimizer: paddle's own, before sharding wraps it.
     """
     optimizer._accumulators = defaultdict(lambda: KeptTensors(host))
     optimizer._master_weights = KeptTensors(host)
     update, update_all = optimizer._append_optimize_op, optimizer._create_optimization_pass
-    following: dict[str, tuple] = {}  # name of a parameter -> the pair behind it
+    following: dict[str, tuple] = {}  # name of a parameter -> the next pair
 
     def parts(pair) -> tuple[list, list]:
         """(gradient, [parameter, master weight, moments])"""
@@ -46,7 +46,7 @@ def keep_states(optimizer, host: HostMemory) -> None:
 
 
 class StreamedClip:
-    """Paddle's clipping by the global norm, whose gradients come to the device one by one, to be summed and scaled."""
+    """Paddle's clipping by the global norm; gradients are copied to the device one by one, to be summed and scaled."""
 
     def __init__(self, clip, host: HostMemory):
         self._clip, self._host = clip, host
@@ -60,7 +60,7 @@ class StreamedClip:
 
 
 class _Streamed(list):
-    """(parameter, gradient) pairs. Clipping reads them all first, then scales them all in place."""
+    """(parameter, gradient) pairs. Clipping iterates twice: it reads all gradients, then scales all in place."""
 
     def __init__(self, pairs: list, host: HostMemory):
         super().__init__(pairs)
@@ -75,8 +75,8 @@ class _Streamed(list):
 
 
 def unscale_on_device(scaler, host: HostMemory) -> None:
-    """Divide gradients by the loss scale one by one. Upstream's scaler of stage 2 and 3 gives all to one kernel
-    (GroupShardedScaler in group_sharded_utils.py); the numbers and the verdict of all ranks are the same."""
+    """Divide gradients by the loss scale one by one. Upstream's scaler of stage 2 and 3 passes all to one kernel
+    (GroupShardedScaler in group_sharded_utils.py); values and the decision of all ranks are the same."""
 
     def unscale(self, optimizer) -> None:
         if not self._enable:
@@ -91,7 +91,9 @@ def unscale_on_device(scaler, host: HostMemory) -> None:
                 continue
             with host.on_device(write=[gradient]):
                 overflow = paddle.zeros([1], "bool")
-                _legacy_C_ops.check_finite_and_unscale([gradient], self._scale, [gradient], overflow)
+                _legacy_C_ops.check_finite_and_unscale(  # pyright: ignore[reportAttributeAccessIssue]  # made at import
+                    [gradient], self._scale, [gradient], overflow
+                )
                 found = _C_ops.bitwise_or(found, overflow)
         found = found.cast("int32")
         paddle.distributed.all_reduce(found, op=paddle.distributed.ReduceOp.MAX, group=None)
