@@ -1,12 +1,12 @@
-"""Adapters on disk: their weights in safetensors and their configuration, nothing of the model they belong to.
+"""Adapters on disk: their weights in safetensors and their configuration, without their base model.
 
     save_adapter(adapter, "checkpoints/llama-7b-lora", training_args)
     model = load_adapter(model, "checkpoints/llama-7b-lora")
 
-A directory with lora_config.json holds a LoRA, one with prefix_config.json a prefix. Tensors are whole, under the names
-that they have in a model on one process, in float32. Each pipeline stage writes a file of its own; an index says which
-file holds what. An adapter loads into every layout in which it can be trained, whatever layout it was trained in, and
-takes the model's dtype. The loaded model is called as the model is: model(input_ids=...),
+lora_config.json in a directory marks a LoRA, prefix_config.json a prefix. Tensors are whole, in float32, under their
+names on one process. Each pipeline stage writes a file of its own; an index names the file of each tensor. An adapter
+can be loaded into every layout that can train it, independent of the layout it was trained in, and takes the model's
+dtype. The loaded model is called as the model is: model(input_ids=...),
 model.generate(input_ids=..., attention_mask=..., ...), by keywords.
 
 An adapter may come from anywhere, so its files are read by our own readers alone: paddlenlp's from_pretrained unpickles
@@ -79,7 +79,7 @@ def _load_prefix(model, directory: Path) -> PrefixModel:
 
 
 def _fill(directory: Path, parameters: dict, stored: dict[str, StoredTensor], parts: dict[str, Callable]) -> None:
-    """Give the parameters of this rank their stored values. parts: from a whole tensor to this rank's part, by name."""
+    """Fill the parameters of this rank. parts: functions from a whole tensor to this rank's part, by name."""
     plan = Plan(stored=set(stored), known=set(parameters), missing=parameters.keys() - stored.keys())
     for name in parameters.keys() & stored.keys():
         plan.fills.append(Fill(name, parameters[name], stored[name], parts.get(name, lambda array: array)))
@@ -112,7 +112,7 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
 
 
 def _written(path: Path, write: Callable[[], object]) -> str | None:
-    """Why something could not be written, None where it was."""
+    """The error of writing a file, None where it was written."""
     try:
         write()
     except OSError as error:
@@ -121,7 +121,7 @@ def _written(path: Path, write: Callable[[], object]) -> str | None:
 
 
 def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict[str, str]) -> None:
-    """All but the weights. places: the file of each tensor."""
+    """Write index and configuration. places: the file of each tensor."""
     index = {"metadata": {}, "weight_map": dict(sorted(places.items()))}
     (directory / SAFE_PEFT_WEIGHTS_INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     config = adapter.prefix_config if isinstance(adapter, PrefixModel) else adapter.lora_config
@@ -129,7 +129,7 @@ def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict
 
 
 def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
-    """The trained tensors of this rank's stage, float32; what tensor parallelism or stage 3 divides is put together."""
+    """The trained tensors of this rank's stage, whole and in float32."""
     own_tensors = local_tensors(adapter, None, training_args)
     parts = parts_of_ranks(own_tensors)
     return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}

@@ -1,4 +1,4 @@
-"""The adapter that the flags request, on a model that is frozen for it.
+"""Adding the requested adapter to a model, whose own weights are frozen.
 
 LoRA: low-rank adapters beside frozen linear layers (arXiv 2106.09685), on paddlenlp's LoRAModel. Prefix tuning: trained
 keys and values before those of the first token, in every layer (arXiv 2101.00190).
@@ -40,20 +40,20 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
     return lora
 
 
-def target_patterns(config: dict, wanted: list[str] | None) -> list[str]:
+def target_patterns(config: dict, requested: list[str] | None) -> list[str]:
     """Patterns of whole layer names, as LoRAConfig takes them."""
     layers = family_of_config(config).linear_layers
-    unknown = sorted(set(wanted or []) - set(layers))
+    unknown = sorted(set(requested or []) - set(layers))
     if unknown:
         raise UserError(f"--lora_target_modules: found {', '.join(unknown)}, allowed: {', '.join(layers)}.")
-    return [rf".*\.{layer}" for layer in wanted or layers]
+    return [rf".*\.{layer}" for layer in requested or layers]
 
 
 def initialize_lora(lora: LoRAModel, seed: int) -> None:
-    """Give every lora_A the values that follow from seed and name alone, so that every layout starts with the same.
+    """Set every lora_A to values that depend on seed and name alone, so that all layouts start with the same values.
 
-    They are uniform within 1 / sqrt(inputs), as paddlenlp draws them (KaimingUniform, negative slope sqrt 5), of
-    which a rank of tensor parallelism keeps its part. lora_B are zero: the first loss is the base model's.
+    They are uniform within 1 / sqrt(inputs), as in paddlenlp (KaimingUniform, negative slope sqrt 5); a rank of tensor
+    parallelism takes its part. lora_B are zero: the first loss is the base model's.
     """
     for name, parameter in lora.model.state_dict().items():
         if not name.endswith("lora_A"):
@@ -77,11 +77,11 @@ def describe_lora(lora: LoRAModel) -> str:
 
 
 class PrefixModel(PrefixModelForCausalLM):
-    """A frozen model with a prefix, whose table every rank of tensor parallelism keeps whole.
+    """A frozen model with a prefix, whose table is whole on every rank of tensor parallelism.
 
-    Upstream divides the table by tokens, and what is read from it as one row of all layers: a rank's heads then get
-    other layers' numbers than on one process, and the table the gradients of one rank's heads only. Here heads are
-    sharded as the model's are, and their gradients put together again.
+    Upstream shards the table by tokens, and its output as one row of all layers: a rank's heads then get values of
+    other layers than on one process, and the table the gradients of one rank's heads only. Here heads are sharded as
+    in the model, and their gradients are summed.
     """
 
     def __init__(self, model, config: PrefixConfig):
@@ -93,7 +93,7 @@ class PrefixModel(PrefixModelForCausalLM):
 
     @property
     def table(self) -> paddle.Tensor:
-        """What is trained: [tokens, layers x (key, value) x heads x head size]."""
+        """The trained parameter: [tokens, layers x (key, value) x heads x head size]."""
         return self.prefix_encoder[0].weight
 
     def _get_past_key_values(self, batch_size: int):
@@ -124,7 +124,7 @@ def add_prefix(model, adapter_args, seed: int) -> PrefixModel:
 
 
 def prefix_config(model, tokens: int) -> PrefixConfig:
-    """That of a prefix of so many tokens for this model."""
+    """The configuration of a prefix with `tokens` tokens for a model."""
     config = model.config.to_dict()
     return PrefixConfig(
         num_prefix_tokens=tokens,
@@ -137,9 +137,9 @@ def prefix_config(model, tokens: int) -> PrefixConfig:
 
 
 def initialize_prefix(prefix: PrefixModel, seed: int) -> None:
-    """Numbers that follow from the seed alone, so that every layout starts with the same.
+    """Set values that depend on the seed alone, so that all layouts start with the same values.
 
-    They are normal with variance 2 / (tokens + width), as paddlenlp draws them (XavierNormal).
+    They are normal with variance 2 / (tokens + width), as in paddlenlp (XavierNormal).
     """
     tokens, width = prefix.table.shape
     values = np.random.RandomState(seed).normal(0, math.sqrt(2 / (tokens + width)), [tokens, width])
@@ -174,7 +174,7 @@ def add_adapter(model, model_args, adapter_args, seed: int):
 
 
 def base_format(adapter_args) -> Format | None:
-    """That of the frozen weights; None where they stay as they are."""
+    """The format of the frozen weights; None where they are not quantized."""
     if not adapter_args.weight_quantize_algo:
         return None
     return Format(

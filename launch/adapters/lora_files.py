@@ -1,10 +1,10 @@
-"""The files of a LoRA adapter, without Paddle: which layers it changes, and by what.
+"""The files of a LoRA adapter: the layers it changes, and their tensors. No Paddle.
 
     lora = read_lora("checkpoints/llama-7b-lora")
     lora.layers["llama.layers.0.self_attn.q_proj"].a.open()         # a memory-mapped array
 
-Understood: safetensors with an index, as in launch/adapters/adapter_files.py and in unified checkpoints, from
-whatever layout of training (each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
+Formats: safetensors with an index, as in launch/adapters/adapter_files.py and in unified checkpoints, from any layout
+(each pipeline stage has a file of its own), and PaddleNLP's lora_model_state.pdparams.
 """
 
 import math
@@ -22,13 +22,13 @@ from launch.families.named_configs import read_config
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
-# Kinds of adapters whose product is not all that they add, or whose base is not the model that was given.
+# Kinds of adapters that add more than their product, or change the base.
 OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
 
 
 @dataclass(frozen=True)
 class LoraLayer:
-    """What is added to one linear layer's weight [inputs, outputs]: scaling * a @ b."""
+    """The change of a linear layer's weight [inputs, outputs]: scaling * a @ b."""
 
     a: StoredTensor  # [inputs, r]
     b: StoredTensor  # [r, outputs]

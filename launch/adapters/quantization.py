@@ -1,9 +1,9 @@
-"""Weights in 8 and 4 bits: to codes and scales, and back, with Paddle's plain operators on any device.
+"""Quantization of weights to 8 and 4 bits, and back, with Paddle's plain operators on any device.
 
     packed = quantize(weight, Format("nf4", double_quant=True))
     weight = dequantize(packed)
 
-A weight passes in pieces of some rows: beside it and its codes there are PIECE numbers in float32, not all.
+A weight is processed in pieces of some rows: memory beyond it and its codes is that of PIECE float32 elements.
 
 weight_only_int8, weight_only_int4  whole numbers from -127 to 127 (-7 to 7) times one scale for each output
 llm.int8     the weights of weight_only_int8; inputs are rounded, too, when they are used (product.py)
@@ -47,7 +47,7 @@ def dynamic_table() -> tuple[float, ...]:
         count = 2**exponent
         width = 0.9 / count
         means = [10.0 ** (exponent - 6) * (0.1 + (i + 0.5) * width) for i in range(count)]
-        numbers += means + [-one for one in means]
+        numbers += means + [-mean for mean in means]
     return tuple(sorted(numbers))
 
 
@@ -62,12 +62,12 @@ def blocks(tensor: paddle.Tensor, block: int) -> tuple[paddle.Tensor, paddle.Ten
 
 
 def no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
-    """Where all that a scale is of are 0, any divisor does."""
+    """The scales, 1 where all elements of a block are 0."""
     return paddle.where(scales == 0, paddle.ones_like(scales), scales)
 
 
 def nearest(values: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
-    """The place of the nearest number in an ascending table, the lower one of two that are as near."""
+    """The index of the nearest number in an ascending table; of two as near the lower one."""
     numbers = on_device(table)
     return paddle.bucketize(values, (numbers[1:] + numbers[:-1]) / 2, out_int32=True)
 
@@ -124,12 +124,16 @@ KEPT = 64
 
 @dataclass(frozen=True)
 class Packed:
-    """A quantized tensor. codes: int8 [n], or uint8 [n / 2] of two codes, the first in the upper half, or uint8 [n] of
-    scales; scales: float32, for
-    each output or block, themselves packed with double_quant, less `offset` then. shape, dtype: of the weight.
-    For llm.int8: exact gives the rows of these numbers as they were before, None where they are gone; apart: rows that
-    are taken from there always. by_kernel: codes and scales are those of cuda_kernels.py. squares:
-    summed, of what rounding has changed, and of the weight."""
+    """A quantized tensor.
+
+    codes: int8 [n], or uint8 [n / 2] of two codes each, the first in the upper half, or uint8 [n] for scales
+    scales: float32, for each output or block; with double_quant packed themselves, after `offset` was subtracted
+    shape, dtype: of the weight
+    exact, apart: for llm.int8, the function that reads rows before rounding by their numbers, None where there are none
+        any more; rows that are always taken from there
+    by_kernel: whether codes and scales are those of cuda_kernels.py
+    squares: the sums of squares of the rounding errors, and of the weight
+    """
 
     format: Format
     codes: paddle.Tensor
@@ -167,11 +171,11 @@ def quantize(
         codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
     else:
         coded = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
-        codes, scales = [one for one, _ in coded], paddle.concat([one for _, one in coded])
+        codes, scales = [codes for codes, _ in coded], paddle.concat([scales for _, scales in coded])
         if format.double_quant:
             offset = scales.mean()
             scales = _quantize_scales(scales - offset, format.double_block)
-    codes = paddle.concat([pack(one) if format.bits == 4 else one for one in codes])
+    codes = paddle.concat([pack(piece) if format.bits == 4 else piece for piece in codes])
     if by_kernel:
         codes = cuda_kernels.by_outputs(codes, shape)
     packed = Packed(format, codes, scales, offset, shape, weight.dtype, exact, apart, by_kernel)

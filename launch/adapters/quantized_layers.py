@@ -54,7 +54,7 @@ def product_with_outliers(inputs: paddle.Tensor, columns: list[int], packed: Pac
 
 @paddle.no_grad()
 def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) -> paddle.Tensor:
-    """Of a loss by the inputs, from that by the outputs [..., outputs]: rounding passes it on as it is."""
+    """The gradient of the inputs from that of the outputs [..., outputs]; rounding counts as the identity."""
     weight = dequantize(packed).astype(gradient.dtype)
     if columns:
         weight[paddle.to_tensor(columns)] = rows_of(packed, columns).astype(gradient.dtype)
@@ -95,7 +95,7 @@ def _without(inputs: paddle.Tensor, columns: list[int]) -> paddle.Tensor:
 class ExactRows:
     """Rows of a weight in 16 bits from where they are stored, kept while they are few.
 
-    read: gives the rows of these numbers, [rows, outputs]. inputs: rows that there are. dtype: of training
+    read: from row numbers to the rows [rows, outputs]. inputs: number of all rows. dtype: of training
     """
 
     def __init__(self, read: Callable[[list[int]], paddle.Tensor], inputs: int, dtype: str):
@@ -105,7 +105,7 @@ class ExactRows:
         self.kept: dict[int, paddle.Tensor] = {}
 
     def __call__(self, columns: list[int]) -> paddle.Tensor:
-        """[columns, outputs]. Whether they were kept changes nothing but the time that it takes."""
+        """[columns, outputs]. Keeping rows only saves time."""
         unknown = [column for column in columns if column not in self.kept]
         if unknown:
             if len(self.kept) + len(unknown) > self.most:
@@ -138,10 +138,10 @@ def linear_replaced() -> Iterator[None]:
 
 
 class Product(PyLayer):
-    """With the numbers that codes stand for, which have memory while they are used, in each pass anew.
+    """The product with the dequantized weight, which has memory only while it is used, in each pass anew.
 
-    Whatever automatic mixed precision does around it, it computes in the dtype of the weight, and codes times scales in
-    float32: as float16, scales would be rounded to nothing, and sums of whole numbers too large.
+    Independent of automatic mixed precision, it computes in the dtype of the weight, and codes times scales in float32:
+    in float16 scales would be rounded to 0, and sums of integers would be too large.
     """
 
     @staticmethod
@@ -161,7 +161,7 @@ class Product(PyLayer):
 
 
 class Int8Product(PyLayer):
-    """Of LLM.int8."""
+    """The product of LLM.int8."""
 
     @staticmethod
     def forward(ctx, x, packed):
@@ -180,8 +180,8 @@ class Int8Product(PyLayer):
 
 
 class QuantizedWeight:
-    """Put before the class of a linear layer: its `weight` is `packed`, of which the layer's forward makes a product;
-    anybody else who asks gets the numbers that it stands for."""
+    """A base class before that of a linear layer. `weight` is `packed` in the layer's own forward pass, whose product
+    uses the codes, and the dequantized weight everywhere else."""
 
     packed: Packed
     computing = False
@@ -200,7 +200,7 @@ class QuantizedWeight:
 
 
 def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
-    """What load_model calls for each tensor that it has read: a linear layer's becomes codes, its values go."""
+    """What load_model calls for each tensor: a function that quantizes weights of linear layers and releases them."""
 
     def quantize_one(fill: Fill) -> None:
         if _is_linear_weight(fill.name, family):
@@ -212,8 +212,10 @@ def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
 
 
 def use_quantized(model, format: Format) -> str:
-    """Let the layers of a model compute with what quantize_filled has made of their weights, once all adapters are in
-    place; one line about it."""
+    """Make the layers of a model compute with their quantized weights, after all adapters are in place.
+
+    Returns a line about it.
+    """
     found = [(layer, packed) for layer in model.sublayers() if (packed := _packed_of(layer))]
     for layer, packed in found:
         _swap(layer, packed)
@@ -231,7 +233,7 @@ def random_model(model_class, config, dtype: str, format: Format):
     deviation = getattr(config, "initializer_range", 0.02)
     for name, layer in model.named_sublayers(include_self=True):
         # A head that shares the embedding's weight comes a second time, and has been drawn.
-        parameters = {name: one for name, one in layer._parameters.items() if one is not None and one._init_func}
+        parameters = {key: value for key, value in layer._parameters.items() if value is not None and value._init_func}
         for parameter in parameters.values():
             parameter.initialize()
         if "weight" in parameters and _is_linear_weight(f"{name}.weight", family):
@@ -262,8 +264,10 @@ def describe(layers: list, format: Format) -> str:
 
 def _why_not(layers: list) -> list[str]:
     """On a card: the reasons why Paddle's kernels do not compute with some of the layers, in the order they come."""
-    others = [one.packed for one in layers if not one.packed.by_kernel and cuda_kernels.on_card(one.packed.codes)]
-    return list(dict.fromkeys(cuda_kernels.why_not(one.format.algo, one.shape, one.dtype) for one in others))
+    weights = [layer.packed for layer in layers]
+    others = [packed for packed in weights if not packed.by_kernel and cuda_kernels.on_card(packed.codes)]
+    reasons = [cuda_kernels.why_not(packed.format.algo, packed.shape, packed.dtype) for packed in others]
+    return list(dict.fromkeys(reasons))
 
 
 def _is_linear_weight(name: str, family: Family) -> bool:

@@ -1,4 +1,7 @@
-"""The tensors of a Hugging Face file as ours: what comes from where, checked as a whole, then made piece by piece."""
+"""Conversion of Hugging Face tensors and configurations to those of PaddleNLP: names, layouts, values.
+
+The names of all tensors are checked first; then tensors are converted piece by piece.
+"""
 
 import re
 from collections.abc import Collection, Iterator
@@ -42,7 +45,7 @@ def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Ori
     """Where a parameter of ours comes from. names: all that are in the files."""
     name = their_name(parameter.name, model_type)
     prefix = family_of(model_type).published.optional_prefix
-    if prefix and not any(one.startswith(prefix) for one in names):
+    if prefix and not any(stored.startswith(prefix) for stored in names):
         name = name.removeprefix(prefix)
     transposed = parameter.kind in (LINEAR, HEAD)
     shape = parameter.shape[::-1] if transposed else parameter.shape
@@ -65,7 +68,7 @@ def fused_name(name: str, model_type: str) -> tuple[str | None, int, int]:
     return None, 0, 1
 
 
-# ---- weights: checked as a whole, then made piece by piece
+# ---- weights
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,14 @@ def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list
     stored: all tensors of the files. unit_head: see launch.weights.conversion.has_unit_head.
     Raises UserError with the names of all tensors that are missing, not known, or of another shape or no floats.
     """
-    expected = [(one, origin(one, config["model_type"], stored)) for one in parameters(config)]
+    expected = [(parameter, origin(parameter, config["model_type"], stored)) for parameter in parameters(config)]
     misfits = _misfits(stored, expected)
     if misfits:
         raise UserError(f"the weights are not those of their config.json: {misfits}")
-    return [Conversion(one, place, stored[place.name], unit_head and one.kind == HEAD) for one, place in expected]
+    return [
+        Conversion(parameter, place, stored[place.name], unit_head and parameter.kind == HEAD)
+        for parameter, place in expected
+    ]
 
 
 def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
@@ -104,18 +110,18 @@ def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Or
             misfits.different.add(difference(place.name, found.dtype, "floating-point numbers"))
     used = {place.name for _, place in expected}
     misfits.extra |= {name for name in stored if name not in used and not is_computed(name)}
-    word = next(place.name for one, place in expected if one.kind == WORD)
-    has_head = any(one.kind == HEAD for one, _ in expected)
+    word = next(place.name for parameter, place in expected if parameter.kind == WORD)
+    has_head = any(parameter.kind == HEAD for parameter, _ in expected)
     if not has_head and TIED_HEAD in misfits.extra and word in stored and same_bytes(stored[TIED_HEAD], stored[word]):
         misfits.extra.remove(TIED_HEAD)
     return misfits
 
 
-def same_bytes(one: Weight, other: Weight) -> bool:
-    """Whether two tensors are the same bytes; compared piece by piece."""
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+def same_bytes(a: Weight, b: Weight) -> bool:
+    """Whether two tensors have the same bytes; compared piece by piece."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    first, second = one.open(), other.open()
+    first, second = a.open(), b.open()
     step = rows_at_once(first)
     return all(np.array_equal(first[i : i + step], second[i : i + step]) for i in range(0, len(first), step))
 
@@ -142,13 +148,13 @@ def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
         yield converted(place.name, piece, now, dtype)
 
 
-def converted(name: str, piece: np.ndarray, found: str, wanted: str) -> np.ndarray:
+def converted(name: str, piece: np.ndarray, found: str, requested: str) -> np.ndarray:
     """Rows of the tensor `name` in another dtype. Raises UserError where a value is too large for float16."""
     try:
-        return convert(piece, found, wanted)
+        return convert(piece, found, requested)
     except OverflowError as error:
         raise UserError(
-            f"{name}: a value of {error.args[0]:.3g} is too large for {wanted}; --dtype bfloat16 or float32."
+            f"{name}: a value of {error.args[0]:.3g} is too large for {requested}; --dtype bfloat16 or float32."
         ) from None
 
 
@@ -168,9 +174,9 @@ def rows_at_once(array: np.ndarray) -> int:
 
 
 def our_config(theirs: dict, path: str) -> dict:
-    """Our configuration from the values of a config.json. path: of the file, for messages.
+    """Our configuration from the values of a Hugging Face config.json. path: of the file, for messages.
 
-    Raises UserError for a model that is of no family of ours, or has a setting that its family lacks here.
+    Raises UserError for a model of an unknown family, or with a setting that the family does not support here.
     """
     check_values(theirs, path)
     published = _published(theirs)
@@ -200,5 +206,5 @@ def _published(theirs: dict) -> HuggingFace | None:
     """How the family publishes its models that reads this config.json; None: no family of ours does."""
     candidates = (family.published for family in FAMILIES.values())
     return next(
-        (one for one in candidates if one.model_type == theirs.get("model_type") and one.recognizes(theirs)), None
+        (each for each in candidates if each.model_type == theirs.get("model_type") and each.recognizes(theirs)), None
     )

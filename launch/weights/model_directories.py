@@ -1,4 +1,4 @@
-"""A model directory of ours to a Hugging Face one: whole and read back, or not at all."""
+"""Model directories imported from Hugging Face and exported to it: whole, or not at all."""
 
 import json
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_pen
 
 @dataclass(frozen=True)
 class Exported:
-    """What has been written. tokenizer: a line about it; needs_own_code: whether transformers runs
-    the model only with the Python files that lie beside the original weights."""
+    """What was written. tokenizer: a line about it. needs_own_code: whether transformers needs the Python files of the
+    original model to run it."""
 
     family: Family
     parameters: int
@@ -55,7 +55,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Source:
-    """One parameter of ours, and where it goes."""
+    """A parameter of ours and its place in the Hugging Face file."""
 
     parameter: Parameter
     place: Origin
@@ -65,8 +65,8 @@ class Source:
 def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Exported:
     """Write `target`, a Hugging Face model directory, from `source`. Memory: the largest tensor, mapped, and pieces.
 
-    dtype: of the weights; None: as they are. What was written is read back as an import would, and compared.
-    Raises UserError, and leaves nothing behind, where source is not a whole model or target is there already.
+    dtype: of the weights; None: as they are. The result is read back as an import would, and compared.
+    Raises UserError, and leaves nothing behind, where source is not a whole model or target exists already.
     """
     if not (source / CONFIG).is_file():
         raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
@@ -74,49 +74,49 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     family = family_of_config(config)
     sources = _sources(config, source)
     tensors = their_tensors(sources, family, dtype)
-    dtypes = sorted({one.dtype for one in tensors})
+    dtypes = sorted({tensor.dtype for tensor in tensors})
     theirs = their_config(config, dtypes[0] if len(dtypes) == 1 else "float32")
     with written_whole(target) as directory:
-        with progress("exporting", sum(one.nbytes for one in tensors)) as advance:
+        with progress("exporting", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance, TORCH)
         tokenizer = export_tokenizer(source, directory, family)
         _write_json(directory / CONFIG, theirs)
         _write_json(directory / GENERATION, _generation_config(source, theirs))
         _read_back(directory, theirs, sources, dtype)
-    size = sum(one.parameter.size for one in sources)
+    size = sum(item.parameter.size for item in sources)
     return Exported(family, size, dtypes, tokenizer, family.published.own_code)
 
 
 def _sources(config: dict, directory: Path) -> list[Source]:
-    """All parameters, those of one tensor of theirs one after another. Raises UserError with all names at fault."""
+    """All parameters, grouped by the Hugging Face tensor. Raises UserError with the names of all misfits."""
     model_type, expected = config["model_type"], parameters(config)
-    names = {their_name(one.name, model_type) for one in expected}
+    names = {their_name(parameter.name, model_type) for parameter in expected}
     if family_of_config(config).published.fused:
         names |= {fused for name in names if (fused := fused_name(name, model_type)[0])}
     stored, misfits = find_weights(directory), Misfits()
-    for one in expected:
-        found = stored.get(one.name)
+    for parameter in expected:
+        found = stored.get(parameter.name)
         if found is None:
-            misfits.missing.add(one.name)
-        elif found.shape != one.shape:
-            misfits.different.add(difference(one.name, str(list(found.shape)), str(list(one.shape))))
+            misfits.missing.add(parameter.name)
+        elif found.shape != parameter.shape:
+            misfits.different.add(difference(parameter.name, str(list(found.shape)), str(list(parameter.shape))))
         elif found.dtype not in FLOATS:
-            misfits.different.add(difference(one.name, found.dtype, "floating-point numbers"))
-    word = next(one.name for one in expected if one.kind == WORD)
-    for name in stored.keys() - {one.name for one in expected}:
+            misfits.different.add(difference(parameter.name, found.dtype, "floating-point numbers"))
+    word = next(parameter.name for parameter in expected if parameter.kind == WORD)
+    for name in stored.keys() - {parameter.name for parameter in expected}:
         tied_head = name.startswith("lm_head.") and word in stored and same_bytes(stored[name], stored[word])
         if not tied_head and not is_computed(name):
             misfits.extra.add(name)
     if misfits:
         raise UserError(f"{directory}: the weights are not those of its config.json: {misfits}")
-    sources = [Source(one, origin(one, model_type, names), stored[one.name]) for one in expected]
-    return sorted(sources, key=lambda one: (one.place.name, one.place.part))
+    sources = (Source(item, origin(item, model_type, names), stored[item.name]) for item in expected)
+    return sorted(sources, key=lambda item: (item.place.name, item.place.part))
 
 
 def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> list[NewTensor]:
-    """The tensors to be written, in `dtype`; None: as they are stored."""
+    """The tensors to be written, in `dtype`; None: in their own."""
     tensors = []
-    for name, parts in groupby(sources, key=lambda one: one.place.name):
+    for name, parts in groupby(sources, key=lambda item: item.place.name):
         parts = list(parts)
         tensor = NewTensor(name, dtype or parts[0].stored.dtype, parts[0].place.shape, partial(_pieces, parts, dtype))
         tensors.append(tensor)
@@ -127,14 +127,14 @@ def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> l
 
 def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
     """Rows of a tensor of theirs. Raises UserError where a value is too large for float16."""
-    wanted = dtype or parts[0].stored.dtype
+    requested = dtype or parts[0].stored.dtype
     for part in parts:
         ours = part.stored.open()
         theirs = ours.T if part.place.transposed else ours
         step = rows_at_once(theirs)
         for start in range(0, len(theirs), step):
             piece = np.ascontiguousarray(theirs[start : start + step])
-            yield converted(part.parameter.name, piece, part.stored.dtype, wanted)
+            yield converted(part.parameter.name, piece, part.stored.dtype, requested)
 
 
 def _generation_config(source: Path, theirs: dict) -> dict:
@@ -147,15 +147,18 @@ def _generation_config(source: Path, theirs: dict) -> dict:
 def _read_back(directory: Path, theirs: dict, sources: list[Source], dtype: str | None) -> None:
     """Raises UserError unless an import of what was written gives the same parameters, to the bit."""
     again = our_config(theirs, str(directory / CONFIG))
-    conversions = {one.parameter.name: one for one in plan(again, find_torch_weights(directory), unit_head=False)}
-    with progress("reading back", sum(one.stored.nbytes for one in sources)) as advance:
-        for one in sources:
+    planned = plan(again, find_torch_weights(directory), unit_head=False)
+    conversions = {conversion.parameter.name: conversion for conversion in planned}
+    with progress("reading back", sum(item.stored.nbytes for item in sources)) as advance:
+        for item in sources:
             row = 0
-            stored = one.stored.open()
-            for piece in new_tensor(conversions[one.parameter.name], None).pieces():
+            stored = item.stored.open()
+            for piece in new_tensor(conversions[item.parameter.name], None).pieces():
                 expected = np.ascontiguousarray(stored[row : row + len(piece)])
-                if not np.array_equal(convert(expected, one.stored.dtype, dtype or one.stored.dtype), piece):
-                    raise UserError(f"{one.place.name} is not {one.parameter.name} when read back: is the disk sound?")
+                if not np.array_equal(convert(expected, item.stored.dtype, dtype or item.stored.dtype), piece):
+                    raise UserError(
+                        f"{item.place.name} is not {item.parameter.name} when read back: is the disk sound?"
+                    )
                 row += len(piece)
                 advance(expected.nbytes)
 
@@ -172,7 +175,7 @@ CONFIG = "config.json"
 
 @dataclass(frozen=True)
 class Imported:
-    """What has been written. tokenizer: a line about it."""
+    """What was written. tokenizer: a line about it."""
 
     family: Family
     parameters: int
@@ -183,19 +186,19 @@ class Imported:
 def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Imported:
     """Write `target`, a model directory of ours, from `source`. Memory: some pieces of a tensor.
 
-    dtype: of the weights; None: as they are. Nothing is read but what an import needs, nothing of it is run.
-    Raises UserError, and leaves nothing behind, where source is not what it should be or target is there already.
+    dtype: of the weights; None: as they are. Runs no code from source, and reads only the files that it needs.
+    Raises UserError, and leaves nothing behind, where source is no such model or target exists already.
     """
     theirs = read_config(source / CONFIG, "a Hugging Face model")
     config = our_config(theirs, str(source / CONFIG))
     family = family_of_config(config)
     conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
-    tensors = [new_tensor(one, dtype) for one in conversions]
-    dtypes = sorted({one.dtype for one in tensors})
+    tensors = [new_tensor(conversion, dtype) for conversion in conversions]
+    dtypes = sorted({tensor.dtype for tensor in tensors})
     config |= {"architectures": [family.model_class], "dtype": dtypes[0] if len(dtypes) == 1 else "float32"}
     with written_whole(target) as directory:
-        with progress("importing", sum(one.nbytes for one in tensors)) as advance:
+        with progress("importing", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
         tokenizer = import_tokenizer(source, directory, family)
         (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return Imported(family, sum(one.parameter.size for one in conversions), dtypes, tokenizer)
+    return Imported(family, sum(conversion.parameter.size for conversion in conversions), dtypes, tokenizer)

@@ -71,14 +71,15 @@ def import_adapter(source: Path, base: Path, target: Path) -> int:
     """
     theirs = _read_peft_config(source / CONFIG)
     config = load_config(str(base))
-    layers = {_their_layer(layer, config): layer for layer in _linear_layers(config)}
+    linear = [parameter.name.removesuffix(".weight") for parameter in parameters(config) if parameter.kind == LINEAR]
+    layers = {_their_layer(layer, config): layer for layer in linear}
     stored, metadata = read_header(source / WEIGHTS)
     misfits = Misfits()
     tensors = []
-    for name, one in stored.items():
+    for name, tensor in stored.items():
         layer, _, kind = name.removesuffix(".weight").rpartition(".")
         if layer in layers and kind in ("lora_A", "lora_B"):
-            tensors.append(_transposed(f"{layers[layer]}.{kind}", one))
+            tensors.append(_transposed(f"{layers[layer]}.{kind}", tensor))
         else:
             misfits.extra.add(name)
     if misfits:
@@ -86,16 +87,12 @@ def import_adapter(source: Path, base: Path, target: Path) -> int:
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
         (directory / SINGLE).rename(directory / OUR_WEIGHTS)
-        index = {"metadata": {}, "weight_map": {one.name: OUR_WEIGHTS for one in tensors}}
+        index = {"metadata": {}, "weight_map": {tensor.name: OUR_WEIGHTS for tensor in tensors}}
         _write_json(directory / lora_files.INDEX, index)
-        modules = sorted({one.name.split(".")[-2] for one in tensors})
+        modules = sorted({tensor.name.split(".")[-2] for tensor in tensors})
         _write_json(directory / lora_files.CONFIG, _our_config(theirs, modules, base))
         read_lora(directory)  # pairs, ranks and shapes
     return len(tensors)
-
-
-def _linear_layers(config: dict) -> list[str]:
-    return [one.name.removesuffix(".weight") for one in parameters(config) if one.kind == LINEAR]
 
 
 def _read_peft_config(path: Path) -> dict:

@@ -210,7 +210,7 @@ def with_lora(model, rank: int):
 
     from launch.adapters.add import target_patterns
 
-    targets = target_patterns(model.config.to_dict(), wanted=None)
+    targets = target_patterns(model.config.to_dict(), requested=None)
     config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
     return LoRAModel(model, config)
 
