@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from launch.checkpoint import model_identity
+from launch.checkpoint import weight_files
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.checkpoint.parts import Part, Piece, ShardedTensor
 from launch.errors import UserError
@@ -49,5 +49,5 @@ def test_a_base_is_known_without_putting_its_tensors_together(tmp_path, monkeypa
     monkeypatch.setattr(ShardedTensor, "open", None)
     for pieces in (COLUMNS, ROWS, SLICES):
         divided = {"weight": ShardedTensor("weight", "float32", (4, 6), pieces)}
-        monkeypatch.setattr(model_identity, "find_weights", lambda directory, divided=divided: divided)
+        monkeypatch.setattr(weight_files, "find_weights", lambda directory, divided=divided: divided)
         assert base_fingerprint(tmp_path) == ordinary
