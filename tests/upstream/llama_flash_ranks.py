@@ -1,6 +1,8 @@
-"""LLaMA and Qwen2 under flash attention on pretended cards, for test_llama_flash_masks.py."""
+"""LLaMA and Qwen2 under flash attention on pretended cards, for test_llama_flash_masks.py and
+test_llama_mask_of_nothing.py."""
 
-from contextlib import nullcontext
+import importlib
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +25,7 @@ def differences(family: str, capability: list | None, corrected: bool) -> dict[s
     capability: None for a CPU.
     """
     if corrected:
-        correct(["llama_flash_masks"])
+        correct(["llama_flash_masks", "llama_mask_of_nothing"])
     found = {}
     for case in CASES:
         exact = CASES[case](_model(family, flash=False))
@@ -104,3 +106,20 @@ CASES = {
     "prefix": _with_prefix,
     "one after cached": _one_after_cached,
 }
+
+
+def masks_made(family: str, corrected: bool) -> dict[str, list]:
+    """{case: [shapes of the masks that the model looks at, the kernels taken]} on a card that has flash attention."""
+    modeling = importlib.import_module(f"paddlenlp.transformers.{family}.modeling")
+    if corrected:
+        correct(["llama_mask_of_nothing"])
+        correct(["llama_mask_of_nothing"])
+    model, found, stock = _model(family, flash=True), {}, modeling.is_casual_mask
+    for case in ("causal", "left padded", "prefix"):
+        shapes = []
+        modeling.is_casual_mask = lambda mask, shapes=shapes: shapes.append(mask.shape) or stock(mask)
+        with pretended_card((8, 0), "float16") as taken, suppress(ValueError):
+            CASES[case](model)
+        found[case] = [shapes, sorted(set(taken))]
+    found["return_dict"] = [sorted(model(paddle.to_tensor(_ids()), return_dict=True, output_hidden_states=True))]
+    return found

@@ -58,6 +58,7 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     ),
     "llama_flash_masks": "upstream/test_llama_flash_masks.py::test_is_that_of_exact_attention[llama-A100]",
     "llama_fused_rms_norm_flag": "custom_ops/test_op.py::test_llama_asks_for_it",
+    "llama_mask_of_nothing": "upstream/test_llama_mask_of_nothing.py::test_make_none_where_none_is_given[llama]",
     "logits_processor_list": "upstream/test_logits_processor_list.py::test_uses_it_after_its_own",
     "lora_of_fused_weights": f"{ADAPTERS}test_tensor_parallel_gives_the_numbers_of_one_process[lora]",
     "master_gradients_stay_scaled": (
