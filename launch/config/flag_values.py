@@ -82,8 +82,11 @@ class FlagValues:
 
     def __init__(self, script: str, flags: Flags):
         known = load_schema(script)
-        stated = {name[3:]: False for name in flags if name.startswith("no_") and name not in known}
-        for name, words in flags.items():
+        stated: dict[str, Any] = {}
+        for name, words in flags.items():  # the last of --NAME and --no_NAME counts
+            if name.startswith("no_") and name not in known:
+                stated[name[3:]] = False
+                continue
             with suppress(ValueError, IndexError, KeyError):
                 stated[name] = _read(known[name], words)
         fields = {

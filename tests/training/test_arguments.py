@@ -15,6 +15,7 @@ FORMS = [
     "--skip_data_intervals 3 7 --resume_changed batch data --report_to visualdl wandb",
     "--disable_tqdm 1 --greater_is_better 0 --label_names a b --lora_target_modules q_proj v_proj --lora_alpha 16",
     "--evaluation_strategy steps --save_strategy no --lr_scheduler_type cosine --optim adamw --weight_decay=0.1",
+    "--continue_training 1 --no_continue_training --no_loss_watch --loss_watch 1",
     "--bf16 required --precision auto --data_cache cache --sharding stage2 --max_seq_length 128 --input_dir=a",
     "--tensor_parallel_config=enable_mp_skip_c_identity,enable_mp_async_allreduce --hang_seconds 5 --num_cycles 0.5",
 ]
