@@ -12,6 +12,7 @@ LLaMA's dynamic scaling, which computes tables of each length anyway, stays as i
 # pyright: reportAttributeAccessIssue=false
 # One function replaces methods of classes with different signatures.
 
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 import paddle
@@ -26,8 +27,8 @@ KINDS = (
     qwen2.Qwen2RotaryEmbedding,
     mistral.MistralRotaryEmbedding,
 )
-_compute = {kind: kind._set_cos_sin_cache for kind in KINDS}
-_forward = {kind: kind.forward for kind in KINDS}
+_compute: dict[type, Callable] = {kind: kind._set_cos_sin_cache for kind in KINDS}
+_forward: dict[type, Callable] = {kind: kind.forward for kind in KINDS}
 
 
 def correct() -> None:
@@ -38,10 +39,18 @@ def correct() -> None:
 
 
 class Tables:
-    """Cosines and sines of the first `rows` positions, in upstream's shape and dtype."""
+    """Stands in for the layers with these frequencies in upstream's methods. No layer has the tables for a buffer: a
+    cast of one model would round them for all."""
 
-    def __init__(self):
-        self.rows, self.cosines, self.sines = 0, None, None
+    def __init__(self, layer):
+        self.inv_freq = paddle.to_tensor(layer.frequencies)
+        self.scaling_factor = getattr(layer, "scaling_factor", 1.0)
+        self.max_seq_len_cached = 0
+        self.cos_cached = self.sin_cached = None
+
+    def grow(self, kind: type, rows: int, dtype: str) -> None:
+        with paddle.no_grad(), paddle.amp.auto_cast(False):
+            _compute[kind](self, rows, *([dtype] if kind is mistral.MistralRotaryEmbedding else []))
 
 
 _shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long as a layer uses them
@@ -49,24 +58,19 @@ _shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long a
 
 def _remember_length(self, seq_len: int, dtype: str = "float32") -> None:
     """Instead of computing tables when a layer is made. dtype: Mistral's tables have that of the weights."""
-    self.positions, self.tables_dtype, self.tables = seq_len, dtype, None
+    self.positions, self.tables_dtype, self.tables, self.cos_sin_table = seq_len, dtype, None, None
     self.frequencies = self.inv_freq.numpy()  # a cast of the model rounds inv_freq, which Paddle takes for a buffer
 
 
 def _forward_with_shared_tables(self, x: paddle.Tensor, seq_len: int) -> tuple[paddle.Tensor, paddle.Tensor]:
     kind = next(kind for kind in type(self).__mro__ if kind in _forward)
+    if "tables" not in vars(self):  # made before the correction
+        return _forward[kind](self, x, seq_len)
     if self.tables is None:
         scaling = getattr(self, "scaling_factor", 1.0)
         key = kind, tuple(self.frequencies.tolist()), scaling, self.positions, self.tables_dtype, str(x.place)
-        self.tables = _shared.setdefault(key, Tables())
-    tables = self.tables
-    if seq_len > tables.rows:
-        ends = isinstance(self, llama.LlamaRotaryEmbedding)  # the others grow beyond the model's length
-        rows = min(-(-seq_len // ROWS) * ROWS, self.positions if ends else max(self.positions, seq_len))
-        if self.inv_freq.dtype != paddle.float32:
-            self.inv_freq = paddle.to_tensor(self.frequencies)
-        with paddle.no_grad(), paddle.amp.auto_cast(False):
-            _compute[kind](self, rows, *([self.tables_dtype] if kind is mistral.MistralRotaryEmbedding else []))
-        tables.rows, tables.cosines, tables.sines = rows, self.cos_cached, self.sin_cached
-    self.cos_cached, self.sin_cached, self.max_seq_len_cached = tables.cosines, tables.sines, tables.rows
-    return _forward[kind](self, x, seq_len)
+        self.tables = _shared.get(key) or _shared.setdefault(key, Tables(self))
+    end = self.positions if isinstance(self, llama.LlamaRotaryEmbedding) else max(self.positions, seq_len)
+    if min(seq_len, end) > self.tables.max_seq_len_cached:
+        self.tables.grow(kind, min(-(-seq_len // ROWS) * ROWS, end), self.tables_dtype)
+    return _forward[kind](self.tables, x, seq_len)

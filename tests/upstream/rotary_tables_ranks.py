@@ -7,6 +7,7 @@ from paddlenlp.transformers.mistral.modeling import MistralRotaryEmbedding
 from paddlenlp.transformers.qwen2.modeling import Qwen2RotaryEmbedding
 
 from launch.upstream import correct
+from launch.upstream.rotary_tables_of_every_layer import Tables
 from tests.plan.memory_ranks import allocated
 
 NAME = "rotary_tables_of_every_layer"
@@ -50,25 +51,41 @@ def differences(name: str, dtype: str) -> dict:
         for length in lengths:
             found.append(_results(first, length, dtype))
             assert _results(second, length, dtype) == found[-1]
-            rows.append(first.cos_cached.shape[0 if name == "mistral" else 1])
-    return {"equal": found == expected, "shared": first.cos_cached is second.cos_cached, "rows": rows}
+            tables = getattr(first, "tables", first)  # LLaMA's with dynamic scaling has its own
+            rows.append(tables.cos_cached.shape[0 if name == "mistral" else 1])
+    return {"equal": found == expected, "shared": tables is getattr(second, "tables", second), "rows": rows}
 
 
-def differs_after_a_cast(name: str) -> bool:
-    """Whether the corrected layer gives other values than upstream's where a model is cast once it is made, as
-    paddle.amp.decorate does under O2. Paddle casts inv_freq, too: a tensor that a layer has is one of its buffers."""
-    stock = LAYERS[name]()
-    expected = _results(stock.to(dtype="float16"), 1030, "float16")
+def differs_after_a_cast(name: str) -> list[bool]:
+    """Whether the corrected layers give other values than upstream's: one that is cast once it is made, as
+    paddle.amp.decorate does under O2; one that is cast back, beside it. Paddle casts inv_freq, too: a tensor that a
+    layer has is one of its buffers."""
+    half, whole = _results(LAYERS[name]().to(dtype="float16"), 1030, "float16"), _results(LAYERS[name](), 1030)
     correct([NAME])
-    return _results(LAYERS[name]().to(dtype="float16"), 1030, "float16") != expected
+    first, second = LAYERS[name](), LAYERS[name]()
+    found = [_results(first, 1030) != whole]
+    found.append(_results(second.to(dtype="float16"), 1030, "float16") != half)
+    return [*found, _results(first, 1030) != whole, _results(second.to(dtype="float32"), 1030) != whole]
 
 
-def _results(layer, length: int, dtype: str) -> list:
+def differs_where_it_was_made_before(name: str) -> bool:
+    layer = LAYERS[name]()
+    expected = _results(layer, 1030)
+    correct([NAME])
+    return _results(layer, 1030) != expected
+
+
+def _results(layer, length: int, dtype: str = "float32") -> list:
     x = paddle.zeros([1, length, 2, SIZE], dtype)
     return [(str(table.dtype), table.shape, table.astype("float32").numpy().tobytes()) for table in layer(x, length)]
 
 
-def beyond_the_end(name: str) -> list[int]:
-    """Shape of the cosines for one position more than a layer has."""
+def beyond_the_end(name: str) -> list:
+    """Shape of the cosines for one position more than a layer has, and how often two layers compute them."""
     correct([NAME])
-    return LAYERS[name]()(paddle.zeros([1, 1, 2, SIZE]), POSITIONS + 1)[0].shape
+    first, second = LAYERS[name](), LAYERS[name]()
+    computed, grow = [], Tables.grow
+    Tables.grow = lambda tables, *args: computed.append(args) or grow(tables, *args)
+    for layer in (first, second, first, second):
+        shape = layer(paddle.zeros([1, 1, 2, SIZE]), POSITIONS + 1)[0].shape
+    return [shape, len(computed)]

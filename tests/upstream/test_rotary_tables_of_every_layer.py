@@ -7,6 +7,7 @@ from launch.families.gated_decoder import rotary_rows
 BYTES = "tests.upstream.rotary_tables_ranks:bytes_of_a_qwen2"
 DIFFERENCES = "tests.upstream.rotary_tables_ranks:differences"
 CAST = "tests.upstream.rotary_tables_ranks:differs_after_a_cast"
+BEFORE = "tests.upstream.rotary_tables_ranks:differs_where_it_was_made_before"
 BEYOND = "tests.upstream.rotary_tables_ranks:beyond_the_end"
 HEAD_SIZE, FLOAT32 = 16, 4
 
@@ -29,7 +30,11 @@ def test_are_upstreams_to_the_bit(ranks, name, dtype):
 
 @pytest.mark.parametrize("name", ["llama", "llama linear", "llama3", "qwen2", "mistral"])
 def test_are_upstreams_where_a_model_is_cast_once_it_is_made(ranks, name):
-    assert ranks(1, CAST, name) == [False]
+    assert ranks(1, CAST, name) == [[False] * 4]
+
+
+def test_a_layer_that_was_made_before_keeps_its_own(ranks):
+    assert ranks(1, BEFORE, "llama") == [False]
 
 
 def test_dynamic_scaling_stays_as_it_is(ranks):
@@ -39,7 +44,8 @@ def test_dynamic_scaling_stays_as_it_is(ranks):
 
 @pytest.mark.parametrize(("name", "rows"), [("llama", 2048), ("qwen2", 2049)])
 def test_end_where_upstreams_end(ranks, name, rows):
-    assert ranks(1, BEYOND, name)[0] == [1, rows, 1, HEAD_SIZE]
+    """They are computed once all the same."""
+    assert ranks(1, BEYOND, name)[0] == [[1, rows, 1, HEAD_SIZE], 1]
 
 
 def test_rows_are_rounded_up_within_the_model():
