@@ -6,6 +6,7 @@ those of a whole batch otherwise, and no product is done twice.
 """
 
 import contextlib
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -94,10 +95,10 @@ class ChunkedEntropy(PyLayer):
         """On a card the host waits here for the forward pass, once in a micro batch."""
         hidden_gradient, weight_gradient = ctx.gradients
         ctx.gradients = None
-        factor = gradient.max()
-        if not bool(((gradient == factor) | (gradient == 0)).all()):
+        factor = float(gradient.max())
+        # What is not finite goes on to the loss scale and the loss watch.
+        if math.isfinite(factor) and not bool(((gradient == factor) | (gradient == 0)).all()):
             raise ValueError("tokens that count must weigh the same in a loss in chunks")
-        factor = float(factor)
         return (
             hidden_gradient if hidden_gradient is None else hidden_gradient.scale_(factor),
             weight_gradient if weight_gradient is None else weight_gradient.finish(factor),

@@ -92,6 +92,18 @@ def sample(gradient: paddle.Tensor) -> list[float]:
     return [float(np.linalg.norm(values)), *values[:: max(1, len(values) // 50)].tolist()]
 
 
+def gradients_of_a_loss_that_is_no_number() -> list[bool]:
+    """Whether all elements of the gradients of hidden states and weight are NaN, where a step counts no token."""
+    model, token_loss = paddle.nn.Layer(), TokenLoss(256)
+    model.lm_head = LlamaLMHead(tiny("llama"))
+    chunk_loss(model, FAMILIES["llama"], "10", pipeline=False)
+    hidden_states, labels = paddle.randn([1, 16, model.lm_head.weight.shape[0]]), paddle.full([1, 16], -100, "int64")
+    hidden_states.stop_gradient, token_loss.divisor = False, 0.0
+    with chunked_head(model).of(labels):
+        token_loss(model.lm_head(hidden_states), labels).backward()
+    return [bool(tensor.grad.isnan().all()) for tensor in (hidden_states, model.lm_head.weight)]
+
+
 def peak_of_loss(tokens: int, vocabulary: int, chunk: str, tied: bool, training: bool) -> int:
     """Bytes that Paddle's allocator has in output layer and loss at most, forward and backward, beyond what was there
     before: of one sample of so many tokens, with 16 dimensions."""

@@ -52,12 +52,18 @@ def test_a_frozen_head_gets_no_gradient(ranks):
         assert len(ways["10"]["gradients"]) == 1
 
 
+def test_a_loss_that_is_no_number_has_gradients_that_are_none(ranks):
+    """As without chunks: the loss scale and the loss watch know what to do with it."""
+    assert ranks(1, f"{RANKS}:gradients_of_a_loss_that_is_no_number")[0] == [True, True]
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize(
     "vocabulary, share", [(32_000, 8), pytest.param(152_000, 16, marks=pytest.mark.long)], ids=["32k", "152k"]
 )
 def test_memory(ranks, vocabulary, share, training):
-    """At 4,096 tokens. That of whole batches grows with the tokens, and is measured at a sixteenth of them."""
+    """At 4,096 tokens, beside the gradient of the weight, which 16 dimensions make small. That of whole batches grows
+    with the tokens, and is measured at a sixteenth of them."""
     for tied in (False, True):
         (whole,) = ranks(1, f"{RANKS}:peak_of_loss", 256, vocabulary, "off", tied, training)
         (chunked,) = ranks(1, f"{RANKS}:peak_of_loss", 4096, vocabulary, "auto", tied, training)
