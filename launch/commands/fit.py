@@ -124,7 +124,7 @@ def describe(candidate: Candidate) -> str:
 def command(script: str, candidate: Candidate) -> LaunchCommand:
     gpus = candidate.job.layout.processes
     devices = os.environ.get("DEVICES") or ",".join(map(str, range(gpus)))
-    return LaunchCommand.of_run(RunConfig(script, candidate.flags, tuple(devices.split(",")), gpus))
+    return LaunchCommand.of_run(RunConfig(script, candidate.flags, tuple(devices.split(",")), processes=gpus))
 
 
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:

@@ -84,7 +84,7 @@ class Operators:
 
     def quantized_matmul(self, x: Tensor, weight: Tensor, base: Format) -> Tensor:
         """By a weight that is computed from its codes in each pass; nothing of x is kept
-        (launch/adapters/quantization.py_layers.py)."""
+        (launch/adapters/quantized_layers.py)."""
         scratch = base.scratch(weight.elements, weight.item)
         shape = (*x.shape[:-1], weight.shape[-1])
         if base.algo == "llm.int8":

@@ -170,9 +170,6 @@ def _write_json(path: Path, values: dict) -> None:
 # ---- import
 
 
-CONFIG = "config.json"
-
-
 @dataclass(frozen=True)
 class Imported:
     """What was written. tokenizer: a line about it."""
