@@ -99,7 +99,7 @@ def device_peak(dtype: str) -> Peak:
 
 def _measured_matmul_flops(dtype: str, size: int, count: int) -> float:
     """FLOP/s of matrix products, over several after one that warms up; the device is waited for around all of them."""
-    a = paddle.ones([size, size], dtype=getattr(paddle, dtype))
+    a = paddle.ones([size, size], dtype=dtype)  # pyright: ignore[reportArgumentType]  # one of the stub's names
     paddle.matmul(a, a)
     _wait_for_device()
     start = time.perf_counter()
