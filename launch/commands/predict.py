@@ -27,7 +27,7 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
 
 
@@ -115,17 +115,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--top_p", type=share, default=1.0, help="sample from the most likely tokens with this total probability")
     add("--seed", type=not_negative, default=42, help="random seed of sampling")
     add("--batch_size", type=above_zero, default=8, help="questions of --data_file in one batch")
-    add(
-        "--dtype",
-        choices=["float32", "bfloat16", "float16"],
-        help="precision; default: that of the weights, float32 on a CPU",
-    )
-    add(
-        "--weight_quantize_algo",
-        choices=QUANTIZED,
-        metavar="FORMAT",
-        help=f"format of the base's linear layers: {FORMATS}",
-    )
+    add_weight_flags(add)
     add("--weight_blocksize", type=above_zero, default=64, help="weights that share one scale in nf4 and fp4")
     add("--weight_double_quant", type=int, default=0, help="1: keep the scales of nf4 and fp4 in 8 bits")
     add(

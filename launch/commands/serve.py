@@ -22,7 +22,7 @@ from data_tools.cli import Parser, above_zero, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_adapter, check_model, default_device
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.preflight.report import Finding, print_findings
 from launch.processes.orphans import end_with_make
 
@@ -141,17 +141,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         default=300,
         help="seconds for a request, including waiting; default %(default)s",
     )
-    add(
-        "--dtype",
-        choices=["float32", "bfloat16", "float16"],
-        help="precision; default: that of the weights, float32 on a CPU",
-    )
-    add(
-        "--weight_quantize_algo",
-        choices=QUANTIZED,
-        metavar="FORMAT",
-        help=f"format of the base's linear layers: {FORMATS}",
-    )
+    add_weight_flags(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     return parser.parse_args(argv)
 

@@ -1,5 +1,6 @@
 """What the commands that load a model to use it say alike."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from launch.adapters import lora_files
@@ -17,6 +18,21 @@ DEVICES = ["cpu", "gpu"]
 def default_device() -> str:
     """gpu where both a card and a Paddle for cards are there."""
     return "gpu" if list_cards() and paddle_build() not in (None, "cpu") else "cpu"
+
+
+def add_weight_flags(add: Callable) -> None:
+    """How the weights are kept. add: of a parser's add_argument."""
+    add(
+        "--dtype",
+        choices=["float32", "bfloat16", "float16"],
+        help="precision; default: that of the weights, float32 on a CPU",
+    )
+    add(
+        "--weight_quantize_algo",
+        choices=QUANTIZED,
+        metavar="FORMAT",
+        help=f"format of the base's linear layers: {FORMATS}",
+    )
 
 
 def check_model(name: str) -> None:
