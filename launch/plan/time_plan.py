@@ -17,9 +17,11 @@ from launch.plan.hardware import CPU, Card
 from launch.plan.job import FLOAT16, Job, Lora
 from launch.plan.work import HOST_LAYER, HOST_UPDATE, Pace, Work
 
-# Bytes a trained parameter that the optimizer's step moves: AdamW reads gradient, master weight and moments and writes
-# the last two and the weight (28), the loss scale is taken off (4) and the norm measured and applied (6).
-UPDATE_BYTES = 38
+# Bytes a trained parameter that AdamW moves beside the gradient: a float32 weight and two moments, read and written.
+UPDATE_BYTES = 24
+# How often a step moves a gradient: AdamW reads it, the norm is measured (1) and applied (2); the loss scale's taking
+# off reads and writes it.
+GRADIENT_MOVES, UNSCALING_MOVES = 4, 2
 # Kept per trained parameter in host memory by offload: master weight and two moments, float32.
 STATE_BYTES = 12
 # How often offload copies a gradient for a step, to the card or back (launch/offload/streamed_optimizer.py): it is read
@@ -119,9 +121,24 @@ class Traffic:
             seconds += self.pace.send(gradients)
         return seconds
 
+    def accumulate(self) -> float:
+        """Adding the gradients of a micro batch to those of the ones before it: both are read, the sum is written.
+
+        Stages 2 and 3 have only their own to add to. In float32 a gradient is widened first
+        (paddle/distributed/fleet/utils/mix_precision_utils.py).
+        """
+        job = self.job
+        kept = self.updated if job.layout.sharding in ("stage2", "stage3") else self.trained
+        added = 3 * job.gradient_item * (job.accumulation - 1) / job.accumulation
+        widened = job.item + job.gradient_item if job.master_gradients else 0
+        return self.pace.stream(kept * added + self.trained * widened)
+
     def update(self) -> float:
-        """The optimizer's step, on the card."""
-        return self.pace.stream(self.updated * UPDATE_BYTES)
+        """The optimizer's step, on the card. A master weight is written once more, in the weight's dtype."""
+        job = self.job
+        moves = GRADIENT_MOVES + (UNSCALING_MOVES if job.compute == FLOAT16 else 0)
+        written = job.item if job.master_weights else 0
+        return self.pace.stream(self.updated * (UPDATE_BYTES + written + moves * job.gradient_item))
 
     def offload(self) -> float:
         """Copies of a step: the optimizer's states to the card and back; gradients to the host after each micro batch,
@@ -155,10 +172,11 @@ DAY = 86400
 PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS = "matrix products", "attention", "element-wise", "logits and loss"
 RECOMPUTE, TENSOR, PIPELINE, BUBBLE = "recompute", "tensor parallel", "pipeline sends", "pipeline bubble"
 GATHER, FETCH, REDUCE = "gathering parameters", "parameters from the host", "summing gradients"
+ACCUMULATE = "accumulating gradients"
 UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
 STEP_PARTS = (
     *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
-    *(GATHER, FETCH, REDUCE, UPDATE, OFFLOAD, HOST),
+    *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST),
 )
 
 
@@ -229,6 +247,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         GATHER: traffic.gather(),
         FETCH: traffic.fetch(),
         REDUCE: traffic.reduce_in_micro_batch(),
+        ACCUMULATE: traffic.accumulate(),
     }
     starting = layers * HOST_LAYER * (1.5 if job.recompute == "full" else 1.0) if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))

@@ -7,6 +7,7 @@ of pretraining on A100 in view (docs/plan.md).
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 from launch.families.parameters import LAYERS, LINEAR, NORM, Parameter, attention_heads, key_value_heads
 from launch.families.registry import parameters
@@ -87,8 +88,12 @@ PARALLEL_COPIES = 4
 ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
 # Exact attention: how often the scores, tokens x length x heads, are read or written (float32 softmax counts double).
 SCORES_FORWARD, SCORES_BACKWARD = 18, 20
-# Bytes a logit: cast to float32, softmax and its gradient, cast back.
+# Bytes a logit: cast to float32, softmax and its gradient, cast back. In chunks (launch/training/chunked_loss.py) they
+# are as many: 64 MiB of a chunk in float32 are more than the 40 MB of an A100's cache.
 LOGIT_BYTES = 30
+# Bytes a weight of a trained head that chunks move: each chunk widens its product (2 + 4) and adds it to the float32
+# sum (8 + 4); at the end the sum is scaled (4 + 4), cast (4 + 2) and put together (2 + 2).
+CHUNK_SUM_BYTES, CHUNKS_END_BYTES = 18, 18
 # What the backward pass does of each kind of work, the forward pass being 1.
 BACKWARD = 2.0
 BACKWARD_FROZEN = 1.0  # products: the gradient of the inputs alone
@@ -167,11 +172,16 @@ class Work:
 
     @property
     def head(self) -> float:
-        """Seconds of the output head and the loss, forward and backward."""
-        vocabulary = self.job.config["vocab_size"] / self.tensor
-        product = self.pace.multiply(self.tokens, self.job.config["hidden_size"], vocabulary)
-        backward = BACKWARD if self.job.trains_all else BACKWARD_FROZEN
-        return product * (1 + backward) + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES)
+        """Seconds of the output head and the loss, forward and backward. The products of a chunk have fewer rows."""
+        job, hidden = self.job, self.job.config["hidden_size"]
+        vocabulary = job.config["vocab_size"] / self.tensor
+        rows = job.loss_chunk(ceil(vocabulary)) or self.tokens
+        chunks = self.tokens / rows
+        product = chunks * self.pace.multiply(rows, hidden, vocabulary)
+        moved = self.tokens * vocabulary * LOGIT_BYTES
+        if chunks > 1 and job.trains_all:
+            moved += hidden * vocabulary * (chunks * CHUNK_SUM_BYTES + CHUNKS_END_BYTES)
+        return product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved)
 
     def _product(self, linear: Parameter) -> float:
         inputs, outputs = self._local_shape(linear)
@@ -190,10 +200,12 @@ class Work:
         """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * job.config["hidden_size"] / self.tensor * products
-        if job.flash_attention:
-            return self.pace.attend(flops / 2)  # it leaves out the half above the diagonal
         scores = self.tokens * length * attention_heads(job.config) / self.tensor
-        return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
+        if not job.flash_attention:
+            return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
+        if job.config.get("alibi"):  # its kernel reads a bias for every score, those above the diagonal, too
+            return self.pace.attend(flops) + self.pace.stream(scores * job.item)
+        return self.pace.attend(flops / 2)  # it leaves out the half above the diagonal
 
     def _elementwise_bytes(self, linear: list[Parameter]) -> float:
         """Bytes that the operators between the products read and write, forward."""

@@ -11,12 +11,14 @@ from benchmarks.published import ROWS
 from launch.config.layout import Layout
 from launch.families.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
-from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
+from launch.plan.job import BFLOAT16, FLOAT16, FLOAT32, Job, Lora, Offload, Prefix
 from launch.plan.plan_report import duration, time_lines
 from launch.plan.time_plan import (
+    ACCUMULATE,
     BUBBLE,
     GATHER,
     HOST,
+    LOGITS,
     OFFLOAD,
     PRODUCTS,
     RECOMPUTE,
@@ -105,6 +107,58 @@ def test_stage_2_reduces_in_every_micro_batch_stage_1_once_a_step():
         for stage in ("stage1", "stage2")
     }
     assert seconds["stage2"] / seconds["stage1"] == pytest.approx((8 + 1) / 2, rel=0.01)
+
+
+def test_gradients_of_further_micro_batches_are_read_and_added_and_float32_ones_widened_first():
+    """6.7 billion of 2 bytes: two read, one written, seven times of eight; in float32 12 bytes, and 6 each time."""
+    size = 6738415616 / (2039e9 * 0.8)
+    stage2 = JOB.changed(layout=Layout(1, 4, 1, 1, "stage2"))  # a quarter of them
+    assert plan_time(JOB, A100).parts[ACCUMULATE] == pytest.approx(7 * 6 * size)
+    assert plan_time(stage2, A100).parts[ACCUMULATE] == pytest.approx(7 * 6 * size / 4)
+    assert ACCUMULATE not in plan_time(JOB.changed(accumulation=1), A100).parts
+    master = plan_time(stage2.changed(master_gradients=True), A100).parts[ACCUMULATE]
+    assert master == pytest.approx((7 * 12 / 4 + 8 * 6) * size)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moved"),
+    [
+        ({}, 24 + 2 + 6 * 2),
+        ({"compute": BFLOAT16}, 24 + 2 + 4 * 2),
+        ({"compute": BFLOAT16, "master_gradients": True}, 24 + 2 + 4 * 4),
+        ({"compute": FLOAT32, "master_weights": False}, 24 + 4 * 4),
+    ],
+)
+def test_adamw_moves_states_and_the_gradient_by_its_width(changes, moved):
+    """float16 gradients are unscaled first: one more reading and writing."""
+    seconds = plan_time(JOB.changed(**changes), A100).parts["optimizer"]
+    assert seconds == pytest.approx(6738415616 * moved / (2039e9 * 0.8))
+
+
+def test_chunks_of_the_loss_have_shorter_products_and_sum_the_heads_gradient():
+    """4 chunks of 2048 tokens: 18 bytes a weight of the head for each and 18 at the end; none where it is frozen."""
+    chunked = JOB.changed(accumulation=1, loss_chunk_tokens="2048")
+    added = {
+        adapter: plan_time(chunked.changed(adapter=adapter), A100).parts[LOGITS]
+        - plan_time(JOB.changed(accumulation=1, adapter=adapter), A100).parts[LOGITS]
+        for adapter in (None, Lora(8, ("q_proj",)))
+    }
+    flops, rate = 2 * 8192 * 4096 * 32000, 312e12 * 0.85 * 4096 / 4496 * 32000 / 32400
+    longer = flops / rate * (2448 / 2048 - 8592 / 8192)
+    assert added[None] == pytest.approx(3 * longer + 4096 * 32000 * (4 * 18 + 18) / (2039e9 * 0.8))
+    assert added[Lora(8, ("q_proj",))] == pytest.approx(2 * longer)
+    assert (
+        plan_time(chunked.changed(loss_chunk_tokens="8192"), A100).parts[LOGITS]
+        == (plan_time(JOB.changed(accumulation=1), A100).parts[LOGITS])
+    )
+
+
+def test_flash_attention_with_alibi_reads_a_bias_and_skips_nothing():
+    alibi = JOB.changed(accumulation=1, config=JOB.config | {"alibi": True})
+    scores = 4 * 2048 * 2048 * 32 * 32  # samples, tokens, keys, heads, layers
+    flops = 3.5 * 4 * 128 * scores / (312e12 * 0.5)
+    assert plan_time(alibi, A100).parts["attention"] == pytest.approx(flops + 2 * 2 * scores / (2039e9 * 0.8))
+    assert plan_time(JOB.changed(accumulation=1), A100).parts["attention"] == pytest.approx(flops / 2)
 
 
 def test_accumulation_is_cheaper_than_as_many_steps():
