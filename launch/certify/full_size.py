@@ -30,6 +30,7 @@ from launch.families.registry import family_of_config
 from launch.plan.hardware import GIB, Card, card_named, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
+from launch.plan.plan_report import duration_of
 from launch.plan.time_plan import plan_time
 from launch.processes.orphans import signal_at_parents_end
 
@@ -217,9 +218,9 @@ def _plan_alone(bench: Bench, recipe: Recipe) -> None:
     """A pretended run: the plan for the card that the recipe's header names."""
     card = card_of_memory(recipe.gpu_memory_gb)
     job = Job.from_flags(recipe.script, recipe.flags, recipe.gpus, card)
-    plan = plan_memory(job, card)
+    plan, time = plan_memory(job, card), plan_time(job, card)
     memory = f"{plan.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
-    found = f"planned: {memory}, {plan_time(job, card).step_seconds:.2f} s a step"
+    found = f"planned: {memory}, {duration_of(time, time.step_seconds)} a step"
     bench.row(recipe.target, f"fits on {recipe.gpus} x {card.name}", found, plan.fits)
 
 

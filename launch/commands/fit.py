@@ -30,6 +30,7 @@ from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
+from launch.plan.plan_report import speed_of
 from launch.processes.command import LaunchCommand
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "llama-7b"
@@ -101,12 +102,12 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
 
 def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
-    rough = "" if card.calibrated else "; this kind is not calibrated: times are an order of magnitude"
+    rough = "" if card.calibrated else "; uncalibrated (docs/plan.md)"
     return f"{args.model}, {args.method}, {args.gpus} x {card.named_gb} GB{taken}, {batch} samples a step{rough}"
 
 
 def describe(candidate: Candidate) -> str:
-    """2 processes: sharding stage2 2; micro batch 4 x accumulation 2, recompute full: 20.1 GiB, 2,345 tokens/s"""
+    """2 processes: sharding stage2 2; micro batch 4 x accumulation 2: 20.1 GiB, 2,345 tokens/s (± 27%)"""
     job = candidate.job
     batch = f"micro batch {job.micro_batch} x accumulation {job.accumulation}"
     others = [
@@ -118,7 +119,8 @@ def describe(candidate: Candidate) -> str:
     how = ", ".join([batch, *filter(None, others)])
     card = candidate.time.card
     memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
-    return f"{job.layout}; {how}: {memory}, {candidate.time.tokens_per_second:,.0f} tokens/s"
+    error = f" (± {candidate.time.error:.0%})" if card.calibrated else ""
+    return f"{job.layout}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"
 
 
 def command(script: str, candidate: Candidate) -> LaunchCommand:

@@ -14,8 +14,9 @@ from launch.families.registry import family_of_config
 from launch.plan.hardware import CARDS, GIB, Card
 from launch.plan.job import Job
 from launch.plan.memory_model import MemoryPlan, Phase, plan_memory
+from launch.plan.plan_report import speed_of
 from launch.plan.states import WEIGHTS
-from launch.plan.time_plan import plan_time, with_pcie
+from launch.plan.time_plan import TimePlan, plan_time, with_pcie
 
 SCRIPT = "launch/finetune_generation.py"
 HALF = "--precision auto --fp16_opt_level O2 --use_flash_attention auto"
@@ -81,7 +82,11 @@ class Measured:
     phase: str
     host_bytes: int
     fits: bool
-    tokens_per_second: float
+    time: TimePlan
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.time.tokens_per_second
 
     @property
     def numbers(self) -> tuple[int, int, float]:
@@ -94,7 +99,7 @@ class Measured:
             f"{self.card_bytes / GIB:.1f} ({self.phase})",
             "yes" if self.fits else "no",
             f"{self.host_bytes / GIB:.0f}",
-            f"{self.tokens_per_second:,.0f}",
+            speed_of(self.time),
             f"`{self.flags}`" if self.flags else "",
         )
 
@@ -134,7 +139,7 @@ def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
         phase=memory.worst.peak.name,
         host_bytes=case.gpus * sum(memory.host.values()),
         fits=bool(memory.fits),
-        tokens_per_second=plan_time(job, case.card).tokens_per_second,
+        time=plan_time(job, case.card),
     )
 
 
@@ -161,7 +166,7 @@ LINKS = (CARDS["A100-80G"], CARDS["4090"], with_pcie(CARDS["4090"], 3, 8))
 MICRO_BATCHES, ACCUMULATIONS = (1, 8), (1, 16)
 SAME = 0.02  # speeds that are no further apart count as equal
 MEMORY_HEAD = ["method", "cards", "stage", "states on a card, GiB", "at the peak (when)", "host memory of a rank"]
-ORDER_HEAD = ["from fast to slow", "for instance", "tokens/s in that order"]
+ORDER_HEAD = ["from fast to slow", "for instance", "their speed, the fastest being 1"]
 
 
 def memory_table(case: Case) -> list[list[str]]:
@@ -201,7 +206,8 @@ def order_table(case: Case) -> list[list[str]]:
             sized = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
             order = order_of(sized, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
             case_of_order = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
-            found.setdefault(_in_words(order), [case_of_order, ", ".join(f"{speed:,.0f}" for _, speed in order)])
+            shares = ", ".join(f"{speed / order[0][1]:.2f}" for _, speed in order)
+            found.setdefault(_in_words(order), [case_of_order, shares])
     return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
 
 
@@ -260,7 +266,6 @@ def _largest(case: Case, flags: str) -> list[str]:
         plan = plan_memory(job, case.card)
         if not plan.fits:
             break
-        speed = plan_time(job, case.card).tokens_per_second
-        found = [str(micro_batch), f"{plan.peak_bytes / GIB:.1f}", f"{speed:,.0f}"]
+        found = [str(micro_batch), f"{plan.peak_bytes / GIB:.1f}", speed_of(plan_time(job, case.card))]
         micro_batch *= 2
     return found

@@ -179,6 +179,10 @@ STEP_PARTS = (
     *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST),
 )
 
+# Published speeds as shares of planned ones, the smallest and the largest: of pretraining with micro batches of so many
+# tokens or more (rows A and B of docs/plan.md), and of all rows, among them C, which no constant was chosen on.
+LARGE, LARGE_SHARES, ALL_SHARES = 4096, (0.91, 1.03), (0.73, 1.24)
+
 
 @dataclass(frozen=True)
 class TimePlan:
@@ -207,6 +211,18 @@ class TimePlan:
         shape = ModelShape.from_config(self.job.config)
         each = shape.training_flops_per_token(self.job.sequence_length, False, frozen=not self.job.trains_all)
         return self.tokens_per_second_per_card * each / self.card.flops(self.job.compute)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """What published runs like this one reached of the planned speed, the smallest and the largest share. On a kind
+        of card without such runs those of all rows."""
+        large = self.job.micro_batch * self.job.sequence_length >= LARGE and not self.job.finetunes
+        return LARGE_SHARES if self.card.calibrated and large else ALL_SHARES
+
+    @property
+    def error(self) -> float:
+        """How far a published run like this one was from its plan at most, as a share of the plan."""
+        return max(abs(share - 1) for share in self.shares)
 
     def days(self, rows: int) -> float:
         """For so many samples, evaluation and checkpoints not counted."""

@@ -17,6 +17,7 @@ from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
 from launch.plan.hardware import GIB
+from launch.plan.time_plan import ALL_SHARES, LARGE_SHARES
 from tests.distributed.layouts import LAYOUTS
 from tests.distributed.test_docs import rows as parity_rows
 from tests.golden.curves import read_golden
@@ -50,6 +51,12 @@ def planned_time() -> list[str]:
         f"step times of those within {math.ceil(100 * worst['AB'])} %",
         f"of small fine-tuning batches up to {math.ceil(100 * worst['C'])} % off",
     ]
+
+
+def planned_range() -> list[str]:
+    ends = ["{} to {}".format(*shares) for shares in (LARGE_SHARES, ALL_SHARES)]
+    errors = [f"`± {max(abs(share - 1) for share in shares):.0%}`" for shares in (LARGE_SHARES, ALL_SHARES)]
+    return [*ends, *errors]
 
 
 def parity() -> list[str]:
@@ -143,6 +150,7 @@ def served() -> list[str]:
         ("README", planned_memory),
         ("recipes", planned_memory),
         ("recipes", planned_time),
+        ("plan", planned_range),
         ("rehearsal", parity),
         ("rehearsal", rehearsal),
         ("README", families),

@@ -1,6 +1,8 @@
 """The time model: published speeds, laws that any such model has to keep, and the run that took 50 days."""
 
+import re
 import statistics
+from math import ceil, floor
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,14 @@ from launch.config.layout import Layout
 from launch.families.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, FLOAT32, Job, Lora, Offload, Prefix
-from launch.plan.plan_report import duration, time_lines
+from launch.plan.plan_report import duration, duration_of, speed_of, time_lines
 from launch.plan.time_plan import (
     ACCUMULATE,
+    ALL_SHARES,
     BUBBLE,
     GATHER,
     HOST,
+    LARGE_SHARES,
     LOGITS,
     OFFLOAD,
     PRODUCTS,
@@ -257,12 +261,35 @@ def test_the_lines_say_speed_duration_and_parts():
     first, second = time_lines(plan, steps=1000)
     assert first == (
         f"time: {plan.step_seconds:.2f} s a step, {plan.tokens_per_second:,.0f} tokens/s on all ranks, "
-        f"MFU {plan.mfu:.0%}; 1,000 steps: {1000 * plan.step_seconds / 3600:.1f} hours"
+        f"MFU {plan.mfu:.0%}; 1,000 steps: {1000 * plan.step_seconds / 3600:.1f} hours; ± 9% (docs/plan.md)"
     )
     assert second.startswith("      matrix products ") and ", other " in second
     days = 1e6 / plan.job.global_batch * plan.step_seconds / 86400
-    assert time_lines(plan)[0].endswith(f"; a million samples of 2,048 tokens: {days:.1f} days") and 2 < days < 20
-    assert time_lines(plan_time(JOB, CARDS["T4"]))[0].endswith("; uncalibrated (docs/plan.md)")
+    assert f"; a million samples of 2,048 tokens: {days:.1f} days; " in time_lines(plan)[0] and 2 < days < 20
+
+
+def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_error():
+    plan = plan_time(JOB, CARDS["T4"])
+    low, high = (float(f"{share * plan.tokens_per_second:.1e}") for share in (0.73, 1.24))
+    assert speed_of(plan) == f"{low:,.0f}–{high:,.0f}" and low < plan.tokens_per_second < high
+    line = time_lines(plan, steps=1000)[0]
+    assert re.fullmatch(
+        r"time: [\d.]+–[\d.]+ s a step, [\d,]+–[\d,]+ tokens/s on all ranks, MFU \d+–\d+%; 1,000 steps: "
+        r"[\d.]+–[\d.]+ hours; uncalibrated \(docs/plan.md\)",
+        line,
+    )
+    assert duration_of(plan, 7000) == "93 minutes–2.7 hours"  # 5,600 and 9,600 s
+    assert speed_of(plan_time(JOB, A100)) == f"{plan_time(JOB, A100).tokens_per_second:,.0f}"
+    assert plan_time(JOB.changed(micro_batch=1), A100).error == pytest.approx(0.27)
+    assert plan_time(JOB.changed(finetunes=True), A100).error == pytest.approx(0.27)
+
+
+def test_the_range_holds_every_published_speed_and_is_no_wider():
+    large = [row for row in ROWS if row.source in "AB"]
+    assert [row for row in ROWS if plan_time(row.job, CARDS[row.card]).shares == LARGE_SHARES] == large
+    for rows, shares in ((large, LARGE_SHARES), (ROWS, ALL_SHARES)):
+        found = [row.tokens_per_second / plan_speed.estimate(row) for row in rows]
+        assert (floor(100 * min(found)) / 100, ceil(100 * max(found)) / 100) == shares
 
 
 @pytest.mark.parametrize(
