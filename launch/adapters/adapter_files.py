@@ -60,11 +60,16 @@ def _load_lora(model, directory: Path) -> LoRAModel:
         dtype=str(model.config.dtype),
     )
     lora = LoRAModel(model, config)
-    parts = {}
-    if config.tensor_parallel_degree > 1:
+    fill_lora(lora, directory)
+    return lora
+
+
+def fill_lora(lora: LoRAModel, directory: Path) -> None:
+    """Fill adapters from the directory of one with the same layers. Raises UserError where it has others."""
+    stored, parts = read_lora(directory), {}
+    if lora.lora_config.tensor_parallel_degree > 1:
         parts = lora._get_tensor_parallel_convert_actions(list(stored.tensors), is_split=True)
     _fill(directory, lora.get_trainable_state_dict(), stored.tensors, parts)
-    return lora
 
 
 def _load_prefix(model, directory: Path) -> PrefixModel:

@@ -20,17 +20,25 @@ from launch.errors import UserError
 from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.families.registry import family_of_config
 
+# PaddleNLP's default of --lora_alpha beside --rslora (llm/run_finetune.py); 2 r without.
+RSLORA_ALPHA = 4
+
 
 def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
     """The model with adapters that change nothing yet, all else frozen.
 
     Raises UserError where a target is no linear layer of the model's family.
     """
+    rank = adapter_args.lora_rank
+    # By PiSSA's paper the product counts once.
+    alpha = rank if adapter_args.pissa else RSLORA_ALPHA if adapter_args.rslora else 2 * rank
     config = LoRAConfig(
         target_modules=target_patterns(model.config.to_dict(), adapter_args.lora_target_modules),
-        r=adapter_args.lora_rank,
-        lora_alpha=adapter_args.lora_alpha or 2 * adapter_args.lora_rank,
+        r=rank,
+        lora_alpha=adapter_args.lora_alpha or alpha,
         lora_dropout=adapter_args.lora_dropout,
+        rslora=adapter_args.rslora,
+        lora_plus_scale=adapter_args.lora_plus_scale,
         tensor_parallel_degree=model.config.tensor_parallel_degree,
         dtype=str(model.config.dtype),
         base_model_name_or_path=model_args.model_name_or_path,
@@ -73,7 +81,10 @@ def describe_lora(lora: LoRAModel) -> str:
     config = lora.lora_config
     assert config.target_modules is not None  # add_lora names them
     layers = ", ".join(pattern.rpartition(".")[2] for pattern in config.target_modules)
-    return f"LoRA: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g} on {layers}"
+    variant = ", scaled by alpha / sqrt(r)" if config.rslora else ""
+    if config.lora_plus_scale != 1:
+        variant += f", learning rate of lora_B x {config.lora_plus_scale:g}"
+    return f"LoRA: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g}{variant} on {layers}"
 
 
 class PrefixModel(PrefixModelForCausalLM):

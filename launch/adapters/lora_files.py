@@ -22,6 +22,7 @@ from launch.families.named_configs import read_config
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
+PISSA_START = "pissa_start"  # the first adapter of a run with --pissa 1, in its output directory
 # Kinds of adapters that add more than their product, or change the base.
 OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
 
@@ -52,7 +53,8 @@ class Lora:
 
     @property
     def scaling(self) -> float:
-        return self.config.get("scaling") or self.config["lora_alpha"] / self.config["r"]
+        by_rank = math.sqrt(self.config["r"]) if self.config.get("rslora") is True else self.config["r"]
+        return self.config.get("scaling") or self.config["lora_alpha"] / by_rank
 
 
 def read_lora(directory: str | Path) -> Lora:

@@ -63,8 +63,19 @@ class DataArguments:
 class AdapterArguments:
     lora: bool = flag(False, help="Train low-rank adapters, the model's own weights frozen.")
     lora_rank: int = flag(8, help="Rank r of the adapters.")
-    lora_alpha: float | None = flag(None, help="Their product counts alpha / r times. Default: 2 r, PaddleNLP's own.")
+    lora_alpha: float | None = flag(
+        None, help="Their product counts alpha / r times. Default: PaddleNLP's own, 2 r, or 4 with --rslora."
+    )
     lora_dropout: float = flag(0.0, help="Dropout on what the adapters read.")
+    lora_plus_scale: float = flag(
+        1.0, help="LoRA+: the learning rate of lora_B is so many times that of lora_A; the paper takes 16."
+    )
+    rslora: bool = flag(False, help="rsLoRA: the adapters' product counts alpha / sqrt(r) times, not alpha / r.")
+    pissa: bool = flag(
+        False,
+        help="PiSSA: start the adapters from the r largest singular values of the weights, which keep the rest. The "
+        "adapter is written as a plain LoRA of rank 2 r.",
+    )
     lora_target_modules: list[str] | None = flag(
         None, help="Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."
     )
@@ -96,6 +107,10 @@ class FinetuningDataArguments:
     max_length: int = flag(2048, help="Tokens of a sample, at most.")
     zero_padding: bool = flag(
         False, help="Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
+    )
+    neftune: bool = flag(False, help="NEFTune: add uniform noise to the embeddings during training.")
+    neftune_noise_alpha: float = flag(
+        5.0, help="NEFTune: the noise is at most this / sqrt(tokens of a row x hidden size)."
     )
     pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
     max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
+from paddle import nn
+from paddle.distributed.fleet.meta_parallel import VocabParallelEmbedding
 from paddlenlp.peft import LoRAModel
 
 from launch.training.batches import collator
@@ -49,6 +52,13 @@ class Finetuning(Stage):
             lines=sets.lines,
         )
 
+    def prepare(self, model) -> list[str]:
+        if not self.data_args.neftune:
+            return []
+        alpha = self.data_args.neftune_noise_alpha
+        add_noise(model, alpha)
+        return [f"NEFTune: noise of at most {alpha:g} / sqrt(tokens x hidden size) is added to the embeddings"]
+
     def make_loss(self, model, data: TrainingData) -> "AnswerLoss":
         return AnswerLoss(model.config.vocab_size, data, self.training_args)
 
@@ -56,6 +66,26 @@ class Finetuning(Stage):
         if not self.data_args.eval_with_do_generation:
             return None
         return Answers(tokenizer, model.config.to_dict(), self.data_args.max_length - self.data_args.src_length)
+
+
+def add_noise(model, alpha: float) -> None:
+    """Add uniform noise within alpha / sqrt(length x width) to the embeddings [..., length, width] of tokens, in
+    training alone (NEFTune, arXiv 2310.05914, algorithm 1; the length is that of the batch, as in PaddleNLP and TRL).
+
+    All ranks of tensor parallelism, which have the whole embeddings, draw the same noise.
+    """
+
+    def noisy(layer, inputs, embeddings: paddle.Tensor) -> paddle.Tensor:
+        if not layer.training:
+            return embeddings
+        length, width = embeddings.shape[-2:]
+        bound = alpha / math.sqrt(length * width)
+        return embeddings + paddle.uniform(embeddings.shape, embeddings.dtype, -bound, bound)
+
+    for layer in model.sublayers():
+        vocabulary = getattr(layer, "num_embeddings", None) or getattr(layer, "_num_embeddings", None)
+        if isinstance(layer, (nn.Embedding, VocabParallelEmbedding)) and vocabulary == model.config.vocab_size:
+            layer.register_forward_post_hook(noisy)
 
 
 class DialogueData(TrainingData):

@@ -15,6 +15,8 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 
 from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
+from launch.adapters.lora_files import PISSA_START
+from launch.adapters.pissa import write_as_plain_lora
 from launch.checkpoint.checkpoint_writer import NewPart, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.local_tensors import (
     LocalTensor,
@@ -68,10 +70,12 @@ class Result:
             return None
         save_adapter(self.trainer.model, directory, self.args)
         line = self._read_back_line(*self.read_back.check(directory, self.outcome, updated))
-        first_on_rank_zero(lambda: self._save_tokenizer(directory) if rank() == 0 else None)
+        first_on_rank_zero(lambda: self._complete(directory) if rank() == 0 else None)
         return line
 
-    def _save_tokenizer(self, directory: Path) -> None:
+    def _complete(self, directory: Path) -> None:
+        if self.trainer.checkpointer.model_identity["adapter"].get("pissa"):
+            write_as_plain_lora(directory, Path(self.args.output_dir) / PISSA_START)
         if self.trainer.tokenizer is not None:
             self.trainer.tokenizer.save_pretrained(str(directory))
 

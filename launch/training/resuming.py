@@ -209,6 +209,8 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
     if isinstance(model, LoRAModel):
         config: Any = model.lora_config
         adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
+        if adapter_args.pissa:
+            adapter["pissa"] = True
     else:
         adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}
     if quantized := base_format(adapter_args):

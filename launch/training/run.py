@@ -6,8 +6,11 @@ Pretraining and fine-tuning differ in a Stage: which data they open, and which l
 import copy
 from pathlib import Path
 
+from paddlenlp.peft import LoRAModel
+
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import add_adapter, base_format
+from launch.adapters.pissa import begin_pissa
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
 from launch.devices.flash_attention import mask_of
@@ -59,6 +62,10 @@ class Stage:
         """checkpoint: that the run continues."""
         raise NotImplementedError
 
+    def prepare(self, model) -> list[str]:
+        """Change what the model computes in training; lines about it."""
+        return []
+
     def make_loss(self, model, data: TrainingData) -> Loss:
         raise NotImplementedError
 
@@ -101,7 +108,10 @@ class Run:
             model, family_of_config(config.to_dict()), args.loss_chunk_tokens, args.pipeline_parallel_degree > 1
         )
         lines += [*speed_up(model, args), *widen(model, model_args, args)]
+        lines += stage.prepare(model)
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
+        if adapter_args.pissa and isinstance(model, LoRAModel):
+            adapter_lines.append(begin_pissa(model, checkpoint, args))
         identity = identify_model(model, model_args, adapter_args, args.seed)
         require_same_model(checkpoint, identity, args)
         trainer = build_trainer(stage, model, tokenizer, data, identity)

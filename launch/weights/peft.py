@@ -1,5 +1,7 @@
 """LoRA adapters from our format to that of Hugging Face's PEFT, which scales by alpha / r as we do, and back.
 
+rsLoRA's alpha / sqrt(r) is use_rslora there. A LoRA that began by PiSSA is a plain one in both formats.
+
 Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_A.weight [r, inputs] and .lora_B.weight
 [outputs, r], each ours transposed (peft/utils/save_and_load.py).
 """
@@ -29,7 +31,6 @@ PLAIN = {
     "peft_type": "LORA",
     "bias": "none",
     "use_dora": False,
-    "use_rslora": False,
     "fan_in_fan_out": False,
     "modules_to_save": None,
     "rank_pattern": {},
@@ -112,7 +113,7 @@ def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
         "lora_alpha": theirs["lora_alpha"],
         "lora_dropout": theirs.get("lora_dropout", 0.0),
         "r": theirs["r"],
-        "rslora": False,
+        "rslora": theirs.get("use_rslora") is True,
         "target_modules": [rf".*\.{module}" for module in modules],
         "tensor_parallel_degree": -1,
     }
@@ -129,12 +130,14 @@ def _transposed(name: str, stored: StoredTensor) -> NewTensor:
 
 def _peft_config(lora: Lora, config: dict, base: str) -> dict:
     layers = sorted({_their_layer(layer, config).rpartition(".")[2] for layer in lora.layers})
+    rslora = lora.config.get("rslora") is True
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base,
         "r": lora.config["r"],
-        "lora_alpha": lora.scaling * lora.config["r"],
+        "lora_alpha": lora.config["lora_alpha"] if rslora else lora.scaling * lora.config["r"],
+        "use_rslora": rslora,
         "lora_dropout": lora.config.get("lora_dropout", 0.0),
         "target_modules": layers,
         "bias": "none",

@@ -24,12 +24,14 @@ NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens
 class Case:
     """A training in a layout of twice `at` steps, resumed from `at`. method: flags of fine-tuning, () for pretraining,
     where an epoch has 99 samples and a step 8: step 13 begins in the first epoch and ends in the second, the third
-    begins in step 25. quick: one of every run of the tests."""
+    begins in step 25. quick: one of every run of the tests. beside: folders
+    of the output that its checkpoints need."""
 
     layout: Layout
     method: tuple[str, ...] = ()
     at: int = 13
     quick: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, str]:
@@ -87,6 +89,8 @@ def resume(ranks, material: Path, output: Path, case: Case) -> Outcome:
     _train(ranks, material, whole, case)
     resumed.mkdir(parents=True)
     shutil.copytree(whole / f"checkpoint-{case.at}", resumed / f"checkpoint-{case.at}")
+    for folder in case.beside:
+        shutil.copytree(whole / folder, resumed / folder)
     _train(ranks, material, resumed, case)
     files = [read_manifest(run / f"checkpoint-{2 * case.at}").files for run in (whole, resumed)]
     records = [[[record[key] for key in NUMBERS] for record in read_train_log(run)] for run in (whole, resumed)]

@@ -8,6 +8,7 @@ import paddle
 from launch.adapters.adapter_files import load_adapter, save_adapter
 from launch.adapters.add import add_lora, add_prefix
 from launch.families.registry import FAMILIES
+from launch.training.arguments import AdapterArguments
 from tests.families import family_ranks
 
 WIDE = 10
@@ -16,9 +17,7 @@ RATES = {"lora": 1e-2, "prefix": 0.6}
 
 def with_adapter(model, kind: str, size: int):
     """size: rank of a LoRA on all linear layers, tokens of a prefix."""
-    flags = SimpleNamespace(
-        lora_rank=size, lora_alpha=None, lora_dropout=0.0, lora_target_modules=None, num_prefix_tokens=size
-    )
+    flags = AdapterArguments(lora_rank=size, num_prefix_tokens=size)
     if kind == "lora":
         return add_lora(model, SimpleNamespace(model_name_or_path="tiny"), flags, seed=1)
     return add_prefix(model, flags, seed=1)

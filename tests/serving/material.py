@@ -22,11 +22,12 @@ def _make_lora(model: Path, directory: Path) -> None:
     from launch.adapters.adapter_files import save_adapter
     from launch.adapters.add import add_lora
     from launch.families.named_configs import load_config
+    from launch.training.arguments import AdapterArguments
     from launch.training.model import family_config
 
     config = family_config(load_config(str(model)))
     base = transformers.LlamaForCausalLM.from_pretrained(str(model), config=config, dtype="float32")
-    flags = SimpleNamespace(lora_target_modules=None, lora_rank=4, lora_alpha=None, lora_dropout=0.0)
+    flags = AdapterArguments(lora_rank=4)
     lora = add_lora(base, SimpleNamespace(model_name_or_path=str(model)), flags, seed=1)
     for name, parameter in lora.model.state_dict().items():
         if name.endswith("lora_B"):  # zero at first: it would change nothing

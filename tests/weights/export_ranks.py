@@ -11,6 +11,7 @@ from launch.adapters.add import add_lora
 from launch.checkpoint.model_loader import load_model
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
+from launch.training.arguments import AdapterArguments
 from launch.training.model import family_config
 from launch.upstream import correct
 
@@ -47,7 +48,7 @@ def load(directory: str):
 
 def with_lora(model, base: str):
     """An adapter that changes something: its second factor starts as zeros."""
-    arguments = SimpleNamespace(lora_target_modules=None, lora_rank=4, lora_alpha=6, lora_dropout=0.0)
+    arguments = AdapterArguments(lora_rank=4, lora_alpha=6)
     lora = add_lora(model, SimpleNamespace(model_name_or_path=base), arguments, seed=1)
     draw = np.random.RandomState(3)
     for name, parameter in lora.model.state_dict().items():

@@ -77,11 +77,16 @@ def test_an_adapter_of_another_model_is_refused_before_weights_are_read(tmp_path
         check_adapter(str(base), adapter)
 
 
-def test_there_and_back(tmp_path, base, adapter):
+@pytest.mark.parametrize(("rslora", "scaling"), [(False, 4), (True, 12 / 3**0.5)])
+def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
+    file = adapter / "lora_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rslora": rslora}))
     export_adapter(adapter, None, tmp_path / "out")
     assert import_adapter(tmp_path / "out", base, tmp_path / "back") == 2
     before, after = read_lora(adapter), read_lora(tmp_path / "back")
-    assert after.scaling == before.scaling == 4
+    assert after.scaling == before.scaling == scaling
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["lora_alpha"], config["use_rslora"]) == (12, rslora)
     assert after.layers.keys() == before.layers.keys()
     for part in ("a", "b"):
         stored = [getattr(lora.layers[LAYER], part).open() for lora in (before, after)]

@@ -3,6 +3,7 @@
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
 QUANTIZATION = "launch/adapters/quantization.py"
+PISSA = "launch/adapters/pissa.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -81,6 +82,54 @@ RULES = (
         reason="its output layer is a function, no layer that could compute in float32",
         source="paddlenlp/transformers/glm/modeling.py, GLMForConditionalGeneration.forward",
         fix="--fp32_norms_and_head 0",
+    ),
+    Rule(
+        flag="pissa",
+        when=lambda run: bool(run.flags.pissa) and not run.flags.lora,
+        found="1 without --lora 1",
+        reason="it is a way to begin LoRA adapters",
+        source=PISSA,
+        fix="--lora 1, or --pissa 0",
+    ),
+    Rule(
+        flag="pissa",
+        when=lambda run: bool(run.flags.pissa) and run.tensor > 1,
+        found="1 with --tensor_parallel_degree {run.tensor}",
+        reason="the singular values of a sharded weight are not those of its parts",
+        source="paddlenlp/peft/lora/lora_layers.py, RowParallelLoRALinear.__init__: a ValueError",
+        fix="--tensor_parallel_degree 1 with --sharding stage2 or stage3, or --pissa 0",
+    ),
+    Rule(
+        flag="pissa",
+        when=lambda run: bool(run.flags.pissa and run.flags.weight_quantize_algo),
+        found="1 with --weight_quantize_algo {run.flags.weight_quantize_algo}",
+        reason="weights are quantized while they are read, before their singular values could be taken off",
+        source="launch/adapters/quantized_layers.py, quantize_filled",
+        fix="--pissa 0, or no --weight_quantize_algo",
+    ),
+    Rule(
+        flag="pissa",
+        when=lambda run: bool(run.flags.pissa) and run.has_word("sharding", "offload"),
+        found="1 with --sharding {run.flags.sharding}",
+        reason="weights are sliced while they are read, before their singular values could be taken off",
+        source="launch/offload/group_sharded.py, keep_filled",
+        fix="--sharding without offload, or --pissa 0",
+    ),
+    Rule(
+        flag="rslora",
+        when=lambda run: bool(run.flags.rslora) and not run.flags.lora,
+        found="1 does nothing without --lora 1",
+        reason="it scales the product of LoRA adapters",
+        source="launch/adapters/add.py, add_lora",
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="lora_plus_scale",
+        when=lambda run: run.flags.lora_plus_scale != 1 and not run.flags.lora,
+        found="{run.flags.lora_plus_scale:g} does nothing without --lora 1",
+        reason="it is the learning rate of LoRA adapters' second matrix",
+        source="launch/adapters/add.py, add_lora",
+        action=ANNOUNCE,
     ),
     Rule(
         flag="weight_quantize_algo",

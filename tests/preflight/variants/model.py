@@ -41,6 +41,23 @@ VARIANTS = [
         "--model_name_or_path glm-515m --tensor_parallel_degree 1 --loss_chunk_tokens 256",
         ("--loss_chunk_tokens", "256 with GLM: its logits are computed within"),
     ),
+    wrong(
+        "llama-7b/finetune",
+        "--lora 1 --pissa 1",
+        ("--pissa", "1 with --tensor_parallel_degree 4: "),
+    ),
+    wrong(
+        "llama-7b/lora",
+        "--pissa 1 --weight_quantize_algo nf4",
+        ("--pissa", "1 with --weight_quantize_algo nf4: weights are quantized"),
+    ),
+    wrong("llama-7b/lora", "--pissa 1 --lora 0", ("--pissa", "1 without --lora 1")),
+    wrong(
+        PRETRAIN,
+        "--rslora 1 --lora_plus_scale 16",
+        told=[("--rslora", "does nothing without --lora 1"), ("--lora_plus_scale", "16 does nothing without")],
+    ),
+    wrong("baichuan-13b/lora-2gpu", "--pissa 1", ("--pissa", "1 with --sharding stage3 offload: weights are sliced")),
     wrong(PRETRAIN, "--model_name_or_path nowhere/x", ("model", "'nowhere/x' is no directory")),
     wrong(PRETRAIN, "--max_seq_length 4096", ("--max_seq_length", "4096, and the model knows 2048 positions")),
     wrong(

@@ -1,0 +1,173 @@
+"""Variants of LoRA, each against its paper's formula: rsLoRA, LoRA+, PiSSA; and NEFTune's noise."""
+
+import numpy as np
+import pytest
+
+from launch.adapters.lora_files import PISSA_START, read_lora
+from launch.checkpoint.weight_files import find_weights
+from launch.reporting.records import read_summary, read_train_log
+from tests.distributed import parity
+from tests.distributed.finetuning import LoraRuns
+from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+from tests.distributed.resuming import Case, resume
+from tests.training.finetune_material import argv
+
+FINETUNE = "tests.training.finetune_ranks:train"
+LORA = ("--lora", "1", "--lora_rank", "4")
+PLUS = (*LORA, "--lora_plus_scale", "16")
+PISSA = (*LORA, "--pissa", "1")
+NOISE = (*LORA, "--neftune", "1")
+STAGE1 = Layout(stage=1, sharding=2)
+
+
+@pytest.fixture(scope="module")
+def root(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("variants")
+    ranks(1, "tests.training.finetune_material:make_material", str(root), 4, 0.02)
+    return root
+
+
+@pytest.fixture
+def trained(ranks, root, tmp_path):
+    """trained("name", flags): the output directory of four steps."""
+
+    def train(name: str, *flags: str):
+        ranks(1, FINETUNE, [*argv(root, tmp_path / name), *flags], "adamw")
+        return tmp_path / name
+
+    return train
+
+
+def losses(output) -> list[float]:
+    return [record["loss"] for record in read_train_log(output) if "loss" in record]
+
+
+def test_rslora_counts_by_the_root_of_the_rank(trained):
+    """alpha / sqrt(r) = 4 / 2, as of a plain LoRA with alpha / r = 8 / 4."""
+    ours, plain = trained("rslora", *LORA, "--rslora", "1"), trained("plain", *LORA, "--lora_alpha", "8")
+    assert losses(ours) == losses(plain)
+    assert losses(ours) != losses(trained("half", *LORA, "--lora_alpha", "4"))
+    config = read_lora(ours).config
+    assert (config["rslora"], config["lora_alpha"], config["scaling"]) == (True, 4, 2.0)
+
+
+@pytest.fixture(scope="module")
+def plain(ranks, root):
+    return LoraRuns(ranks, root, *LORA)
+
+
+@pytest.fixture(scope="module")
+def plus(ranks, root):
+    return LoraRuns(ranks, root, *PLUS)
+
+
+def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(plain, plus):
+    """The first step of plain SGD changes lora_B, which was 0, 16 times as much, and lora_A not at all."""
+    changed, expected = plus.sgd(SINGLE, steps=1).weights, plain.sgd(SINGLE, steps=1).weights
+    for name, values in changed.items():
+        factor = 16 if name.endswith("lora_B") else 1
+        np.testing.assert_allclose(values, factor * expected[name], rtol=1e-6, atol=0)
+        assert np.abs(values).max() > 0
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(STAGE2, id="stage2"),
+        *[pytest.param(one, id=one.name, marks=[pytest.mark.long]) for one in (STAGE1, STAGE3, TP2, PP2)],
+    ],
+)
+def test_lora_plus_in_layouts(plus, layout):
+    assert parity.beyond_tolerance(plus, layout) == {}
+
+
+# ---- PiSSA
+
+
+def test_pissa_begins_with_the_largest_singular_values(ranks, root, tmp_path):
+    path = tmp_path / "start.npz"
+    ranks(
+        1,
+        "tests.adapters.variants_ranks:weights_at_start",
+        str(path),
+        [*argv(root, tmp_path / "out"), *PISSA, "--lora_alpha", "8"],
+    )
+    found = np.load(path)
+    layers = [name.removesuffix(".weight") for name in found if name.endswith(".weight")]
+    base = {name: stored.open() for name, stored in find_weights(root / "model").items()}
+    assert len(layers) == 14
+    for name in layers:
+        rest, a, b = (found[f"{name}.{kind}"] for kind in ("weight", "lora_A", "lora_B"))
+        weight = base[f"{name}.weight"].astype(np.float64)
+        u, s, vh = np.linalg.svd(weight, full_matrices=False)
+        np.testing.assert_allclose(2 * a @ b, (u[:, :4] * s[:4]) @ vh[:4], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(rest, weight - 2 * a.astype(np.float64) @ b, rtol=0, atol=1e-7)
+        # sqrt(S / scaling) on both sides
+        np.testing.assert_allclose(np.linalg.norm(a, axis=0), np.linalg.norm(b, axis=1), rtol=1e-4)
+        np.testing.assert_allclose(np.linalg.norm(a, axis=0) ** 2, s[:4] / 2, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("more", "scaling"), [((), 1.0), (("--rslora", "1", "--lora_alpha", "6"), 3.0)], ids=str)
+def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained, tmp_path, more, scaling):
+    flags = ("--do_eval", "1", "--eval_steps", "99")
+    output = trained("pissa", *PISSA, *more, *flags)
+    plain = trained("plain", *LORA, *flags)
+    assert losses(output)[0] == pytest.approx(losses(plain)[0], abs=2e-6)  # of the base
+    lora = read_lora(output)
+    assert (lora.config["r"], lora.config["rslora"], lora.scaling) == (8, False, scaling)
+    # The change of the whole base: A B - A0 B0, of this run alone.
+    first = read_lora(output / PISSA_START)
+    for name, layer in lora.layers.items():
+        a, b = layer.a.open(), layer.b.open()
+        np.testing.assert_array_equal(a[:, 4:], first.layers[name].a.open())
+        np.testing.assert_array_equal(b[4:], -first.layers[name].b.open())
+        assert not np.array_equal(a[:, :4], a[:, 4:]) and not np.array_equal(b[:4], -b[4:])
+    ranks(1, "tests.adapters.variants_ranks:merge", str(output), str(tmp_path / "merged"))
+    words = [*argv(root, tmp_path / "again", model_name_or_path=tmp_path / "merged", do_train=0), *flags]
+    ranks(1, FINETUNE, words, "adamw")
+    found, expected = (read_summary(path)["evaluation"]["eval_loss"] for path in (tmp_path / "again", output))
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("method", "layout"),
+    [pytest.param(PISSA, PP2, id="pissa pp2"), pytest.param(NOISE, STAGE2, id="neftune stage2")],
+)
+def test_resumed_equals_uninterrupted(ranks, root, tmp_path, method, layout):
+    beside = (PISSA_START,) if method is PISSA else ()
+    outcome = resume(ranks, root, tmp_path, Case(layout, method, at=3, beside=beside))
+    assert outcome.exact, outcome
+
+
+def test_pissa_needs_its_first_adapter_to_go_on(ranks, root, trained, tmp_path):
+    output = trained("run", *PISSA, "--save_steps", "2")
+    (output / PISSA_START / "lora_config.json").unlink()
+    words = [*argv(root, output, max_steps=6), *PISSA]
+    [said] = ranks(1, "tests.training.finetune_ranks:finetune", words)
+    assert said["exit_code"] == 2
+    assert (
+        f"{output / PISSA_START}: missing. The run of {output / 'checkpoint-4'} began with --pissa 1" in said["stderr"]
+    )
+
+
+# ---- NEFTune
+
+
+def test_noise_is_uniform_and_of_training_alone(ranks, tmp_path):
+    """Within alpha / sqrt(length x width); the variance of a uniform distribution is bound^2 / 3."""
+    ranks(1, "tests.adapters.variants_ranks:noise", str(tmp_path / "noise.npz"), 5.0, 200)
+    found = np.load(tmp_path / "noise.npz")
+    added = found["train"]
+    bound = 5.0 / np.sqrt(8 * added.shape[-1])
+    assert np.abs(added).max() <= bound * 1.001
+    assert added.var() == pytest.approx(bound**2 / 3, rel=0.02)
+    assert abs(added.mean()) < bound / 50
+    assert not found["eval"].any()
+
+
+def test_ranks_of_tensor_parallelism_draw_the_same_noise(ranks, root, plain):
+    runs = LoraRuns(ranks, root, *NOISE)
+    single, split = runs.adamw(SINGLE), runs.adamw(TP2)
+    assert np.abs(single.column("loss") - split.column("loss")).max() <= 2e-6
+    assert np.abs(single.column("loss") - plain.adamw(SINGLE).column("loss")).max() > 1e-4
