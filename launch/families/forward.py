@@ -29,6 +29,8 @@ class Run(Protocol):
     @property
     def recompute(self) -> str: ...
     @property
+    def offload(self) -> Any: ...
+    @property
     def flash_attention(self) -> bool: ...
     @property
     def fused_rms_norm(self) -> bool: ...
@@ -164,7 +166,7 @@ class Model(ABC):
     def _block(self, granularity: str, function: Callable[..., Tensor], x: Tensor, *others: Tensor | None) -> Tensor:
         """What has no gradient to hand on, such as the first layer over a frozen embedding, is not recomputed."""
         if self.job.recompute == granularity and x.node is not None:
-            out = recompute(self.memory, function, x, *others)
+            out = recompute(self.memory, function, x, *others, offloaded=self.job.offload.activations)
         else:
             out = function(x, *others)
         self.alive(x, *others)

@@ -40,7 +40,7 @@ class HostMemory:
         """Move a tensor to the host, where it is not there yet."""
         if self.holds(tensor):
             return
-        host = _in_host_memory(tensor)
+        host = in_host_memory(tensor)
         self._kept[host.data_ptr()] = host
         host._share_buffer_to(tensor)
 
@@ -154,7 +154,7 @@ class Lane:
             self._leaving, self._busy = [], []
 
 
-def _in_host_memory(tensor: Tensor) -> Tensor:
+def in_host_memory(tensor: Tensor) -> Tensor:
     """A copy: page-locked for a GPU, in NumPy's memory for a CPU."""
     if tensor.place.is_gpu_place():
         return tensor._copy_to(core.CUDAPinnedPlace(), True)

@@ -178,6 +178,7 @@ DIVIDING = {
     "recompute",
     "recompute_granularity",
     "offload_optim",
+    "offload",
 }
 
 

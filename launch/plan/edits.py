@@ -122,6 +122,9 @@ def _recompute(requested: Requested) -> Iterator[Edit]:
     for granularity in granularities[granularities.index(done) + 1 if done else 0 :]:
         flags = {"recompute": "1", "recompute_granularity": granularity}
         yield Edit(f"recompute {granularity}", "recompute", flags)
+    if requested.job.on_gpu and not requested.job.offload.activations:
+        flags = {"recompute": "1", "recompute_granularity": "full", "offload": "activations"}
+        yield Edit("recompute full, activations in host memory", "recompute", flags)
 
 
 def _parallel(requested: Requested) -> Iterator[Edit]:

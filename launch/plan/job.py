@@ -37,12 +37,14 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Offload:
-    """The state that is kept in host memory. returns: the optimizer's states are on the device during its step."""
+    """What is kept in host memory. returns: the optimizer's states are on the device during its step. activations: the
+    inputs of recomputed layers, until the layers' backward passes."""
 
     optimizer: bool = False
     returns: bool = False
     gradients: bool = False
     parameters: bool = False
+    activations: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,12 @@ class Job:
     @property
     def global_batch(self) -> int:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
+
+    @property
+    def residual_bytes(self) -> int:
+        """Of what one layer hands to the next on this rank, for one micro batch."""
+        elements = self.micro_batch * self.sequence_length * self.config["hidden_size"]
+        return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
     def loss_chunk(self, vocabulary: int) -> int:
         """Tokens whose logits exist at once where a rank has so many ids of the vocabulary; 0: all tokens at once."""
@@ -222,6 +230,7 @@ def _offload(values: FlagValues) -> Offload:
         returns=bool(values.offload_optim) and not sharded,
         gradients=sharded and "stage1" not in words,
         parameters=sharded and "stage3" in words,
+        activations=values.offload == "activations",
     )
 
 

@@ -198,11 +198,22 @@ def disk_bytes(job: Job) -> dict[str, int]:
 
 def _offloaded(job: Job, stage: int) -> int:
     """Page-locked bytes of the rank of this stage that keeps the most in host memory. Parameters that are offloaded are
-    read as a whole, then sharded (launch/offload/group_sharded.py)."""
+    read as a whole, then sharded (launch/offload/group_sharded.py), before there are activations."""
     read = (
         sum(tensor.nbytes for tensor in local_tensors(job, stage) if not tensor.base) if job.offload.parameters else 0
     )
-    return max(read, *(sum(states.host.values()) for states in _states(job, stage)))
+    states = max(sum(states.host.values()) for states in _states(job, stage))
+    return max(read, states + _activations(job, stage))
+
+
+def _activations(job: Job, stage: int) -> int:
+    """The inputs of this stage's layers, of each micro batch under way. A frozen embedding gives one that has no
+    gradient to hand on: that layer is not recomputed."""
+    if not job.offload.activations:
+        return 0
+    layers = len(stage_layers(job)[stage]) - (stage == 0 and not job.trains_all)
+    under_way = min(job.layout.pipeline_parallel_degree - stage, job.accumulation)
+    return layers * under_way * job.residual_bytes
 
 
 def _written_at_once(job: Job, stage: int) -> int:

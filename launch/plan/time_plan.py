@@ -154,6 +154,10 @@ class Traffic:
             each += 2 * job.item
         return self.pace.copy(self.updated * each)
 
+    def activations(self, layers: float) -> float:
+        """The inputs of so many layers of one micro batch, to the host and back (launch/offload/activations.py)."""
+        return self.pace.copy(2 * layers * self.job.residual_bytes) if self.job.offload.activations else 0.0
+
     @property
     def weight_bytes(self) -> float:
         """Bytes of all parameters of this rank before sharding."""
@@ -244,7 +248,7 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     step[BUBBLE] = (stages - 1) * sum(micro_batch.values())
     step[REDUCE] += traffic.reduce_in_step()
     step[UPDATE] = traffic.update()
-    step[OFFLOAD] = traffic.offload()
+    step[OFFLOAD] += traffic.offload()
     step[HOST] += max(0.0, HOST_UPDATE * ceil(each) - step[UPDATE]) if job.trains_all and job.on_gpu else 0.0
     return TimePlan(job, card, {part: seconds for part, seconds in step.items() if seconds > 0})
 
@@ -264,6 +268,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         FETCH: traffic.fetch(),
         REDUCE: traffic.reduce_in_micro_batch(),
         ACCUMULATE: traffic.accumulate(),
+        OFFLOAD: traffic.activations(layers),
     }
     starting = layers * HOST_LAYER * (1.5 if job.recompute == "full" else 1.0) if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))

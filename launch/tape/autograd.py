@@ -233,14 +233,25 @@ class Recomputed(Node):
     paddle/distributed/fleet/recompute/recompute.py, RecomputeFunction: a PyLayer whose forward records nothing and
     whose backward runs the function again on detached inputs, then backward through it. Its inputs are kept until the
     whole backward pass is over.
+
+    fetched: the first input comes back from host memory (launch/offload/activations.py), and with it that of the block
+    before, which is `ahead` of its time then.
     """
 
-    __slots__ = ("function",)
+    __slots__ = ("function", "fetched", "ahead")
 
     function: Callable[..., Tensor]
+    fetched: bool
+    ahead: Storage | None
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
         detached = [self._detached(x) for x in self.arguments]
+        if self.fetched:
+            first = self.arguments[0]
+            assert first is not None and detached[0] is not None, "a block has an input"
+            detached[0].storage = self.ahead or self.memory.take(first.nbytes, self.part)
+            if isinstance(first.node, Recomputed):
+                first.node.ahead = self.memory.take(first.nbytes, self.part)
         output = self.function(*detached)
         backward(output, incoming[0])
         outgoing = []
@@ -257,14 +268,18 @@ class Recomputed(Node):
         return Tensor(x.shape, x.item, x.storage, leaf, strided=x.strided)
 
 
-def recompute(memory: Memory, function: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:
-    """function(*arguments), of whose activations nothing is kept."""
+def recompute(
+    memory: Memory, function: Callable[..., Tensor], *arguments: Tensor | None, offloaded: bool = False
+) -> Tensor:
+    """function(*arguments), of whose activations nothing is kept. offloaded: the first argument is not, either."""
     with memory.without_gradients():
         output = function(*arguments)
     inputs = [(x.node, x.slot, x.nbytes) for x in arguments if x is not None and x.node]
     if inputs and memory.recording:
         node = Recomputed(memory, inputs)
-        node.function, node.arguments = function, arguments
+        node.function, node.arguments, node.fetched, node.ahead = function, arguments, offloaded, None
+        if offloaded and (x := arguments[0]) is not None:
+            node.arguments = (Tensor(x.shape, x.item, None, x.node, x.slot, x.strided), *arguments[1:])
         output.node = node
     return output
 

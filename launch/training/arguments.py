@@ -160,6 +160,12 @@ class RunArguments(TrainingArguments):
         "cards, float32 on a CPU; says why.",
         choices=list(PRECISIONS),
     )
+    offload: str | None = flag(
+        None,
+        help="activations: the inputs of layers that --recompute computes again are in host memory between their "
+        "forward and backward pass.",
+        choices=["activations"],
+    )
     loss_scale_window: int = flag(1000, help="fp16: the loss scale doubles after so many steps without an overflow.")
     loss_scale_hysteresis: int = flag(
         2, help="fp16: overflows since it last doubled, from which on each halves the loss scale."

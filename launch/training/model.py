@@ -21,6 +21,7 @@ from launch.families.named_configs import load_config
 from launch.families.parameters import POSITIONS
 from launch.families.registry import family_of_config
 from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
+from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
 from launch.upstream import correct
 
@@ -154,6 +155,14 @@ def widen(model, model_args, training_args) -> list[str]:
     if not model_args.fp32_norms_and_head:
         return []
     return [norms_and_head_in_float32(model, compute_dtype(training_args))]
+
+
+def keep_activations(model, training_args) -> list[str]:
+    """Keep the inputs of recomputed layers in host memory where the flags request it; returns lines for the user."""
+    if training_args.offload != "activations":
+        return []
+    offload_activations(model)
+    return ["offload: the inputs of recomputed layers are in host memory until their backward pass"]
 
 
 def compute_dtype(training_args) -> str:

@@ -27,6 +27,7 @@ from launch.training.losses import Loss
 from launch.training.model import (
     build_config,
     build_model,
+    keep_activations,
     load_tokenizer,
     matmul_dtype,
     speed_up,
@@ -107,7 +108,7 @@ class Run:
         lines += chunk_loss(
             model, family_of_config(config.to_dict()), args.loss_chunk_tokens, args.pipeline_parallel_degree > 1
         )
-        lines += [*speed_up(model, args), *widen(model, model_args, args)]
+        lines += [*speed_up(model, args), *widen(model, model_args, args), *keep_activations(model, args)]
         lines += stage.prepare(model)
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         if adapter_args.pissa and isinstance(model, LoRAModel):

@@ -78,7 +78,7 @@ STATED = {
     "bf16": {"enabled": True},
     "fp16": {},
     "zero_optimization": {"stage": 1, "cpu_offload": True},
-    "activation_checkpointing": {"partition_activations": False, "number_checkpoints": 4},
+    "activation_checkpointing": {"cpu_checkpointing": True, "number_checkpoints": 4},
     "aio": {"block_size": 1048576, "queue_depth": 8},
 }
 LORA = {
@@ -161,7 +161,7 @@ PARAMS = "optimizer.params."
             "--gradient_accumulation_steps 8 --logging_steps 10 --max_grad_norm 1 --optim adamw --learning_rate 2e-05 "
             "--adam_beta1 0.9 --adam_beta2 0.95 --adam_epsilon 1e-08 --weight_decay 0.1 --lr_scheduler_type cosine "
             "--max_steps 5000 --warmup_steps 100 --min_learning_rate 2.0000000000000003e-06 --bf16 1 "
-            "--fp16_opt_level O2 --sharding stage1 --offload_optim 1",
+            "--fp16_opt_level O2 --sharding stage1 --offload_optim 1 --recompute 1 --offload activations",
             [
                 "train_batch_size",
                 "activation_checkpointing.number_checkpoints",

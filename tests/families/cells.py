@@ -17,7 +17,8 @@ METHOD_FLAGS = {
 @dataclass(frozen=True)
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
-    offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all."""
+    offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
+    recompute keeps are in host memory."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -26,6 +27,7 @@ class Cell:
     base: str = ""
     offload: bool = False
     chunk: int = 0
+    activations: bool = False
 
     @property
     def name(self) -> str:
@@ -34,6 +36,7 @@ class Cell:
         parts += [f"recompute-{self.recompute}"] if self.recompute else []
         parts += [self.base] if self.base else []
         parts += [f"chunks-{self.chunk}"] if self.chunk else []
+        parts += ["activations-offload"] if self.activations else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -52,6 +55,8 @@ class Cell:
             layout["sharding"] += " offload"
         if self.chunk:
             base["loss_chunk_tokens"] = str(self.chunk)
+        if self.activations:
+            base["offload"] = "activations"
         return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
@@ -129,5 +134,9 @@ CELLS = [
     *[Cell(layout=layout, chunk=32) for layout in (Layout(), S3, TP2, SP2, PP2)],
     *[Cell(family, chunk=32) for family in ("chatglm2", "bloom", "mistral")],
     *[Cell(family, FINETUNE, chunk=32) for family in ("llama", "chatglm")],
+    *[Cell(layout=layout, recompute=FULL, activations=True) for layout in (Layout(), S3, SP2, PP2)],
+    *[Cell(family, recompute=FULL, activations=True) for family in ("chatglm2", "bloom", "mistral")],
+    Cell("glm", FINETUNE, recompute=FULL, activations=True),
+    Cell("chatglm", LORA, recompute=FULL, activations=True),
     Cell(method=LORA, chunk=32),
 ]

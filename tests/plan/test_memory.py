@@ -181,6 +181,22 @@ def test_offload_moves_the_optimizer_to_the_host():
     assert moved == pytest.approx(here.worst.peak.parts["moments"] * 1.5, rel=0.15)
 
 
+def test_offloaded_activations_are_in_host_memory():
+    job = half("llama-7b", ONE, recompute="full", flash_attention=True, sequence_length=8192)
+    residual, moved = 2 * 8192 * 4096, Offload(activations=True)
+    assert job.residual_bytes == residual
+    here, there = plan_memory(job), plan_memory(job.changed(offload=moved))
+    peaks = [phase.total_bytes for plan in (here, there) for phase in plan.worst.phases if phase.name == "backward"]
+    assert peaks[0] - peaks[1] == 32 * residual  # at the head's backward pass, where none has come back yet
+    assert there.host["offload"] == 32 * residual
+    lora = job.changed(offload=moved, adapter=Lora(8, ("q_proj",)))
+    assert plan_memory(lora).host["offload"] == 31 * residual  # the first layer is not recomputed
+    pipeline = job.changed(offload=moved, layout=Layout(1, 1, 1, 4, ""), accumulation=8)
+    assert plan_memory(pipeline).host["offload"] == 8 * 4 * residual  # the first stage has 4 micro batches under way
+    divided = job.changed(offload=moved, layout=TP4, sequence_parallel=True)
+    assert plan_memory(divided).host["offload"] == 32 * residual // 4
+
+
 def test_a_large_evaluation_batch_is_the_peak():
     job = half("llama-7b", ONE, recompute="full", eval_batch=64)
     assert plan_memory(job).worst.peak.name == "evaluation"

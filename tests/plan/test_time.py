@@ -198,6 +198,12 @@ def test_an_offloaded_optimizer_goes_to_the_host_and_back_once_a_step():
     assert plan.parts[OFFLOAD] == pytest.approx(2 * 12 * 6738415616 / (31.5e9 * 0.8))
 
 
+def test_offloaded_activations_go_to_the_host_and_back_in_each_micro_batch():
+    plan = plan_time(JOB.changed(offload=Offload(activations=True), recompute="full"), A100)
+    inputs = 2 * JOB.micro_batch * JOB.sequence_length * 4096 * 32
+    assert plan.parts[OFFLOAD] == pytest.approx(JOB.accumulation * 2 * inputs / (31.5e9 * 0.8))
+
+
 def test_streamed_states_cross_the_link_once_a_step_and_gradients_in_each_micro_batch():
     """Stage 2: 24 bytes of states to the card and back, gradients of 2 bytes 2 x 8 - 1 times with the micro batches and
     6 times for the update; stage 3 sends slices to the card, three times a micro batch, and nothing back."""

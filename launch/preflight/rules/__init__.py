@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     *batch.RULES,
     *overlap.RULES,
     *degrees.OFFLOAD_RULES,
+    *degrees.ACTIVATION_RULES,
     *checkpoint.RULES,
     *adapters.RULES,
     *degrees.UNSUPPORTED_RULES,

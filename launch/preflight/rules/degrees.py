@@ -161,6 +161,20 @@ OFFLOAD_RULES = (
     ),
 )
 
+# `--offload activations`
+ACTIVATION_RULES = (
+    Rule(
+        flag="offload",
+        when=lambda run: (
+            bool(run.flags.offload) and not (bool(run.flags.recompute) and run.flags.recompute_granularity == "full")
+        ),
+        found="{run.flags.offload} without --recompute 1 --recompute_granularity full",
+        reason="it keeps the inputs of layers that are computed again; other activations stay on the card",
+        source=f"{OFFLOAD}/activations.py",
+        fix="--recompute 1 --recompute_granularity full",
+    ),
+)
+
 # Flags that upstream's arguments have and that nothing here acts on are refused instead of ignored:
 # flag -> (values that ask for nothing, why another is refused)
 UNSUPPORTED = {

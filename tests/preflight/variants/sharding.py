@@ -32,6 +32,11 @@ VARIANTS = [
         "--model_name_or_path glm-515m --tensor_parallel_degree 1 --sharding stage3",
         ("--sharding", "stage3 with GLM"),
     ),
+    wrong(
+        PRETRAIN,
+        "--offload activations --recompute 1 --recompute_granularity core_attn",
+        ("--offload", "other activations stay on the card"),
+    ),
     wrong(PRETRAIN, '--sharding "stage1 stage2"', ("--sharding", "one stage at a time")),
     Variant(PRETRAIN, "--sharding stage3"),
     wrong(
