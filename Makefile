@@ -106,11 +106,12 @@ dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 # ARGS="-n 0": one after the other.
 TWO_FILES_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-lint: setup ## style, common mistakes and types: ruff, pyright
+lint: setup ## style, mistakes, types: ruff, pyright, hadolint
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
 	@$(RUN) -m ruff check
 	@$(RUN) -m ruff format --check
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright
+	@$(EXEC) .venv/bin/hadolint .devcontainer/Dockerfile
 
 test: setup ## what a contributor runs (at most 12 minutes on 2 cores)
 	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)

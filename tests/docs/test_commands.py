@@ -99,6 +99,7 @@ NOT_RUN = {
     ("deploy", "python -m fastdeploy"): "## FastDeploy (not run here)",
     ("deploy", "python -m paddle.distributed.launch --gpus"): "on cards: not run",
     ("finetune", ".venv/bin/python -m paddle.distributed.launch --gpus"): "those marked `bash` need cards",
+    ("setup", "docker"): "**We have not built it**",
     ("serve", "make serve MODEL=models/base ARGS=--host"): "but for the command that listens on a network",
 }
 THE_SHELLS = {"%cd", "%env", "cd", "mkdir", "set"}
