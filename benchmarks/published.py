@@ -65,21 +65,9 @@ def _a(name: str, speed: float, layout: Layout, accumulation: int, small: bool =
 
 
 def _b(model: str, name: str, speed: float, micro_batch: int, accumulation: int, **config) -> Published:
-    job = _job_of_b(model, _layout(2, sharding="stage2", ranks=4), micro_batch, accumulation, **config)
-    return Published("B", f"{name}, TP2, stage 2 x 4", "A100-80G", job, speed)
-
-
-def _baichuan2_13b() -> Published:
-    """The one row of B whose flash attention takes ALiBi, as a bias of each score."""
-    job = _job_of_b("baichuan-13b", _layout(sharding="stage2", ranks=8), 1, 8, vocab_size=125696)
-    name = "Baichuan2-13B, stage 2 x 8, recompute"
-    return Published("B", name, "A100-80G", job.changed(recompute="full"), 1354.99)
-
-
-def _job_of_b(model: str, layout: Layout, micro_batch: int, accumulation: int, **config) -> Job:
-    return _pretraining(
+    job = _pretraining(
         model,
-        layout,
+        _layout(2, sharding="stage2", ranks=4),
         BFLOAT16,
         micro_batch=micro_batch,
         accumulation=accumulation,
@@ -87,6 +75,7 @@ def _job_of_b(model: str, layout: Layout, micro_batch: int, accumulation: int, *
         fused_rms_norm=True,
         config=config,
     )
+    return Published("B", f"{name}, TP2, stage 2 x 4", "A100-80G", job, speed)
 
 
 # Tokens of an Alpaca sample, on average: 409 characters a sample of tatsu-lab/stanford_alpaca data/alpaca_5000.json,
@@ -135,7 +124,6 @@ ROWS = (
     _b("llama-13b", "LLaMA-13B", 1969.64, 1, 16),
     _b("llama-2-13b", "LLaMA-2-13B", 1975.63, 1, 16),
     _b("baichuan-7b", "Baichuan2-7B", 3542.45, 2, 8, vocab_size=125696),
-    _baichuan2_13b(),
     _c("llama-7b", "LLaMA-7B LoRA, batch 4", 1986.63, 4, _layout(), adapter=LORA_C),
     _c("llama-13b", "LLaMA-13B LoRA, batch 8, recompute", 838.78, 8, _layout(), adapter=LORA_C, recompute="full"),
     _c("llama-7b", "LLaMA-7B, TP4, batch 8", 2213.46, 8, _layout(4)),

@@ -21,6 +21,7 @@ from launch.certify.bench import (
 )
 from launch.families.family import Family
 from launch.families.named_configs import load_config
+from launch.families.parameters import ALIBI_COLUMNS
 from launch.families.registry import FAMILIES, family_of_config
 from launch.plan.hardware import Card
 
@@ -197,6 +198,7 @@ def _speed(bench: Bench, name: str, compute: Callable, dtype: Dtype, copy: float
 
 # (heads of queries, of keys and values, elements in a head)
 HEADS = [(8, 8, 64), (8, 8, 80), (8, 8, 96), (8, 8, 128), (8, 2, 128), (4, 4, 192), (4, 4, 256)]
+WITH_ALIBI = "baichuan-rehearsal"
 PREFIX = 64  # tokens, as the recipe has them
 
 
@@ -213,6 +215,8 @@ def flash_attention(bench: Bench) -> None:
         for heads in HEADS[::3] if bench.pretend else HEADS:
             for masked in (False, True):
                 _attention(bench, family, dtype, heads, masked, 0)
+        for masked in (False, True):
+            _attention(bench, family_of_config(load_config(WITH_ALIBI)), dtype, (5, 5, 128), masked, 0)
 
 
 def prefix_attention(bench: Bench) -> None:
@@ -235,14 +239,16 @@ def _attention(
 
     mask = "dense" if masked else "causal"
     earlier = f", a prefix of {prefix}" if prefix else ""
-    what = f"{family.model_type}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
-    case = Case(capability(bench), dtype, heads[2], mask, model_type=family.model_type, build=_build(bench))
+    bias = ", ALiBi" if family.alibi else ""
+    what = f"{family.model_type}{bias}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
+    size = heads[2] + (ALIBI_COLUMNS if family.alibi else 0)
+    case = Case(capability(bench), dtype, size, mask, model_type=family.model_type, build=_build(bench))
     if reason := obstacle(case):
         bench.row(what, "not used here", reason, None)
         return
     attend = flash_attention_of(family)
     attend = _in_float32(attend) if bench.pretend else attend
-    wrong = attention_fault(attend, Heads(*heads), dtype, shapes(masked, prefix))
+    wrong = attention_fault(attend, Heads(*heads, family.alibi), dtype, shapes(masked, prefix))
     bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
 
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.devices.cuda import paddle_build
-from launch.families.family import ALIBI
-from launch.families.parameters import head_size
+from launch.families.parameters import ALIBI_COLUMNS, head_size
 from launch.families.registry import family_of, family_of_config
 
 HALF = ("float16", "bfloat16")
@@ -27,9 +26,8 @@ class Case:
 
     compute_capability: (major, minor) of the card, None without one
     dtype:              in which attention is computed
-    head_size:          elements of a head
+    head_size:          elements of a head, those that ALiBi adds included
     mask:               "causal" where none is needed, "dense": [queries, keys] of each sample
-    alibi:              position biases are added to the scores
     dropout:            of attention's weights
     model_type:         as in config.json
     lacking:            why the model family has no flash attention at all, "" where it has
@@ -41,7 +39,6 @@ class Case:
     dtype: str
     head_size: int
     mask: str = "causal"
-    alibi: bool = False
     dropout: float = 0.0
     model_type: str = "llama"
     lacking: str = ""
@@ -85,12 +82,6 @@ class Row:
 
 # In the order in which they are checked: those below "no GPU" may count on a card.
 ROWS = (
-    Row(
-        lambda case: case.alibi,
-        "ALiBi: it would come as a mask of all scores, which saves no memory and which other kernels ignore",
-        "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: attention_mask + alibi, is_causal=True; "
-        "paddle/nn/functional/sdpa.py, scaled_dot_product_attention: a mask beside is_causal is ignored",
-    ),
     Row(
         lambda case: bool(case.lacking),
         "{case.lacking}",
@@ -190,16 +181,15 @@ def case_of(
     Raises UserError for a family that is not in launch/families.
     """
     dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
-    lacking = family_of_config(config).lacking.get("flash_attention", "")
+    family = family_of_config(config)
     return Case(
         compute_capability=compute_capability,
         dtype=dtype,
-        head_size=head_size(config),
+        head_size=head_size(config) + (ALIBI_COLUMNS if family.alibi else 0),
         mask=mask,
-        alibi=lacking == ALIBI,
         dropout=next((config[name] for name in dropouts if config.get(name)), 0.0),
         model_type=config["model_type"],
-        lacking=lacking,
+        lacking=family.lacking.get("flash_attention", ""),
         level=level,
         build=build or paddle_build(),
     )

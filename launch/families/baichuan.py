@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from launch.families.family import ALIBI, HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
+from launch.families.family import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
 from launch.families.gated_decoder import CONFIG_KEYS, read_gated_config
 from launch.families.llama import LLAMA
 
@@ -40,7 +40,8 @@ BAICHUAN = replace(
     rotary=False,
     chat_template="baichuan",
     chat_template_by_token=(),
-    lacking={"flash_attention": ALIBI},
+    alibi=True,
+    corrections=(*LLAMA.corrections, "llama_flash_alibi"),
     published=HuggingFace(
         model_type="baichuan",
         read_config=_read_config,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from launch.families.family import (
-    ALIBI,
     FUSED_LINEAR,
     NO_PIPELINE,
     NO_SEQUENCE,
@@ -41,7 +40,9 @@ class BloomForward(Model):
         self.head_size = self.hidden // attention_heads(job.config)
 
     def prepare(self) -> Tensor | None:
-        """One mask for each head, in float32."""
+        """Under exact attention, one mask for each head, in float32."""
+        if self.job.flash_attention:
+            return None
         with self.memory.of("attention"):
             return self.ops.new((self.batch * self.heads, self.length, self.keys_length), FLOAT32)
 
@@ -72,6 +73,18 @@ class BloomForward(Model):
         each = (self.batch, self.length, self.heads, self.head_size)
         query, key, value = (ops.slice(fused, each) for _ in range(3))
         key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
+        if self.job.flash_attention:
+            context, kept = self.alibi_attention(query, key, value), [query, key, value]
+        else:
+            context, kept = self.exact_attention(query, key, value, mask)
+        context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
+        out = ops.dropout(self.row(f"{name}.dense", context), self.job.config.get("hidden_dropout", 0.0))
+        self.alive(x, fused, *kept, context)
+        return out
+
+    def exact_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None):
+        """[batch, length, heads, head size], and what upstream's function holds until its end."""
+        ops = self.ops
         flat = (self.batch * self.heads, self.length, self.head_size)
         query = ops.reshape(ops.transpose(query, (0, 2, 1, 3)), flat)
         key = ops.reshape(ops.transpose(key, (0, 2, 3, 1)), (flat[0], flat[2], self.keys_length))
@@ -87,10 +100,7 @@ class BloomForward(Model):
         context = ops.matmul(weights, value)
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (0, 2, 1, 3))
-        context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
-        out = ops.dropout(self.row(f"{name}.dense", context), self.job.config.get("hidden_dropout", 0.0))
-        self.alive(x, fused, query, key, value, alibi, scores, weights, context)
-        return out
+        return context, [query, key, value, alibi, scores, weights]
 
     def gelu(self, x: Tensor) -> Tensor:
         """0.5 x (1 + tanh(0.798 x (1 + 0.0447 x x))), operator by operator: each keeps what it multiplies."""
@@ -145,9 +155,8 @@ BLOOM = Family(
     lacking={
         "pipeline_parallel": NO_PIPELINE,
         "sequence_parallel": NO_SEQUENCE,
-        "flash_attention": ALIBI,
     },
-    corrections=("bloom_zero_weights",),
+    corrections=("bloom_zero_weights", "bloom_flash_alibi"),
     parameters=_parameters,
     forward=BloomForward,
     published=HuggingFace(
@@ -160,4 +169,5 @@ BLOOM = Family(
     ),
     rotary=False,
     flash_dropout=True,
+    alibi=True,
 )

@@ -141,7 +141,6 @@ FUSED_LINEAR = ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")
 NO_PIPELINE = "paddlenlp has no pipeline class for it; tensor_parallel_degree works instead"
 NO_SEQUENCE = "its layers of paddlenlp do not divide the sequence; tensor_parallel_degree without it works"
 NO_FLASH = "paddlenlp's code of this family never calls it; leave --use_flash_attention at auto"
-ALIBI = "its position bias (ALiBi) is added to every score, which the kernels do not do; exact attention works"
 PREFIX_LM = "it reads the prompt in both directions and needs pairs of prompt and answer; fine-tune it instead"
 NO_PACKING = "its positions restart in each sample, which masks for packed samples do not express; pad instead"
 
@@ -201,6 +200,7 @@ class Family:
                       needs no mask of a causal batch. weights_dtype_rotary: whether its rotary
                       embeddings give queries and keys the dtype of the weights. flash_dropout: whether its code hands
                       attention's dropout over to the kernel
+    alibi:            whether a bias by position is added to the scores
     fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
     window_by_default: whether `sliding_window` counts in a config.json that has no `use_sliding_window`
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
@@ -237,6 +237,7 @@ class Family:
     always_masked: bool = False
     weights_dtype_rotary: bool = False
     flash_dropout: bool = False
+    alibi: bool = False
     fused_rms_norm: bool = False
     window_by_default: bool = True
     lacking: dict[str, str] = field(default_factory=dict)

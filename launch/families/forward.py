@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from launch.families.parameters import ALIBI_COLUMNS
 from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import Format
@@ -173,6 +174,19 @@ class Model(ABC):
         return out
 
     # ---- layers
+
+    def alibi_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Flash attention with ALiBi in columns of queries and keys (launch/upstream/alibi_columns.py)."""
+        ops = self.ops
+
+        def widened(x: Tensor) -> Tensor:
+            return ops.concat([x, Tensor((*x.shape[:-1], ALIBI_COLUMNS), x.item, None)])
+
+        scaled = ops.scale(query)
+        out = ops.flash_attention(*self.each(widened, scaled, key, value))
+        cut = ops.reshape(ops.slice(out, query.shape), query.shape)
+        self.alive(query, key, value, out)
+        return cut
 
     def weight(self, name: str) -> Tensor | None:
         return self.weights.get(name)

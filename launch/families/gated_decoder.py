@@ -158,7 +158,8 @@ class GatedDecoder(Model):
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         ops = self.ops
         if self.job.flash_attention:
-            return self.merge_heads(ops.flash_attention(query, key, value))
+            attend = self.alibi_attention if self.has_alibi else ops.flash_attention
+            return self.merge_heads(attend(query, key, value))
         query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
         if self.has_alibi:

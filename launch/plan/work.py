@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from launch.families.parameters import LAYERS, LINEAR, NORM, Parameter, attention_heads, key_value_heads
+from launch.families.parameters import (
+    ALIBI_COLUMNS,
+    LAYERS,
+    LINEAR,
+    NORM,
+    Parameter,
+    attention_heads,
+    head_size,
+    key_value_heads,
+)
 from launch.families.registry import parameters
 from launch.plan.hardware import Card
 from launch.plan.job import Job, Lora
@@ -84,10 +93,12 @@ ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "li
 FUSED_NORM, SEPARATE_NORM = 2, 20
 ROTATION = 11
 RESIDUALS = 6
+WIDENING = 10  # ALiBi under flash attention: queries scaled, columns put beside all three, and cut from the result
 PARALLEL_COPIES = 4
 ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
 # Exact attention: how often the scores, tokens x length x heads, are read or written (float32 softmax counts double).
 SCORES_FORWARD, SCORES_BACKWARD = 18, 20
+KERNEL_SIZES = 32  # those of heads in flash attention's kernels are its multiples
 # Bytes a logit: cast to float32, softmax and its gradient, cast back. In chunks (launch/training/chunked_loss.py) they
 # are as many: 64 MiB of a chunk in float32 are more than the 40 MB of an A100's cache.
 LOGIT_BYTES = 30
@@ -200,12 +211,19 @@ class Work:
         """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * job.config["hidden_size"] / self.tensor * products
+        if job.flash_attention:
+            return self.pace.attend(flops * self._widened / 2)  # it leaves out the half above the diagonal
         scores = self.tokens * length * attention_heads(job.config) / self.tensor
-        if not job.flash_attention:
-            return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
-        if job.config.get("alibi"):  # its kernel reads a bias for every score, those above the diagonal, too
-            return self.pace.attend(flops) + self.pace.stream(scores * job.item)
-        return self.pace.attend(flops / 2)  # it leaves out the half above the diagonal
+        return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
+
+    @property
+    def _widened(self) -> float:
+        """What ALiBi's columns make of a head's size, relative to it: kernels are made for multiples of 32
+        (PaddlePaddle/flash-attention, csrc/flash_attn/src)."""
+        if not self.job.family.alibi:
+            return 1.0
+        size = head_size(self.job.config)
+        return ceil((size + ALIBI_COLUMNS) / KERNEL_SIZES) * KERNEL_SIZES / size
 
     def _elementwise_bytes(self, linear: list[Parameter]) -> float:
         """Bytes that the operators between the products read and write, forward."""
@@ -217,6 +235,8 @@ class Work:
         sharded = 2 * (hidden + key_value)  # what attention reads and writes
         if job.family.rotary:
             sharded += ROTATION * (hidden + key_value)
+        if job.family.alibi and job.flash_attention:
+            sharded += WIDENING * hidden
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
         mlp = [parameter for parameter in linear if not _in_attention(parameter)]
         sharded += sum(parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp)

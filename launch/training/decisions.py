@@ -9,7 +9,7 @@ from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import attention_heads, head_size, key_value_heads
-from launch.families.registry import family_of
+from launch.families.registry import family_of_config
 from launch.training.device import compute_capability
 from launch.training.kernel_checks import (
     Heads,
@@ -60,8 +60,8 @@ def _flash_attention(model_args, training_args, capability, mask: str, prefix: i
     case = case_of(config, capability, dtype, mask, level=level)
     found = first_of_ranks(obstacle(case))
     if not found and switch != "off":
-        attend = flash_attention_of(family_of(case.model_type))
-        heads = _heads(config, training_args.tensor_parallel_degree)
+        attend = flash_attention_of(family_of_config(config))
+        heads = _heads(config, training_args.tensor_parallel_degree, family_of_config(config).alibi)
         tried = shapes(case.masked, prefix)
         found = first_of_ranks(kernel_missing(capability) or attention_fault(attend, heads, dtype, tried))
     return switches.flash_attention(switch, found, case.kernel)
@@ -105,11 +105,12 @@ def first_of_ranks(found: str) -> str:
     return ""
 
 
-def _heads(config: dict, tensor_parallel_degree: int) -> Heads:
+def _heads(config: dict, tensor_parallel_degree: int, alibi: bool) -> Heads:
     """Those of one rank; keys and values that are fewer than ranks are kept whole on each."""
     degree = max(tensor_parallel_degree, 1)
     query, key_value = attention_heads(config), key_value_heads(config)
-    return Heads(query // degree, key_value // degree if key_value % degree == 0 else key_value, head_size(config))
+    own = key_value // degree if key_value % degree == 0 else key_value
+    return Heads(query // degree, own, head_size(config), alibi)
 
 
 def _precision(training_args, capability: tuple[int, int] | None) -> str:

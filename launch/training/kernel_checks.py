@@ -25,6 +25,7 @@ from paddlenlp.transformers.llama import fusion_ops
 from launch.devices.flash_attention import OWN_KERNEL
 from launch.families.family import Family
 from launch.upstream import correct
+from launch.upstream.alibi_columns import slopes_of
 
 # ---- flash attention
 
@@ -38,6 +39,8 @@ PADDED = 40  # positions before the second sample where masks are tried
 # position of garbage in a head gives 1 / sqrt(287) = 0.06, a mask, scale or block that is wrong far more.
 ATTENTION_TOLERANCE = {"bfloat16": 4 * 2.0**-8, "float16": 4 * 2.0**-11}
 
+# Corrections of the function that LLaMA and Qwen2 call; Bloom's attention is made of the same parts.
+FUSED = ("llama_flash_masks", "llama_flash_alibi")
 # attend(query [b, queries, heads, d], key, value [b, keys, key_value_heads, d], mask) -> as query. mask: [b, 1,
 # queries, keys], added to the scores, or None: causal, the last query sees all keys.
 Attend = Callable[[paddle.Tensor, paddle.Tensor, paddle.Tensor, paddle.Tensor | None], paddle.Tensor]
@@ -45,11 +48,18 @@ Attend = Callable[[paddle.Tensor, paddle.Tensor, paddle.Tensor, paddle.Tensor | 
 
 @dataclass(frozen=True)
 class Heads:
-    """Attention heads of one rank: its share of the model's under tensor parallel. size: elements of a head."""
+    """Attention heads of one rank: its share of the model's under tensor parallel. size: elements of a head. alibi:
+    whether a bias by position is added to the scores."""
 
     query: int
     key_value: int
     size: int
+    alibi: bool = False
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """Of ALiBi, one a head: those of a model that has no more heads."""
+        return slopes_of(self.query) if self.alibi else (0.0,) * self.query
 
 
 @dataclass(frozen=True)
@@ -89,9 +99,16 @@ def flash_attention_of(family: Family) -> Attend:
     """The function by which paddlenlp's models of a family compute flash attention, its faults corrected."""
     correct(family.corrections)
     if not family.always_masked:
-        config = SimpleNamespace(context_parallel_degree=1)
+        correct(FUSED)
 
         def attend_fused(query, key, value, mask):
+            config = SimpleNamespace(
+                context_parallel_degree=1,
+                alibi=family.alibi,
+                num_attention_heads=query.shape[2],
+                tensor_parallel_degree=1,
+                tensor_parallel_rank=0,
+            )
             result: Any = fusion_ops.fusion_flash_attention(query, config, key, value, mask, False)
             return result.reshape(query.shape)
 
@@ -144,7 +161,7 @@ def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> 
     mask = _additive(shape.visible(), query.dtype) if shape.padding else None
     found = _with_gradients(lambda q, k, v: attend(q, k, v, mask), (query, key, value), upstream)
     found[0] *= shape.seen()[:, :, None, None]
-    expected = exact_attention(*map(_array, (query, key, value, upstream)), shape=shape)
+    expected = exact_attention(*map(_array, (query, key, value, upstream)), shape=shape, slopes=heads.slopes)
     names = ("result", "query gradient", "key gradient", "value gradient")
     return {name: _largest_relative_error(*pair) for name, *pair in zip(names, found, expected, strict=True)}
 
@@ -171,16 +188,17 @@ def _additive(visible: np.ndarray, dtype: paddle.dtype) -> paddle.Tensor:
     return paddle.to_tensor(np.where(visible, 0.0, float(paddle.finfo(dtype).min)).astype("float32")).astype(dtype)
 
 
-def exact_attention(query, key, value, upstream, shape: Shape) -> Iterator[np.ndarray]:
+def exact_attention(query, key, value, upstream, shape: Shape, slopes: Sequence[float]) -> Iterator[np.ndarray]:
     """Causal attention, 0 for padding, and its gradients for the gradient `upstream` of the result, in float32.
 
-    query, upstream [b, queries, heads, d], key, value [b, keys, key_value_heads, d].
+    query, upstream [b, queries, heads, d], key, value [b, keys, key_value_heads, d]; slopes: of ALiBi, one a head.
     """
     groups = query.shape[2] // key.shape[2]
     scale = np.float32(1 / math.sqrt(query.shape[3]))
     q, dout = _heads_first(query), _heads_first(upstream)
     k, v = (np.repeat(_heads_first(array), groups, axis=1) for array in (key, value))
-    scores = np.where(shape.visible(), q @ _transposed(k) * scale, np.float32(-1e30))
+    bias = np.array(slopes, "float32")[:, None, None] * np.arange(k.shape[2], dtype="float32")
+    scores = np.where(shape.visible(), q @ _transposed(k) * scale + bias, np.float32(-1e30))
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     result = weights @ v

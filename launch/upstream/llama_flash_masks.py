@@ -26,8 +26,8 @@ from launch.upstream.module_view import ModuleView
 
 def correct() -> None:
     llama.is_casual_mask = qwen2.is_casual_mask = _is_causal
-    if fusion_ops.F.scaled_dot_product_attention is not _attention:
-        fusion_ops.F = ModuleView(fusion_ops.F, scaled_dot_product_attention=_attention)
+    if fusion_ops.F.scaled_dot_product_attention is not attention:
+        fusion_ops.F = ModuleView(fusion_ops.F, scaled_dot_product_attention=attention)
 
 
 def _is_causal(mask: paddle.Tensor) -> bool:
@@ -37,7 +37,7 @@ def _is_causal(mask: paddle.Tensor) -> bool:
     return bool(((mask == 0) == causal).all())
 
 
-def _attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> paddle.Tensor:
+def attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> paddle.Tensor:
     """query [batch, queries, heads, size], key and value [batch, keys, key_value_heads, size]; a result as query."""
     attend = paddle.nn.functional.scaled_dot_product_attention
     if attn_mask is not None:

@@ -30,8 +30,8 @@ OLD = (OLD_HALF, EFFICIENT, FUSED)
 TINY = ("float32", EXACT, FUSED)
 # recipe: (amp, attention, norm) on A100, 4090, V100 and T4; None: it does not start there
 EXPECTED = {
-    "baichuan-13b/lora-2gpu": [(HALF, EXACT, FUSED)] * 2 + [(OLD_HALF, EXACT, FUSED)] * 2,
-    "baichuan-13b/qlora-1gpu": [(HALF, EXACT, FUSED)] * 2 + [(OLD_HALF, EXACT, FUSED)] * 2,
+    "baichuan-13b/lora-2gpu": [(HALF, FLASH, FUSED)] * 2 + [OLD] * 2,
+    "baichuan-13b/qlora-1gpu": [(HALF, FLASH, FUSED)] * 2 + [OLD] * 2,
     "chatglm-6b/int8-lora-1gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
     "chatglm2-6b/full-2gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
     "llama-7b/finetune": [NEW, NEW, OLD, OLD],

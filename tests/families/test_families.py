@@ -63,7 +63,8 @@ def recompute(ranks, models) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def flash_attention(ranks, models) -> list[dict]:
-    return run(ranks, models, 1, "flash_attention", use_flash_attention=True)
+    """On two processes: each has the slopes of its own heads where there is ALiBi."""
+    return run(ranks, models, 2, "flash_attention", use_flash_attention=True)
 
 
 @pytest.mark.parametrize(

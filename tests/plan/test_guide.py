@@ -48,7 +48,7 @@ def test_what_fits_13b_on_two_cards_of_24_gb(of_baichuan):
 
 
 def test_a_measure_that_changes_nothing_is_left_out(of_baichuan):
-    """Baichuan-13B has no flash attention (ALiBi)."""
+    """Flash attention is part of the measure before it, 16 bit."""
     steps = [one.numbers for one in of_baichuan.values()]
     assert "flash attention" not in of_baichuan and "recompute" in of_baichuan
     assert len(set(steps)) == len(steps)

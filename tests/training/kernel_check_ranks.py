@@ -117,12 +117,16 @@ def paddlenlps_llama(query, key, value, mask):
     return _by_paddlenlp("llama", query, key, value, mask)
 
 
-def _by_paddlenlp(model_type, query, key, value, mask):
-    from launch.families.registry import family_of
+def paddlenlps_baichuan(query, key, value, mask):
+    return _by_paddlenlp("baichuan", query, key, value, mask)
+
+
+def _by_paddlenlp(family, query, key, value, mask):
+    from launch.families.registry import FAMILIES
     from launch.training.kernel_checks import flash_attention_of
 
     arguments = [tensor.astype("float32") for tensor in (query, key, value)]
-    attend = flash_attention_of(family_of(model_type))
+    attend = flash_attention_of(FAMILIES[family])
     return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
 
 

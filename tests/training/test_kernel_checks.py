@@ -4,15 +4,18 @@ import pytest
 
 RANKS = "tests.training.kernel_check_ranks"
 GROUPED = (4, 2, 32)
+ALIBI = (5, 5, 32, True)  # of Baichuan-13B, whose 40 heads are no power of 2, either
 
 RIGHT = [
     *[(name, dtype, GROUPED, "dense") for name in ("right", "rounded") for dtype in ("bfloat16", "float16")],
     *[("rounded", "float16", heads, "dense") for heads in [(1, 1, 8), (8, 8, 64), (6, 2, 128), (2, 2, 256)]],
     *[("paddlenlps_llama", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
     *[("paddlenlps_chatglm", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    *[("paddlenlps_baichuan", "bfloat16", ALIBI, kind) for kind in ("dense", "prefix")],
     ("rounded", "bfloat16", GROUPED, "prefix"),
     ("ignores_the_mask", "bfloat16", GROUPED, "causal"),  # without padding there is nothing to ignore
 ]
+WITHOUT_BIAS = ("right", "bfloat16", ALIBI, "causal")
 WRONG = {  # name: (kind of shapes, what is told)
     "not_causal": ("causal", "its result is off by"),
     "zero": ("causal", "its result is off by 1 of exact attention's, allowed 0.016"),
@@ -33,12 +36,17 @@ WRONG = {  # name: (kind of shapes, what is told)
 def verdicts(ranks):
     """{(name, dtype, heads, kind of shapes): what the check says}"""
     cases = RIGHT + [(name, "bfloat16", GROUPED, kind) for name, (kind, _) in WRONG.items()]
+    cases.append(WITHOUT_BIAS)
     return dict(zip(cases, ranks(1, f"{RANKS}:verdicts", cases)[0], strict=True))
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=str)
 def test_what_is_right_passes(verdicts, case):
     assert verdicts[case] == ""
+
+
+def test_a_bias_that_is_left_out_is_told(verdicts):
+    assert "its result is off by" in verdicts[WITHOUT_BIAS]
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,9 +1,11 @@
-"""LLaMA and Qwen2 under flash attention on pretended cards, for test_llama_flash_masks.py and
-test_llama_mask_of_nothing.py."""
+"""Models under flash attention on pretended cards, for test_llama_flash_masks.py, test_llama_mask_of_nothing.py and
+test_flash_alibi.py."""
 
 import importlib
 from contextlib import nullcontext, suppress
+from inspect import signature
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import paddle
@@ -25,7 +27,8 @@ def differences(family: str, capability: list | None, corrected: bool) -> dict[s
     capability: None for a CPU.
     """
     if corrected:
-        correct(["llama_flash_masks", "llama_mask_of_nothing"])
+        correct(FAMILIES[family].corrections)
+        correct(FAMILIES[family].corrections)
     found = {}
     for case in CASES:
         exact = CASES[case](_model(family, flash=False))
@@ -36,6 +39,24 @@ def differences(family: str, capability: list | None, corrected: bool) -> dict[s
                 found[case] = [float(np.abs(flash - exact).max() / np.abs(exact).max()), sorted(set(taken)), ""]
             except ValueError as error:
                 found[case] = [None, sorted(set(taken)), str(error)]
+    return found
+
+
+def masks_given(family: str, corrected: bool) -> dict[str, list]:
+    """{case: [shapes of the masks that Paddle's attention gets, each once]}"""
+    if corrected:
+        correct(FAMILIES[family].corrections)
+    attend, found = paddle.nn.functional.scaled_dot_product_attention, {}
+    for case in ("causal", "packed"):
+        shapes = found[case] = []
+
+        def recorded(query, key, value, attn_mask=None, *args, shapes=shapes, **kwargs):
+            shape = None if attn_mask is None else attn_mask.shape
+            shapes.extend([shape] if shape not in shapes else [])
+            return attend(query, key, value, attn_mask, *args, **kwargs)
+
+        with patch.object(paddle.nn.functional, "scaled_dot_product_attention", recorded):
+            CASES[case](_model(family, flash=True))
     return found
 
 
@@ -90,11 +111,12 @@ def _one_after_cached(model) -> np.ndarray:
     ids, mask = paddle.to_tensor(_ids()), paddle.to_tensor(seen)
     with paddle.no_grad():
         _, cache = model(ids[:, :CACHED], attention_mask=mask[:, :CACHED], use_cache=True)[:2]
+        name = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
         return model(
             ids[:, CACHED : CACHED + 1],
             attention_mask=mask,
             position_ids=paddle.full([2, 1], CACHED, dtype="int64"),
-            past_key_values=cache,
+            **{name: cache},
             use_cache=True,
         )[0].numpy()
 
