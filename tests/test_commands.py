@@ -35,6 +35,7 @@ COMMANDS = [
     "launch/commands/guide.py measures PATH",
     "-m docs.tools.recipe_table PATH",
     "-m docs.tools.guide_tables PATH",
+    "-m docs.tools.switch_table PATH",
     "-m data_tools.blend PATH",
     "-m data_tools.clean --exact --output out.jsonl --input PATH",
     "-m data_tools.inspect PATH",

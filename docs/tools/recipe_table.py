@@ -23,8 +23,6 @@ from launch.reporting.markdown import markdown
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "recipes"
 HEAD = ["recipe", "what", "cards", "layout", "memory planned", "command"]
-# The table is the same wherever it is made: without the operator that `make custom-ops` builds.
-VARIABLES = {"ARGS": "--use_fused_rms_norm off"}
 
 
 def table() -> str:
@@ -50,7 +48,7 @@ def _row(recipe: Recipe) -> dict:
 def plan_of(path: Path, **variables: str) -> dict:
     """What `make plan-X` says of a recipe as it is shipped, or with these variables. Raises UserError where it cannot
     be planned."""
-    run, _ = requested_run(Recipe.load(path), VARIABLES | variables)
+    run, _ = requested_run(Recipe.load(path), variables)
     faults = [f"{one.subject}: {one.found}" for one in preflight.run_on_flags(run) if not one.ok]
     if faults:
         raise UserError(f"{path}: {'; '.join(faults)}")

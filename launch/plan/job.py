@@ -1,6 +1,5 @@
 """What a run is, as far as memory and time follow from it: read from flags and a model's configuration, no Paddle."""
 
-import importlib.util
 from dataclasses import dataclass, replace
 
 from launch.checkpoint.model_identity import run_config
@@ -168,7 +167,7 @@ class Job:
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
             flash_attention=_flash_attention(values, config, capability, half),
-            fused_rms_norm=_fused_rms_norm(values, on_gpu),
+            fused_rms_norm=_fused_rms_norm(values, config, on_gpu),
             adapter=_adapter(values, family_of_config(config)),
             base=_base(values),
             offload=_offload(values),
@@ -183,12 +182,11 @@ class Job:
         )
 
 
-def _fused_rms_norm(values: FlagValues, on_gpu: bool) -> bool:
-    """Where the flag is auto or on, a plan counts on the operator if this machine has it: without it a run needs more
-    memory."""
+def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:
+    """Where the flag is auto or on, cards take Paddle's own operator if fused_ln is not built."""
     if values.use_fused_rms_norm == "required":
         return True
-    return on_gpu and bool(values.use_fused_rms_norm) and importlib.util.find_spec("fused_ln") is not None
+    return on_gpu and bool(values.use_fused_rms_norm) and family_of_config(config).fused_rms_norm
 
 
 def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:

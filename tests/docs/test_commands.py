@@ -80,6 +80,7 @@ RUN_BY = {
     "python -m docs.tools.deepspeed_page": "tests/config/test_deepspeed.py::test_the_page_is_current",
     "launch/commands/guide.py": "tests/plan/test_guide.py::test_the_tables_of_the_page_are_current",
     "python -m docs.tools.flag_docs": "tests/preflight/test_flag_docs.py::test_the_page_is_current",
+    "python -m docs.tools.switch_table": "tests/docs/test_switch_table.py::test_the_table_is_what_the_plan_says_today",
     "python -m tests.golden": "tests/golden/test_golden.py::test_a_curve_is_stored",
     ".venv/bin/pip": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",  # needs what it installs
     "pip": "tests/custom_ops/test_install.py::test_nothing_leaks_and_uninstalling_leaves_nothing",

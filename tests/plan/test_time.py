@@ -10,6 +10,7 @@ import pytest
 from benchmarks import plan_speed
 from benchmarks.page import place
 from benchmarks.published import ROWS
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.families.named_configs import config_names, load_config
 from launch.plan.hardware import CARDS
@@ -297,6 +298,20 @@ def test_the_range_holds_every_published_speed_and_is_no_wider():
     for rows, shares in ((large, LARGE_SHARES), (ROWS, ALL_SHARES)):
         found = [row.tokens_per_second / plan_speed.estimate(row) for row in rows]
         assert (floor(100 * min(found)) / 100, ceil(100 * max(found)) / 100) == shares
+
+
+@pytest.mark.parametrize(
+    ("flags", "fused"),
+    [
+        ("--model_name_or_path llama-7b", True),
+        ("--model_name_or_path llama-7b --use_fused_rms_norm off", False),
+        ("--model_name_or_path llama-7b --device cpu", False),
+        ("--model_name_or_path opt-6.7b", False),
+    ],
+)
+def test_a_plan_counts_a_fused_norm_on_cards_whether_fused_ln_is_built_or_not(flags, fused):
+    job = Job.from_flags("launch/run_pretrain.py", parse_flags(flags.split()), 1, None if "cpu" in flags else A100)
+    assert job.fused_rms_norm is fused
 
 
 @pytest.mark.parametrize(
