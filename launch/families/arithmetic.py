@@ -14,6 +14,7 @@ from launch.families.parameters import (
     head_size,
     key_value_heads,
     layers,
+    query_width,
 )
 from launch.families.registry import family_of_config, parameters
 
@@ -22,14 +23,16 @@ from launch.families.registry import family_of_config, parameters
 class ModelShape:
     """The sizes of a model of any family, under the same names for all.
 
-    parameters: all of them, a tied head counted once. matmul_parameters: those that multiply every token: the layers'
-    matrices and the output head, not the input embedding. head_std: standard deviation of the head's random weights.
+    query_width: elements of all heads of a query. parameters: all of them, a tied head counted once. matmul_parameters:
+    those that multiply every token: the layers' matrices and the output head, not the input embedding. head_std:
+    standard deviation of the head's random weights.
     """
 
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
+    query_width: int
     parameters: int
     matmul_parameters: int
     head_std: float
@@ -43,22 +46,23 @@ class ModelShape:
             hidden_size=config["hidden_size"],
             num_hidden_layers=layers(config),
             num_attention_heads=attention_heads(config),
+            query_width=query_width(config),
             parameters=sum(tensor.size for tensor in tensors),
             matmul_parameters=sum(tensor.size for tensor in tensors if tensor.kind == LINEAR) + _head(tensors).size,
             head_std=family_of_config(config).head_std(config),
         )
 
     def training_flops_per_token(self, sequence_length: float, attention: bool, frozen: bool = False) -> float:
-        """Floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L h s.
+        """Floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L q s.
 
         N are the parameters in matrix products: 2 N forward, 4 N backward. The scores and the weighted sum of
-        attention cost 12 L h s more, the causal half counted in full. Recomputation is not counted: this is the
-        arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B. Where the model's
-        own weights are frozen, their gradients are not computed: 4 N, and what adapters add is not counted.
+        attention cost 12 L q s more (q: query_width), the causal half counted in full. Recomputation is not counted:
+        this is the arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B. Where the
+        model's own weights are frozen, their gradients are not computed: 4 N, and what adapters add is not counted.
         """
         flops = (4 if frozen else 6) * self.matmul_parameters
         if attention:
-            flops += 12 * self.num_hidden_layers * self.hidden_size * sequence_length
+            flops += 12 * self.num_hidden_layers * self.query_width * sequence_length
         return flops
 
     @property

@@ -68,6 +68,11 @@ def head_size(config: dict) -> int:
     return stated(config, HEAD_SIZE) or config["hidden_size"] // attention_heads(config)
 
 
+def query_width(config: dict) -> int:
+    """Elements of all heads of a token's query: the hidden size, unless heads have a size of their own."""
+    return attention_heads(config) * head_size(config)
+
+
 def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> Iterator[Parameter]:
     """A linear layer, its weight as paddlenlp has it."""
     yield Parameter(f"{name}.weight", (inputs, outputs), LINEAR)

@@ -18,6 +18,7 @@ from launch.families.parameters import (
     attention_heads,
     head_size,
     key_value_heads,
+    query_width,
 )
 from launch.families.registry import parameters
 from launch.plan.hardware import Card
@@ -210,7 +211,7 @@ class Work:
     def _scores(self, passes: int, products: float) -> float:
         """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
         job, length = self.job, self.job.sequence_length
-        flops = 4 * self.tokens * length * job.config["hidden_size"] / self.tensor * products
+        flops = 4 * self.tokens * length * query_width(job.config) / self.tensor * products
         if job.flash_attention:
             return self.pace.attend(flops * self._widened / 2)  # it leaves out the half above the diagonal
         scores = self.tokens * length * attention_heads(job.config) / self.tensor
@@ -227,16 +228,18 @@ class Work:
 
     def _elementwise_bytes(self, linear: list[Parameter]) -> float:
         """Bytes that the operators between the products read and write, forward."""
-        job, hidden = self.job, self.job.config["hidden_size"]
+        job, hidden, query = self.job, self.job.config["hidden_size"], query_width(self.job.config)
         layer_norm = any(parameter.kind == NORM and parameter.name.endswith(".bias") for parameter in self.layer)
         norm = FUSED_NORM if layer_norm or job.fused_rms_norm else SEPARATE_NORM
         whole = (2 * norm + RESIDUALS) * hidden
-        key_value = hidden // attention_heads(job.config) * key_value_heads(job.config)
-        sharded = 2 * (hidden + key_value)  # what attention reads and writes
+        key_value = head_size(job.config) * key_value_heads(job.config)
+        sharded = 2 * (query + key_value)  # what attention reads and writes
         if job.family.rotary:
-            sharded += ROTATION * (hidden + key_value)
+            sharded += ROTATION * (query + key_value)
         if job.family.alibi and job.flash_attention:
-            sharded += WIDENING * hidden
+            sharded += WIDENING * query
+        if any(parameter.module == "q_norm" for parameter in self.layer):
+            sharded += norm * (query + key_value)
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
         mlp = [parameter for parameter in linear if not _in_attention(parameter)]
         sharded += sum(parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp)
