@@ -44,7 +44,7 @@ class ByShape:
 
 
 # Attention layers whose module has LLaMA's apply_rotary_pos_emb.
-ROTARY_ATTENTIONS = frozenset({"LlamaAttention", "Qwen2Attention"})
+ROTARY_ATTENTIONS = frozenset({"LlamaAttention", "Qwen2Attention", "Qwen3Attention"})
 
 
 class RotaryEmbedding:

@@ -31,14 +31,14 @@ from launch.cpu.attention import (
 def apply(model: paddle.nn.Layer) -> str:
     """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which.
 
-    LLaMA takes all of them; Qwen2 and Mistral take what they share with it; other families nothing.
+    LLaMA takes all of them; Qwen2, Qwen3 and Mistral take what they share with it; other families nothing.
     """
     replaced: dict[str, int] = {"RMSNorm": 0, "rotary embedding": 0, "causal attention": 0, "SwiGLU": 0}
     rotaries: dict[type, RotaryEmbedding] = {}
     masks = ByShape()
     for layer in model.sublayers(include_self=True):
         kind = type(layer)
-        if not kind.__module__.startswith("paddlenlp.") or _is_replaced(layer):
+        if not kind.__module__.startswith(("paddlenlp.", "launch.models.")) or _is_replaced(layer):
             continue
         if kind.__name__ in RMS_NORMS and calls_fused_rms_norm(layer):
             replaced.pop("RMSNorm", None)  # neither replaced nor slow
@@ -74,7 +74,7 @@ def _line(model: str, replaced: dict[str, int]) -> str:
 
 
 # Layers with `weight` [h] and `variance_epsilon` that compute weight * x / sqrt(mean(x^2) + epsilon).
-RMS_NORMS = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "MistralRMSNorm"})
+RMS_NORMS = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm"})
 
 
 def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:

@@ -1,13 +1,25 @@
-"""What LLaMA, Baichuan, Qwen2 and Mistral share: RMSNorm, rotary positions or ALiBi, SwiGLU, grouped queries.
+"""What LLaMA, Baichuan, Qwen2, Qwen3 and Mistral share: RMSNorm, rotary positions or ALiBi, SwiGLU, grouped queries.
 
 The forward pass is that of paddlenlp/transformers/llama and qwen2, modeling.py.
 """
 
 from collections.abc import Iterator
 
+from launch.errors import UserError
 from launch.families.family import Values, taken
 from launch.families.forward import FLOAT32, Model
-from launch.families.parameters import HEAD, WORD, Parameter, attention_heads, key_value_heads, layers, linear, norm
+from launch.families.parameters import (
+    HEAD,
+    WORD,
+    Parameter,
+    attention_heads,
+    head_size,
+    key_value_heads,
+    layers,
+    linear,
+    norm,
+    query_width,
+)
 from launch.tape.autograd import Tensor
 
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -17,17 +29,21 @@ CONFIG_KEYS = (
 )
 
 
-def gated_parameters(config: dict, prefix: str, qkv_bias: bool = False) -> Iterator[Parameter]:
-    """RMSNorm, separate query, key and value, SwiGLU."""
-    hidden, ffn = config["hidden_size"], config["intermediate_size"]
-    key_value = hidden // attention_heads(config) * key_value_heads(config)
+def gated_parameters(
+    config: dict, prefix: str, qkv_bias: bool = False, head_norms: bool = False
+) -> Iterator[Parameter]:
+    """RMSNorm, separate query, key and value, SwiGLU. head_norms: of each head's query and key."""
+    hidden, ffn, query = config["hidden_size"], config["intermediate_size"], query_width(config)
+    key_value = head_size(config) * key_value_heads(config)
     yield Parameter(f"{prefix}.embed_tokens.weight", (config["vocab_size"], hidden), WORD)
     for i in range(layers(config)):
         layer = f"{prefix}.layers.{i}"
-        yield from linear(f"{layer}.self_attn.q_proj", hidden, hidden, qkv_bias)
+        yield from linear(f"{layer}.self_attn.q_proj", hidden, query, qkv_bias)
         yield from linear(f"{layer}.self_attn.k_proj", hidden, key_value, qkv_bias)
         yield from linear(f"{layer}.self_attn.v_proj", hidden, key_value, qkv_bias)
-        yield from linear(f"{layer}.self_attn.o_proj", hidden, hidden, bias=False)
+        yield from linear(f"{layer}.self_attn.o_proj", query, hidden, bias=False)
+        for part in "qk" if head_norms else "":
+            yield from norm(f"{layer}.self_attn.{part}_norm", head_size(config), bias=False)
         yield from linear(f"{layer}.mlp.gate_proj", hidden, ffn, bias=False)
         yield from linear(f"{layer}.mlp.up_proj", hidden, ffn, bias=False)
         yield from linear(f"{layer}.mlp.down_proj", ffn, hidden, bias=False)
@@ -39,15 +55,20 @@ def gated_parameters(config: dict, prefix: str, qkv_bias: bool = False) -> Itera
 
 
 def read_gated_config(theirs: Values, model_type: str) -> dict:
-    """Our configuration from a published one."""
+    """Our configuration from a published one, whose heads divide the hidden size."""
+    heads = theirs.take("num_attention_heads")["num_attention_heads"]
+    theirs.only(head_dim=theirs.take("hidden_size")["hidden_size"] // heads)
+    return read_gated_sizes(theirs, model_type)
+
+
+def read_gated_sizes(theirs: Values, model_type: str) -> dict:
+    """All but the size of heads."""
     theirs.only(hidden_act="silu")
     sizes = theirs.take("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    heads = sizes["num_attention_heads"]
-    theirs.only(head_dim=sizes["hidden_size"] // heads)
     return {
         "model_type": model_type,
         **sizes,
-        "num_key_value_heads": theirs.get("num_key_value_heads", heads),
+        "num_key_value_heads": theirs.get("num_key_value_heads", sizes["num_attention_heads"]),
         **theirs.take("max_position_embeddings"),
         "initializer_range": theirs.get("initializer_range", 0.02),
         "rms_norm_eps": theirs.get("rms_norm_eps", 1e-6),
@@ -77,6 +98,16 @@ def rope_scaling(theirs: Values) -> tuple[str, dict]:
     return scaling.get("rope_type") or scaling.get("type") or "default", scaling
 
 
+def require_plain_positions(theirs: Values) -> None:
+    """Raises UserError where positions are scaled, which the code of Qwen2 leaves out."""
+    kind, _ = rope_scaling(theirs)
+    if kind != "default":
+        raise UserError(
+            f"{theirs.path}: rope scaling: found {kind!r}, and PaddleNLP's Qwen2 has none. Take the key out to use the "
+            "model within its original length."
+        )
+
+
 def rotary_rows(length: int, positions: int) -> int:
     """Rows of the rotary tables that launch/upstream/rotary_tables_of_every_layer.py keeps for a sequence of this
     length, of a model with so many positions."""
@@ -94,7 +125,7 @@ class GatedDecoder(Model):
         self.heads = attention_heads(config) // self.tensor_parallel
         whole = key_value_heads(config)
         self.key_value_heads = whole if whole % self.tensor_parallel else whole // self.tensor_parallel
-        self.head_size = self.hidden // attention_heads(config)
+        self.head_size = head_size(config)
 
     def prepare(self) -> Tensor | None:
         return super().prepare() if self.masks_flash_attention or not self.job.flash_attention else None
@@ -130,6 +161,7 @@ class GatedDecoder(Model):
         query = ops.reshape(query, (self.batch, self.length, self.heads, self.head_size))
         key = ops.reshape(key, (self.batch, self.length, self.key_value_heads, self.head_size))
         value = ops.reshape(value, (self.batch, self.length, self.key_value_heads, self.head_size))
+        query, key = self.norm_heads(name, query, key)
         if not self.has_alibi:
             query, key = self.rotate(query, key)
         key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
@@ -138,6 +170,10 @@ class GatedDecoder(Model):
         out = self.row(f"{name}.o_proj", self.core_block(query, key, value, mask))
         self.alive(query, key, value)
         return out
+
+    def norm_heads(self, name: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys of the attention block of this name, as they are before positions turn them."""
+        return query, key
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         cosine, sine = (self.ops.new((self.batch, self.length, 1, self.head_size), self.item) for _ in range(2))

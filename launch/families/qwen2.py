@@ -2,26 +2,20 @@
 
 from functools import partial
 
-from launch.errors import UserError
 from launch.families.family import Family, HuggingFace, TokenizerFiles, Values, native
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
     GatedDecoder,
     gated_parameters,
     read_gated_config,
-    rope_scaling,
+    require_plain_positions,
     write_gated_config,
 )
 
 
 def _read_config(theirs: Values) -> dict:
     theirs.only(use_sliding_window=False)
-    kind, _ = rope_scaling(theirs)
-    if kind != "default":
-        raise UserError(
-            f"{theirs.path}: rope scaling: found {kind!r}, and PaddleNLP's Qwen2 has none. Take the key out to use the "
-            "model within its original length."
-        )
+    require_plain_positions(theirs)
     return read_gated_config(theirs, "qwen2")
 
 

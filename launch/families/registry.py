@@ -16,8 +16,11 @@ from launch.families.mistral import MISTRAL
 from launch.families.opt import OPT
 from launch.families.parameters import Parameter
 from launch.families.qwen2 import QWEN2
+from launch.families.qwen3 import QWEN3
 
-FAMILIES = {family.name: family for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, MISTRAL)}
+FAMILIES = {
+    family.name: family for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL)
+}
 
 
 def family_of(model_type: str) -> Family:

@@ -28,6 +28,7 @@ from launch.cpu.attention import (  # noqa: E402
     replace_rotary,
 )
 from launch.cpu.kernels import apply, replace_rms_norm  # noqa: E402
+from launch.upstream import correct  # noqa: E402
 from tests.cpu.small_model import batch, model  # noqa: E402
 
 
@@ -172,6 +173,7 @@ def family(name: str, **configuration) -> dict:
 
 
 if __name__ == "__main__":
+    correct(["qwen3_unknown"])
     first = model()
     answers = {
         "stride_kernel": paddle.get_flags("FLAGS_use_stride_kernel")["FLAGS_use_stride_kernel"],
@@ -186,6 +188,7 @@ if __name__ == "__main__":
         "longer_table": table_longer_than_the_query(),
         "tables_kept": tables_kept(),
         "qwen2": family("Qwen2", num_key_value_heads=2),
+        "qwen3": family("Qwen3", num_key_value_heads=2, head_dim=32),
         "mistral": family("Mistral", num_key_value_heads=2),
         "bloom": family("Bloom", n_layer=2, n_head=4),
     }

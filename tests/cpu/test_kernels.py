@@ -138,6 +138,7 @@ def test_tables_are_dropped_when_many_shapes_come(answers):
     ("family", "says"),
     [
         ("qwen2", "replaced 5 x RMSNorm, 2 x rotary embedding; stock: causal attention, SwiGLU"),
+        ("qwen3", "replaced 9 x RMSNorm, 2 x rotary embedding; stock: causal attention, SwiGLU"),
         ("mistral", "replaced 5 x RMSNorm; stock: rotary embedding, causal attention, SwiGLU"),
         ("bloom", "nothing replaced"),
     ],

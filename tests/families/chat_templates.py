@@ -9,4 +9,6 @@ COUNTED = {
     "mistral": " 4</s> six</s>",
     "plain": " 4\n\n six\n\n</s>",
     "qwen2": "4<|im_end|>\nsix<|im_end|>\n</s>",
+    "qwen3": "4<|im_end|>\nsix<|im_end|>\n</s>",
+    "qwen3_thinking": "<think>\n\n</think>\n\n4<|im_end|>\n<think>\n\n</think>\n\nsix<|im_end|>\n</s>",
 }

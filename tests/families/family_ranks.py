@@ -224,15 +224,14 @@ def state_all(names: list[str]) -> dict[str, dict[str, list[int]]]:
 
 def packed_all(names: list[str], directory: str) -> dict[str, list[float]]:
     """Two samples in one row, kept apart by mask and positions: largest difference of the logits of each to its own."""
-    return {name: _packed(FAMILIES[name], f"{directory}/{name}") for name in names}
+    return {name: _packed(name, f"{directory}/{name}") for name in names}
 
 
-def _packed(family: Family, directory: str) -> list[float]:
-    model_class = getattr(transformers, family.model_class)
-    model = model_class.from_pretrained(directory, config=tiny(family.name), dtype="float32")
+def _packed(name: str, directory: str) -> list[float]:
+    model = load(name, directory, tensor_parallel=1)
     model.eval()
     half = LENGTH // 2
-    ids = batch(family, samples=1)["input_ids"]
+    ids = batch(FAMILIES[name], samples=1)["input_ids"]
     mask = paddle.zeros([1, 1, LENGTH, LENGTH], dtype="bool")
     mask[:, :, :half, :half] = mask[:, :, half:, half:] = paddle.tril(paddle.ones([half, half])).astype("bool")
     positions = paddle.concat([paddle.arange(half)] * 2).unsqueeze(0)

@@ -84,6 +84,14 @@ def qwen2(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=True)
 
 
+def qwen3(**changes) -> tuple[dict, dict]:
+    """6 heads of 16, twice the hidden size."""
+    config, _ = llama()
+    config |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 16, "attention_bias": False}
+    config |= {"use_sliding_window": False, "sliding_window": None} | changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
 def mistral(**changes) -> tuple[dict, dict]:
     config, _ = llama()
     config |= {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None} | changes
@@ -92,15 +100,19 @@ def mistral(**changes) -> tuple[dict, dict]:
 
 def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
-    key_value = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
+    size = config.get("head_dim", hidden // config["num_attention_heads"])
+    query, key_value = size * config["num_attention_heads"], size * config["num_key_value_heads"]
     random.table("model.embed_tokens", config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}"
         random.norm(f"{layer}.input_layernorm", hidden)
-        random.matrix(f"{layer}.self_attn.q_proj", hidden, hidden, qkv_bias)
+        random.matrix(f"{layer}.self_attn.q_proj", query, hidden, qkv_bias)
         random.matrix(f"{layer}.self_attn.k_proj", key_value, hidden, qkv_bias)
         random.matrix(f"{layer}.self_attn.v_proj", key_value, hidden, qkv_bias)
-        random.matrix(f"{layer}.self_attn.o_proj", hidden, hidden)
+        random.matrix(f"{layer}.self_attn.o_proj", hidden, query)
+        if config["model_type"] == "qwen3":
+            random.norm(f"{layer}.self_attn.q_norm", size)
+            random.norm(f"{layer}.self_attn.k_norm", size)
         random.norm(f"{layer}.post_attention_layernorm", hidden)
         random.matrix(f"{layer}.mlp.gate_proj", ffn, hidden)
         random.matrix(f"{layer}.mlp.up_proj", ffn, hidden)
@@ -324,6 +336,7 @@ ALL = {
     "glm": glm,
     "bloom": bloom,
     "opt": opt,
+    "qwen3": qwen3,
     "mistral": mistral,
 }
 # Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
@@ -335,6 +348,8 @@ IN_TRANSFORMERS = (
     "llama-rope_parameters",
     "qwen2",
     "qwen2-tied",
+    "qwen3",
+    "qwen3-tied",
     "bloom",
     "opt",
     "mistral",
@@ -347,9 +362,11 @@ EXPORTED = {
     "llama-tied": lambda: llama(tie_word_embeddings=True),
     "llama-linear": lambda: llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
     "qwen2": qwen2,
+    "qwen3": qwen3,
+    "qwen3-tied": lambda: qwen3(tie_word_embeddings=True),
     "bloom": bloom,
     "opt": opt,
     "mistral": mistral,
     "baichuan-7b": lambda: baichuan(alibi=False),
 }
-EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "bloom", "opt", "mistral")
+EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral")

@@ -97,11 +97,11 @@ def slopes(count):
 
 
 def llama(config, tensors, ids):
-    """LLaMA, Qwen2 and Baichuan."""
+    """LLaMA, Qwen2, Qwen3, Mistral and Baichuan."""
     w, epsilon, count = Weights(tensors), config["rms_norm_eps"], config["num_attention_heads"]
     alibi = "max_position_embeddings" not in config
     theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
-    length, size = ids.shape[1], config["hidden_size"] // count
+    length, size = ids.shape[1], config.get("head_dim", config["hidden_size"] // count)
     angle = angles(np.arange(length), size, theta)
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
     bias = slopes(count)[:, None, None] * distance if alibi else 0.0
@@ -114,6 +114,8 @@ def llama(config, tensors, ids):
         else:
             q, k, v = (layer.linear(f"self_attn.{name}_proj", x) for name in "qkv")
         q, k, v = (heads(one, one.shape[-1] // size) for one in (q, k, v))
+        if config["model_type"] == "qwen3":
+            q, k = (layer.rms_norm(f"self_attn.{name}_norm", one, epsilon) for name, one in (("q", q), ("k", k)))
         if not alibi:
             q, k = rotate_halves(q, angle), rotate_halves(k, angle)
         h = h + layer.linear("self_attn.o_proj", attend(q, k, v, causal(length), bias))
@@ -227,6 +229,7 @@ def opt(config, tensors, ids):
 FORWARD = {
     "llama": llama,
     "qwen2": llama,
+    "qwen3": llama,
     "baichuan-7b": llama,
     "baichuan-13b": llama,
     "chatglm": chatglm,

@@ -116,6 +116,9 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("llama-2-13b", 13_015_864_320),
         ("llama-3-8b", 8_030_261_248),
         ("qwen2-7b", 7_615_616_512),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-32b", 32_762_123_264),
         ("bloom-7b1", 7_069_016_064),  # the model's card
         ("opt-6.7b", 6_658_473_984),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B

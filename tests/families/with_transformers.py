@@ -20,6 +20,7 @@ from transformers import (
     OPTConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen3Config,
 )
 
 SIZES = {
@@ -45,6 +46,8 @@ CONFIGS = {
     "llama-rope_parameters": LlamaConfig(**DECODER, rope_theta=700.0),
     "qwen2": Qwen2Config(**DECODER, num_key_value_heads=2, rope_theta=1e6),
     "qwen2-tied": Qwen2Config(**DECODER, num_key_value_heads=2, tie_word_embeddings=True),
+    "qwen3": Qwen3Config(**DECODER, num_key_value_heads=2, head_dim=32, rope_theta=1e6),
+    "qwen3-tied": Qwen3Config(**DECODER, num_key_value_heads=2, tie_word_embeddings=True),
     "bloom": BloomConfig(vocab_size=400, hidden_size=64, n_layer=2, n_head=4),
     "mistral": MistralConfig(**DECODER, num_key_value_heads=2, rope_theta=1e6, sliding_window=None),
     "opt": OPTConfig(**SIZES, word_embed_proj_dim=64, ffn_dim=128),

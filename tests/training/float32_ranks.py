@@ -17,7 +17,7 @@ def widened(name: str) -> dict:
     "line"; "norms", "heads": how far each layer's answer is from float32's on the same numbers, and in which dtype;
     "others": classes of layers that compute as before; "gradients": dtypes of what the weights get.
     """
-    config = tiny(name, hidden_size=HIDDEN)
+    config = tiny(name, hidden_size=HIDDEN, head_dim=HIDDEN)
     model = getattr(transformers, FAMILIES[name].model_class)._from_config(config, dtype="float16")
     stored = {id(one): one.dtype for one in model.parameters()}
     line = norms_and_head_in_float32(model, "float16")

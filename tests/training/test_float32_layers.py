@@ -8,7 +8,7 @@ from launch.training.batches import Collator, PrefixCollator
 
 RANKS = "tests.training.float32_ranks"
 # Of two layers. ChatGLM2 cannot be made in half precision on a CPU.
-NORMS = {"llama": 5, "chatglm": 5, "bloom": 6, "opt": 5, "qwen2": 5}
+NORMS = {"llama": 5, "chatglm": 5, "bloom": 6, "opt": 5, "qwen2": 5, "qwen3": 9}
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -11,6 +11,7 @@ from tests.data_tools.conftest import ROOT
 
 SHIPPED = sorted((ROOT / "launch" / "families" / "chat_templates").glob("*.json"))
 TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
+EMPTY = "<think>\n\n</think>\n\n"
 SCENE = Dialogue(TWO.turns, system="Be brief.")
 
 
@@ -27,6 +28,21 @@ def test_system_text_of_llama_stands_in_the_first_question():
         ("<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nQ [/INST]", " A </s>"),
         ("<s>[INST] R [/INST]", " B </s>"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "block", "learnt"),
+    [
+        ("qwen3", "A", EMPTY, "A<|im_end|>\n"),
+        ("qwen3_thinking", "A", "", f"{EMPTY}A<|im_end|>\n"),
+        ("qwen3_thinking", "<think>\nx\n</think>\n\nA", "", "<think>\nx\n</think>\n\nA<|im_end|>\n"),
+    ],
+)
+def test_qwen3_is_asked_with_an_empty_block_or_learns_its_own(name, answer, block, learnt):
+    """As the template of its tokenizers with enable_thinking off and on."""
+    [template] = [load_template(file) for file in SHIPPED if file.stem == name]
+    asked = f"<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n{block}"
+    assert template.render(Dialogue((Turn("Q", answer),))) == [(asked, learnt)]
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
