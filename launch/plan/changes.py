@@ -5,7 +5,7 @@ for change in cheapest_changes(run, card, legal):
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -210,19 +210,63 @@ def fastest_layouts(run: RunConfig, card: Card, legal: Legal, global_batch: int)
     All legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and recompute, with
     as many samples a step. Time is computed for all, memory in the order of time until enough fit.
     """
-    found: list[Candidate] = []
+    return _fastest_of_each(_timed(run, card, legal, global_batch), lambda job: job.layout, WAYS, card)
+
+
+def _fastest_of_each(
+    ways: Iterable[tuple[TimePlan, Flags]], kind: Callable[[Job], Hashable], count: int, card: Card
+) -> list[Candidate]:
+    """The fastest way that fits of each kind, fastest first, of so many kinds."""
+    found: dict[Hashable, Candidate] = {}
     missed = _Missed(card)
-    for time, changed in sorted(_timed(run, card, legal, global_batch), key=_seconds):
-        if any(time.job.layout == candidate.job.layout for candidate in found) or missed.rules_out(time.job):
+    for time, changed in sorted(ways, key=_seconds):
+        if kind(time.job) in found or missed.rules_out(time.job):
             continue
         candidate = _candidate(time, changed)
         if candidate.fits:
-            found.append(candidate)
+            found[kind(time.job)] = candidate
         else:
             missed.add(time.job)
-        if len(found) == WAYS:
+        if len(found) == count:
             break
-    return found
+    return list(found.values())
+
+
+WORTH = 0.05  # what is not faster by more is not told
+
+
+def faster_ways(run: RunConfig, card: Card, legal: Legal) -> list[tuple[float, Candidate]]:
+    """(how many times as fast, the way): the fastest that fits in the run's own layout, and in others, if it is worth a
+    change. Nothing of what is learned changes: a step has the same samples. Of recompute all or nothing is tried."""
+    before = Job.from_run(run, card)
+    seconds = plan_time(before, card).step_seconds
+    ways = _timed(run, card, legal, before.global_batch, ("", "full"), (False,))
+    worth = (way for way in ways if way[0].step_seconds * (1 + WORTH) < seconds)
+    found = _fastest_of_each(worth, lambda job: job.layout == before.layout, 2, card)
+    return [(seconds / way.time.step_seconds, way) for way in found]
+
+
+# What a division means that it does not state.
+NOT_STATED = {
+    "tensor_parallel_degree": ["1"],
+    "pipeline_parallel_degree": ["1"],
+    "sequence_parallel": ["0"],
+    "sharding": [""],
+    "recompute": ["0"],
+    "offload_optim": ["0"],
+}
+
+
+def faster_lines(run: RunConfig, ways: list[tuple[float, Candidate]]) -> list[str]:
+    """Two lines a way: speed, memory, what it is; its flags."""
+    lines = ["what is faster, with the same samples a step (speed, memory of a card):"] if ways else []
+    for times, way in ways:
+        dropped = {name: words for name, words in NOT_STATED.items() if name in run.words and name not in way.flags}
+        batch = f"micro batch {way.job.micro_batch} x accumulation {way.job.accumulation}"
+        recompute = f"recompute {way.job.recompute}" if way.job.recompute else "no recompute"
+        lines.append(f"  x {times:4.2f}  {way.peak_bytes / GIB:5.1f} GiB  {way.job.layout}; {batch}, {recompute}")
+        lines.append(f'       ARGS="{changed_arguments(run.words, dropped | way.flags)}"')
+    return lines
 
 
 class _Missed:
@@ -274,8 +318,15 @@ def _seconds(timed: tuple[TimePlan, Flags]) -> float:
     return timed[0].step_seconds
 
 
-def _timed(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> Iterator[tuple[TimePlan, Flags]]:
-    for changed in _combinations(run.words, run.processes):
+def _timed(
+    run: RunConfig,
+    card: Card,
+    legal: Legal,
+    global_batch: int,
+    recompute: tuple[str, ...] = RECOMPUTE,
+    offload: tuple[bool, ...] = (False, True),
+) -> Iterator[tuple[TimePlan, Flags]]:
+    for changed in _combinations(run.words, run.processes, recompute, offload):
         try:
             job = Job.from_run(run.with_words(changed), card)
         except UserError:
@@ -290,12 +341,14 @@ def _timed(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> Itera
             micro_batch *= 2
 
 
-def _combinations(flags: Flags, processes: int) -> Iterator[Flags]:
+def _combinations(
+    flags: Flags, processes: int, recompute_grades: tuple[str, ...], offloads: tuple[bool, ...]
+) -> Iterator[Flags]:
     """The run divided in every way, legal or not. What stays at its default is not stated."""
     others = {name: words for name, words in flags.items() if name not in DIVIDING}
     for tensor, pipeline in factors(processes):
         stages = ("",) if tensor * pipeline == processes else STAGES
-        ways = product(stages, RECOMPUTE, (False, True), (False, True) if tensor > 1 else (False,))
+        ways = product(stages, recompute_grades, offloads, (False, True) if tensor > 1 else (False,))
         for stage, recompute, offload, sequence in ways:
             yield others | _stated(
                 tensor_parallel_degree=str(tensor) if tensor > 1 else "",

@@ -13,7 +13,14 @@ from launch.config.layout import ACCUMULATION
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.plan.changes import Change, advice_lines, changed_arguments, cheapest_changes
+from launch.plan.changes import (
+    Change,
+    advice_lines,
+    changed_arguments,
+    cheapest_changes,
+    faster_lines,
+    faster_ways,
+)
 from launch.plan.hardware import GIB, Card, card_named, requested_card
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
@@ -54,10 +61,12 @@ def _restated(change: Change, run: RunConfig, ranks: int) -> Change | None:
 
 
 def lines_below_a_plan(run: RunConfig, card: Card | None) -> list[str]:
-    """Advice where the run does not fit on such cards; nothing where it does, or where no card is named."""
-    job = Job.from_run(run, card)
-    if card is None or plan_memory(job, card).fits:
+    """Advice where the run does not fit on such cards, and where it does what is faster; nothing where no card is
+    named."""
+    if card is None:
         return []
+    if plan_memory(Job.from_run(run, card), card).fits:
+        return faster_lines(run, faster_ways(run, card, preflight.is_legal)) if run.flags.do_train else []
     return advice_lines(changes_that_fit(run, card, LISTED))
 
 

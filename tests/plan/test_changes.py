@@ -1,5 +1,6 @@
 """Advice: which changes make a run fit, in which order, with which flags. Memory is a stand-in, time the real model."""
 
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -254,6 +255,25 @@ def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
         assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_words(candidate.flags)
         assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
         assert candidate.job.global_batch == 64
+
+
+def test_what_is_faster_is_told_with_flags_that_make_it_so(monkeypatch):
+    """One in the same layout and one in another, neither of which fits with a micro batch of 8 or more."""
+    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch)
+    run = run_of(f"{PRETRAIN} {HALF} --tensor_parallel_degree 4 --recompute 1 --per_device_train_batch_size 1", 4)
+    before = changes.plan_time(Job.from_run(run, CARD), CARD)
+    lines = changes.faster_lines(run, changes.faster_ways(run, CARD, preflight.is_legal))
+    assert lines[0].startswith("what is faster, with the same samples a step") and len(lines) == 5
+    layouts = []
+    for told, flags in zip(lines[1::2], lines[2::2], strict=True):
+        words = shlex.split(flags.strip().removeprefix('ARGS="').removesuffix('"'))
+        after = changes.plan_time(Job.from_run(run.with_words(run.words | parse_flags(words)), CARD), CARD)
+        assert told.startswith(f"  x {before.step_seconds / after.step_seconds:4.2f}  ")
+        assert before.job.global_batch == after.job.global_batch == 4 and after.job.micro_batch <= 4
+        layouts.append(after.job.layout)
+    assert sorted(layout == before.job.layout for layout in layouts) == [False, True]
+    best = run.with_words(changes.faster_ways(run, CARD, preflight.is_legal)[0][1].flags)
+    assert changes.faster_lines(best, changes.faster_ways(best, CARD, preflight.is_legal)) == []
 
 
 @pytest.mark.long
