@@ -18,14 +18,16 @@ from launch.guard import guarded
 from launch.plan.hardware import GIB, card_of_memory
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
+from launch.plan.plan_report import speed_of
 from launch.plan.time_plan import plan_time
 from launch.reporting.markdown import markdown
 
 NAME = "switches"
 HEAD = ["switch", "recipe", "from", "to", "tokens/s", "speed", "GiB on a card"]
 PRETRAIN, PRETRAIN_4D = "llama-7b/pretrain.sh", "llama-7b/pretrain-4d.sh"
-FINETUNE, LORA = "llama-7b/finetune.sh", "llama-7b/lora.sh"
-SAMPLES = {PRETRAIN: 256, PRETRAIN_4D: 256, FINETUNE: 128, LORA: 16}  # of a step, where a row does not say it
+FINETUNE, LORA, QLORA_13B = "llama-7b/finetune.sh", "llama-7b/lora.sh", "baichuan-13b/qlora-1gpu.sh"
+# Of a step, where a row does not say it.
+SAMPLES = {PRETRAIN: 256, PRETRAIN_4D: 256, FINETUNE: 128, LORA: 16, QLORA_13B: 16}
 # Of every row, unless it says otherwise.
 USUAL = parse_flags(shlex.split("--fp16 0 --precision auto"))
 
@@ -40,24 +42,32 @@ class Switch:
     after: str
 
 
+LONGER = "--src_length 1024 --max_length 2048"
 SWITCHES = (
     Switch("16 bit", LORA, "--precision fp32", "--precision auto"),
     Switch("flash attention", PRETRAIN, "--use_flash_attention off", "--use_flash_attention auto"),
+    Switch(
+        "flash attention, ALiBi",
+        QLORA_13B,
+        f"{LONGER} --use_flash_attention off",
+        f"{LONGER} --use_flash_attention auto",
+    ),
     Switch("fused RMSNorm", PRETRAIN, "--use_fused_rms_norm off", "--use_fused_rms_norm auto"),
-    Switch("recompute", PRETRAIN, "--recompute 1", "--recompute 0"),
-    Switch("recompute, attention alone", PRETRAIN, "--recompute 1", "--recompute 1 --recompute_granularity full_attn"),
-    Switch("recompute", LORA, "--recompute 1", "--recompute 0"),
+    Switch("loss in chunks", PRETRAIN, "--loss_chunk_tokens off", "--loss_chunk_tokens auto"),
+    Switch("recompute", PRETRAIN, "--recompute 0", "--recompute 1"),
+    Switch("recompute, attention alone", PRETRAIN, "--recompute 0", "--recompute 1 --recompute_granularity full_attn"),
+    Switch("recompute", LORA, "--recompute 0", "--recompute 1"),
     Switch("micro batch", PRETRAIN, "--per_device_train_batch_size 1", "--per_device_train_batch_size 2"),
     Switch("micro batch", FINETUNE, "--per_device_train_batch_size 4", "--per_device_train_batch_size 16"),
     Switch("accumulation", PRETRAIN, "--gradient_accumulation_steps 1", "--gradient_accumulation_steps 16"),
     Switch("gradients in float32", PRETRAIN, "--amp_master_grad 0", "--amp_master_grad 1"),
-    Switch("loss in chunks", PRETRAIN, "--loss_chunk_tokens off", "--loss_chunk_tokens auto"),
+    Switch("optimizer in host memory", PRETRAIN, "--offload_optim 0", "--offload_optim 1"),
+    Switch("activations in host memory", LORA, "--recompute 1", "--recompute 1 --offload activations"),
+    Switch("a base in 4 bits", LORA, "", "--weight_quantize_algo nf4"),
+    Switch("sharding", PRETRAIN, "--sharding stage1", "--sharding stage2"),
+    Switch("sharding", PRETRAIN, "--sharding stage2", "--sharding stage3"),
+    Switch("tensor parallel", FINETUNE, "--tensor_parallel_degree 1 --sharding stage2", "--tensor_parallel_degree 4"),
     Switch("sequence parallel", PRETRAIN_4D, "--sequence_parallel 0", "--sequence_parallel 1"),
-    Switch("sharding", PRETRAIN, "--sharding stage3", "--sharding stage2"),
-    Switch("sharding", PRETRAIN, "--sharding stage2", "--sharding stage1"),
-    Switch("tensor parallel", FINETUNE, "--tensor_parallel_degree 4", "--tensor_parallel_degree 1 --sharding stage2"),
-    Switch("optimizer in host memory", PRETRAIN, "--offload_optim 1", "--offload_optim 0"),
-    Switch("a base in 4 bits", LORA, "--weight_quantize_algo nf4", ""),
 )
 
 
@@ -69,15 +79,15 @@ def _row(switch: Switch) -> list[str]:
     recipe = Recipe.load(ROOT / "recipes" / switch.recipe)
     card = card_of_memory(recipe.gpu_memory_gb)
     jobs = [_job(recipe, switch.recipe, flags) for flags in (switch.before, switch.after)]
-    before, after = (plan_time(job, card).tokens_per_second for job in jobs)
+    before, after = (plan_time(job, card) for job in jobs)
     sizes = (plan_memory(job, card).peak_bytes for job in jobs)
     memory = " → ".join(f"{size / GIB:.1f}{'' if size <= card.memory_bytes else ' (too much)'}" for size in sizes)
     return [
         switch.title,
         f"`{recipe.target}`, {recipe.gpus} x {card.name}",
         *(f"`{flags}`" if flags else "" for flags in (switch.before, switch.after)),
-        f"{before:,.0f} → {after:,.0f}",
-        f"x {after / before:.2f}",
+        f"{speed_of(before)} → {speed_of(after)}",
+        f"x {after.tokens_per_second / before.tokens_per_second:.2f}",
         memory,
     ]
 
