@@ -198,6 +198,7 @@ def _speed(bench: Bench, name: str, compute: Callable, dtype: Dtype, copy: float
 
 # (heads of queries, of keys and values, elements in a head)
 HEADS = [(8, 8, 64), (8, 8, 80), (8, 8, 96), (8, 8, 128), (8, 2, 128), (4, 4, 192), (4, 4, 256)]
+MASKS = ("causal", "dense", "FlashMask")
 WITH_ALIBI = "baichuan-rehearsal"
 PREFIX = 64  # tokens, as the recipe has them
 
@@ -213,10 +214,10 @@ def flash_attention(bench: Bench) -> None:
     family = family_of_config(load_config(MATERIALS))
     for dtype in half_dtypes(bench):
         for heads in HEADS[::3] if bench.pretend else HEADS:
-            for masked in (False, True):
-                _attention(bench, family, dtype, heads, masked, 0)
-        for masked in (False, True):
-            _attention(bench, family_of_config(load_config(WITH_ALIBI)), dtype, (5, 5, 128), masked, 0)
+            for mask in MASKS:
+                _attention(bench, family, dtype, heads, mask, 0)
+        for mask in MASKS:
+            _attention(bench, family_of_config(load_config(WITH_ALIBI)), dtype, (5, 5, 128), mask, 0)
 
 
 def prefix_attention(bench: Bench) -> None:
@@ -226,29 +227,31 @@ def prefix_attention(bench: Bench) -> None:
         if {"flash_attention", "prefix"} & family.lacking.keys():
             continue
         for dtype in half_dtypes(bench):
-            for masked in (False, True):
-                _attention(bench, family, dtype, (8, 8, 128), masked, PREFIX)
+            for mask in ("causal", "dense"):
+                _attention(bench, family, dtype, (8, 8, 128), mask, PREFIX)
 
 
-def _attention(
-    bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], masked: bool, prefix: int
-) -> None:
+def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], mask: str, prefix: int) -> None:
     """One row: the start-up check of a run (launch/training/kernel_checks.py) with these shapes."""
-    from launch.devices.flash_attention import Case, obstacle
-    from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, shapes
+    from launch.devices.flash_attention import Case, obstacle, row_ends_obstacle
+    from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, packed_shapes, shapes
 
-    mask = "dense" if masked else "causal"
+    packed = mask == "FlashMask"
     earlier = f", a prefix of {prefix}" if prefix else ""
     bias = ", ALiBi" if family.alibi else ""
     what = f"{family.model_type}{bias}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
     size = heads[2] + (ALIBI_COLUMNS if family.alibi else 0)
     case = Case(capability(bench), dtype, size, mask, model_type=family.model_type, build=_build(bench))
-    if reason := obstacle(case):
+    reason = obstacle(case) or (row_ends_obstacle(case, family, pipeline=False) if packed else "")
+    if packed and bench.pretend:
+        reason = "a CPU has no FlashMask"
+    if reason:
         bench.row(what, "not used here", reason, None)
         return
+    tried = packed_shapes() if packed else shapes(mask == "dense", prefix)
     attend = flash_attention_of(family)
     attend = _in_float32(attend) if bench.pretend else attend
-    wrong = attention_fault(attend, Heads(*heads, family.alibi), dtype, shapes(masked, prefix))
+    wrong = attention_fault(attend, Heads(*heads, family.alibi), dtype, tried)
     bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
 
 

@@ -28,6 +28,10 @@ DROPPED = {
     "model_type": "the model's config.json says it (--model_name_or_path)",
     "instruction_generation": "the form of the data says it: dialogues in --dataset_name_or_path",
     "share_folder": "rank 0 makes the sample indices, --data_cache says where",
+    "flash_mask": "packed rows use FlashMask where it is right (--zero_padding, --use_flash_attention)",
+    "greedy_zero_padding": "--zero_padding says whether rows are packed",
+    "fuse_attention_qkv": "weights keep q, k and v apart: fusing them would save 1 to 2 % (docs/gpu-speed.md)",
+    "fuse_attention_ffn": "weights keep gate and up apart: fusing them would save 1 % (docs/gpu-speed.md)",
     "select_topk": "evaluation generates greedily (--eval_with_do_generation)",
     "model_prefix": "--model_name_or_path names the whole model directory",
 }
@@ -48,7 +52,6 @@ REFUSED = {
     "tp": ((), "the model that a run leaves is whole, whatever its layout"),
     "pp": ((), "the model that a run leaves is whole, whatever its layout"),
     "config_name": ((), "--model_name_or_path names the configuration, too"),
-    "fuse_attention_qkv": ((), "weights keep q, k and v apart"),
     "data_name": ((), "data are files, --dataset_name_or_path FOLDER; a data set is not loaded by its name"),
     "benchmark": ((), "see benchmarks/"),
     "profiler_options": ((), "there is no profiler here"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.devices.cuda import paddle_build
+from launch.families.family import Family
 from launch.families.parameters import ALIBI_COLUMNS, head_size
 from launch.families.registry import family_of, family_of_config
 
@@ -165,6 +166,24 @@ def mask_of(values) -> str:
     """The mask of a run: "dense" for packed samples and left-padded prompts, else "causal". values: has the flags."""
     masked = getattr(values, "zero_padding", None) or getattr(values, "eval_with_do_generation", None)
     return "dense" if masked else "causal"
+
+
+def packs(values) -> bool:
+    """Whether a run packs samples into rows. values: has the flags."""
+    return bool(getattr(values, "zero_padding", None))
+
+
+def row_ends_obstacle(case: Case, family: Family, pipeline: bool) -> str:
+    """Why packed rows need a mask, [length, length] of each, beside flash attention; "" where FlashMask does without.
+
+    Sources: paddle/nn/functional/flash_attention.py, flashmask_attention, whose kernel is flash attention's own
+    (PaddlePaddle/flash-attention, csrc/capi/flash_attn.cu, Is_sparse_attn_mask); paddlenlp, llama/fusion_ops.py.
+    """
+    if not family.row_ends:
+        return "paddlenlp's code of this family does not call it"
+    if case.compute_capability is None or case.compute_capability < OWN_KERNEL:
+        return "no card with flash attention's own kernel (8.0 or newer)"
+    return "a pipeline tells the masks it sends apart by their dtypes alone" if pipeline else ""
 
 
 def case_of(

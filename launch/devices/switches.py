@@ -48,6 +48,11 @@ def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
     return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
 
 
+def flash_mask(obstacle: str) -> Decision:
+    """Whether packed rows are masked by FlashMask. obstacle: why not, or ""."""
+    return _decide("zero_padding", "FlashMask for packed rows", "auto", obstacle, "a mask of each row")
+
+
 def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
     """Whether a fused RMSNorm operator is used. obstacle: why the module fused_ln cannot be used, or "".
 

@@ -201,6 +201,7 @@ class Family:
                       embeddings give queries and keys the dtype of the weights. flash_dropout: whether its code hands
                       attention's dropout over to the kernel
     alibi:            whether a bias by position is added to the scores
+    row_ends:         whether its code takes packed rows by the ends of their samples (FlashMask), without a mask
     fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
     window_by_default: whether `sliding_window` counts in a config.json that has no `use_sliding_window`
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
@@ -238,6 +239,7 @@ class Family:
     weights_dtype_rotary: bool = False
     flash_dropout: bool = False
     alibi: bool = False
+    row_ends: bool = False
     fused_rms_norm: bool = False
     window_by_default: bool = True
     lacking: dict[str, str] = field(default_factory=dict)

@@ -56,6 +56,7 @@ LLAMA = Family(
     prefix_postprocess="llama_postprocess_past_key_value",
     chat_template="llama",
     odd_vocabulary=True,
+    row_ends=True,
     corrections=("generation_mask", "llama_flash_masks", "llama_mask_of_nothing", "rotary_tables_of_every_layer"),
     parameters=partial(gated_parameters, prefix="llama"),
     forward=GatedDecoder,

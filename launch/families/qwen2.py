@@ -36,6 +36,7 @@ QWEN2 = Family(
     prefix_postprocess="qwen_postprocess_past_key_value",
     chat_template="qwen2",
     odd_vocabulary=True,
+    row_ends=True,
     corrections=("generation_mask", "llama_flash_masks", "llama_mask_of_nothing", "rotary_tables_of_every_layer"),
     parameters=partial(gated_parameters, prefix="qwen2", qkv_bias=True),
     forward=GatedDecoder,

@@ -53,6 +53,7 @@ QWEN3 = Family(
     prefix_postprocess="qwen_postprocess_past_key_value",
     chat_template="qwen3",
     odd_vocabulary=True,
+    row_ends=True,
     corrections=(
         *("qwen3_unknown", "generation_mask", "llama_flash_masks", "llama_mask_of_nothing"),
         "rotary_tables_of_every_layer",

@@ -130,17 +130,19 @@ class Collator:
 
     Under causal attention no token sees what is to its right, so padding needs no mask. Packed rows get the positions
     of each dialogue, "position_ids", and a mask, "attention_mask" bool [batch, 1, length, length]: True where the token
-    of a row may see that of a column, which is of the same dialogue and not to its right.
+    of a row may see that of a column, which is of the same dialogue and not to its right. FlashMask gets the end
+    of each token's dialogue instead, "attn_mask_startend_row_indices" int32 [batch, length].
 
     pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's,
-    rounded up to a multiple of `multiple`.
+    rounded up to a multiple of `multiple`. row_ends: whether packed rows are for FlashMask.
     """
 
-    def __init__(self, pad: int, length: int | None, packed: bool = False, multiple: int = 1):
+    def __init__(self, pad: int, length: int | None, packed: bool = False, multiple: int = 1, row_ends: bool = False):
         self.values = {"input_ids": pad, "labels": IGNORED}
         self.length = length
         self.packed = packed
         self.multiple = multiple
+        self.row_ends = row_ends
 
     def __call__(self, samples: list[dict]) -> dict:
         longest = max(len(sample["labels"]) for sample in samples)
@@ -151,7 +153,10 @@ class Collator:
         }
         if self.packed:
             batch["position_ids"] = np.stack([_positions(sample, length) for sample in samples])
-            batch["attention_mask"] = apart(batch["position_ids"])
+            if self.row_ends:
+                batch["attn_mask_startend_row_indices"] = ends(batch["position_ids"])
+            else:
+                batch["attention_mask"] = apart(batch["position_ids"])
         return batch
 
 
@@ -162,6 +167,17 @@ def apart(position_ids: np.ndarray) -> np.ndarray:
     """
     sample = np.cumsum(position_ids == 0, axis=1)
     return np.tril(sample[:, :, None] == sample[:, None, :])[:, None]
+
+
+def ends(position_ids: np.ndarray) -> np.ndarray:
+    """int32 [batch, length]: where the sample of each token ends, which is the first row that does not see its column.
+
+    position_ids: as for apart(). Meaning: paddle.nn.functional.flashmask_attention, "Causal Document Mask".
+    """
+    length = position_ids.shape[1]
+    begins = np.where(position_ids == 0, np.arange(length), length)[:, 1:]
+    later = np.concatenate([begins, np.full((len(begins), 1), length)], axis=1)
+    return np.minimum.accumulate(later[:, ::-1], axis=1)[:, ::-1].astype(np.int32)
 
 
 def _positions(sample: dict, length: int) -> np.ndarray:
@@ -201,13 +217,14 @@ class PrefixCollator(Collator):
         return batch
 
 
-def collator(config, tokenizer, data_args, sequence_parallel: bool) -> Collator:
-    """What makes batches of the kind that the model's family reads. config: the model's, of paddlenlp."""
+def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> Collator:
+    """What makes batches of the kind that the model's family reads. config: the model's, of paddlenlp. row_ends: see
+    Collator."""
     family = family_of_config(config.to_dict())
     if family.attention == "prefix":
         return PrefixCollator(family, pad_id(tokenizer), data_args.pad_to_multiple_of)
     length = data_args.max_length if sequence_parallel else None
-    return Collator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of)
+    return Collator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of, row_ends)
 
 
 def pad_id(tokenizer) -> int:

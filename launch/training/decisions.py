@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from launch.checkpoint.ranks import gather
 from launch.devices import fused_ln, precision, switches
-from launch.devices.flash_attention import case_of, obstacle
+from launch.devices.flash_attention import case_of, obstacle, row_ends_obstacle
 from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -18,6 +18,7 @@ from launch.training.kernel_checks import (
     flash_attention_of,
     fused_ln_rms_norm,
     kernel_missing,
+    packed_shapes,
     paddle_rms_norm,
     rms_norm_fault,
     shapes,
@@ -31,21 +32,27 @@ class Decisions:
     flash_attention: Decision
     fused_rms_norm: Decision
     precision: str
+    flash_mask: Decision
 
     @property
     def lines(self) -> list[str]:
-        return [self.precision, self.flash_attention.reason, self.fused_rms_norm.reason]
+        reasons = (self.flash_attention.reason, self.flash_mask.reason, self.fused_rms_norm.reason)
+        return [self.precision, *(reason for reason in reasons if reason)]
 
 
-def decide(model_args, adapter_args, training_args, mask: str = "causal") -> Decisions:
-    """Called by all ranks together. mask: as launch.devices.flash_attention.mask_of gives it.
+def decide(model_args, adapter_args, training_args, mask: str = "causal", packed: bool = False) -> Decisions:
+    """Called by all ranks together. mask: as launch.devices.flash_attention.mask_of gives it. packed: whether rows hold
+    several samples.
 
     Raises UserError on all ranks where a switch says required and a device of one of them cannot.
     """
     capability = compute_capability()
     prefix = adapter_args.num_prefix_tokens if adapter_args.prefix_tuning else 0
+    flash_attention = _flash_attention(model_args, training_args, capability, mask, prefix)
+    tried = packed and flash_attention.enabled
     return Decisions(
-        flash_attention=_flash_attention(model_args, training_args, capability, mask, prefix),
+        flash_attention=flash_attention,
+        flash_mask=_flash_mask(model_args, training_args, capability) if tried else Decision(False, ""),
         fused_rms_norm=_fused_rms_norm(model_args, training_args, capability),
         precision=_precision(training_args, capability),
     )
@@ -65,6 +72,19 @@ def _flash_attention(model_args, training_args, capability, mask: str, prefix: i
         tried = shapes(case.masked, prefix)
         found = first_of_ranks(kernel_missing(capability) or attention_fault(attend, heads, dtype, tried))
     return switches.flash_attention(switch, found, case.kernel)
+
+
+def _flash_mask(model_args, training_args, capability) -> Decision:
+    """As flash attention itself, which is on."""
+    config = load_config(model_args.model_name_or_path)
+    family, level = family_of_config(config), training_args.fp16_opt_level
+    dtype = precision.attention_dtype(training_args.bf16, training_args.fp16, level)
+    pipeline = training_args.pipeline_parallel_degree > 1
+    found = first_of_ranks(row_ends_obstacle(case_of(config, capability, dtype, level=level), family, pipeline))
+    if not found:
+        heads = _heads(config, training_args.tensor_parallel_degree, family.alibi)
+        found = first_of_ranks(attention_fault(flash_attention_of(family), heads, dtype, packed_shapes()))
+    return switches.flash_mask(found)
 
 
 def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | None) -> Decision:

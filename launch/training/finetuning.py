@@ -28,7 +28,7 @@ class Finetuning(Stage):
     def sequence_length(self) -> int:
         return self.data_args.max_length
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None) -> "DialogueData":
+    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
         args = self.training_args
         sets = open_dialogues(self.data_args, args, tokenizer, config, checkpoint)
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
@@ -41,7 +41,7 @@ class Finetuning(Stage):
         return DialogueData(
             sets.train,
             sets.dev,
-            collator(config, tokenizer, self.data_args, args.sequence_parallel),
+            collator(config, tokenizer, self.data_args, args.sequence_parallel, row_ends),
             {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)},
             ledger,
             args,

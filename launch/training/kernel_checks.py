@@ -31,6 +31,7 @@ from launch.upstream.alibi_columns import slopes_of
 
 BATCH = 2
 LENGTHS = (192, 287)  # a block of the kernels and a half; an odd number, as batches of samples often have
+DOCUMENT = 75  # tokens of a sample in packed rows: no multiple of a block's
 PADDED = 40  # positions before the second sample where masks are tried
 
 # The largest relative error of one head's matrix that rounding explains: 4 units of the dtype's last place (2^-8 for
@@ -42,7 +43,8 @@ ATTENTION_TOLERANCE = {"bfloat16": 4 * 2.0**-8, "float16": 4 * 2.0**-11}
 # Corrections of the function that LLaMA and Qwen2 call; Bloom's attention is made of the same parts.
 FUSED = ("llama_flash_masks", "llama_flash_alibi")
 # attend(query [b, queries, heads, d], key, value [b, keys, key_value_heads, d], mask) -> as query. mask: [b, 1,
-# queries, keys], added to the scores, or None: causal, the last query sees all keys.
+# queries, keys], added to the scores; int32 [b, keys], the ends of the samples of a packed row; or None: causal, the
+# last query sees all keys.
 Attend = Callable[[paddle.Tensor, paddle.Tensor, paddle.Tensor, paddle.Tensor | None], paddle.Tensor]
 
 
@@ -69,11 +71,22 @@ class Shape:
     length:  queries, and their keys
     earlier: keys before the first query's, as a prefix has them
     padding: positions that the second sample begins with and no token sees, which takes a mask
+    packed:  tokens of each sample of a row, the last of which may be shorter, for FlashMask; 0: one sample a row
     """
 
     length: int
     earlier: int = 0
     padding: int = 0
+    packed: int = 0
+
+    def sample(self) -> np.ndarray:
+        """[length]: the number of each token's sample within its row."""
+        return np.arange(self.length) // (self.packed or self.length)
+
+    def ends(self) -> np.ndarray:
+        """int32 [batch, length]: where each token's sample ends (launch/training/batches.py)."""
+        ends = np.minimum((self.sample() + 1) * (self.packed or self.length), self.length)
+        return np.broadcast_to(ends.astype("int32"), (BATCH, self.length))
 
     def seen(self) -> np.ndarray:
         """bool [batch, length]: False for padding."""
@@ -84,7 +97,7 @@ class Shape:
     def visible(self) -> np.ndarray:
         """bool [batch, 1, queries, keys]: whether a query sees a key: of a token, not later. Padding sees itself alone,
         and what is earlier."""
-        causal = np.tril(np.ones((self.length, self.length), bool))
+        causal = np.tril(self.sample()[:, None] == self.sample())
         own = ((causal & self.seen()[:, None, :]) | np.eye(self.length, dtype=bool))[:, None]
         return np.concatenate([np.ones((BATCH, 1, self.length, self.earlier), bool), own], axis=-1)
 
@@ -93,6 +106,11 @@ def shapes(masks: bool = False, prefix: int = 0) -> list[Shape]:
     """What a run's attention will look like. masks: of padded or packed samples. prefix: its number of tokens."""
     paddings = (0, PADDED) if masks else (0,)
     return [Shape(length, prefix, padding) for padding in paddings for length in LENGTHS]
+
+
+def packed_shapes() -> list[Shape]:
+    """Packed rows, as FlashMask is to see them."""
+    return [Shape(length, packed=DOCUMENT) for length in LENGTHS]
 
 
 def flash_attention_of(family: Family) -> Attend:
@@ -109,7 +127,9 @@ def flash_attention_of(family: Family) -> Attend:
                 tensor_parallel_degree=1,
                 tensor_parallel_rank=0,
             )
-            result: Any = fusion_ops.fusion_flash_attention(query, config, key, value, mask, False)
+            ends = mask if mask is not None and mask.dtype == paddle.int32 else None
+            dense = mask if ends is None else None
+            result: Any = fusion_ops.fusion_flash_attention(query, config, key, value, dense, False, None, ends)
             return result.reshape(query.shape)
 
         return attend_fused
@@ -159,6 +179,7 @@ def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> 
     """
     query, key, value, upstream = _inputs(heads, shape, dtype)
     mask = _additive(shape.visible(), query.dtype) if shape.padding else None
+    mask = paddle.to_tensor(shape.ends()) if shape.packed else mask
     found = _with_gradients(lambda q, k, v: attend(q, k, v, mask), (query, key, value), upstream)
     found[0] *= shape.seen()[:, :, None, None]
     expected = exact_attention(*map(_array, (query, key, value, upstream)), shape=shape, slopes=heads.slopes)
@@ -170,6 +191,8 @@ def _describe(shape: Shape) -> str:
     words = [f"{shape.length} tokens"]
     if shape.earlier:
         words.append(f"{shape.earlier} keys of a prefix")
+    if shape.packed:
+        words.append(f"samples of {shape.packed} by FlashMask")
     return ", ".join(words + ["masked"] if shape.padding else words)
 
 

@@ -17,7 +17,7 @@ class Pretraining(Stage):
     def sequence_length(self) -> int:
         return self.data_args.max_seq_length
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None) -> "PretrainingData":
+    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "PretrainingData":
         args = self.training_args
         splits = open_data(self.data_args, args, config.vocab_size)
         ledger = open_ledger(checkpoint, splits.train, args) if args.do_train else None

@@ -13,7 +13,7 @@ from launch.adapters.add import add_adapter, base_format
 from launch.adapters.pissa import begin_pissa
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
-from launch.devices.flash_attention import mask_of
+from launch.devices.flash_attention import mask_of, packs
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.reporting.announce import announce
@@ -59,8 +59,8 @@ class Stage:
         """Tokens of a sample, at most."""
         raise NotImplementedError
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None) -> TrainingData:
-        """checkpoint: that the run continues."""
+    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> TrainingData:
+        """checkpoint: that the run continues. row_ends: whether packed rows are masked by FlashMask."""
         raise NotImplementedError
 
     def prepare(self, model) -> list[str]:
@@ -97,11 +97,11 @@ class Run:
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
-        decisions = decide(model_args, adapter_args, args, mask_of(stage.data_args))
+        decisions = decide(model_args, adapter_args, args, mask_of(stage.data_args), packs(stage.data_args))
         config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint)
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)
-        data = stage.open_data(tokenizer, config, checkpoint)
+        data = stage.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
         with out_of_memory_explained(Phase(BUILDING), args):
             model = build_model(config, model_args, args, base_format(adapter_args))
         lines += vocabulary_lines(config, model_args)

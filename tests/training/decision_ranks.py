@@ -13,12 +13,24 @@ MODEL = SimpleNamespace(
 )
 ADAPTER = SimpleNamespace(prefix_tuning=False, num_prefix_tokens=24)
 TRAINING = SimpleNamespace(
-    precision=None, bf16=True, fp16=False, fp16_opt_level="O2", scale_loss=32768.0, tensor_parallel_degree=-1
+    precision=None,
+    bf16=True,
+    fp16=False,
+    fp16_opt_level="O2",
+    scale_loss=32768.0,
+    tensor_parallel_degree=-1,
+    pipeline_parallel_degree=1,
 )
 
 
 def decide(
-    capabilities: list, verdicts: list, model: dict, training: dict, mask: str = "causal", prefix: bool = False
+    capabilities: list,
+    verdicts: list,
+    model: dict,
+    training: dict,
+    mask: str = "causal",
+    prefix: bool = False,
+    packed: bool = False,
 ) -> dict:
     """Decisions of this rank, the card and the verdict of the start-up check being those of its number.
 
@@ -41,8 +53,12 @@ def decide(
 
     def attention_fault(attend, heads, dtype, shapes):
         tried = [[shape.length, shape.earlier, shape.padding] for shape in shapes]
+        if shapes[0].packed:
+            return verdicts[rank()] if verdicts[rank()] != "dense alone" else "its result is off"
         checked.append([heads.query, heads.key_value, heads.size, dtype, tried])
-        return real(attend, heads, dtype, shapes) if verdicts[rank()] == "run" else verdicts[rank()]
+        if verdicts[rank()] == "run":
+            return real(attend, heads, dtype, shapes)
+        return "" if verdicts[rank()] == "dense alone" else verdicts[rank()]
 
     decisions.attention_fault = attention_fault
     if verdicts[rank()] != "no kernel":
@@ -55,6 +71,7 @@ def decide(
             SimpleNamespace(**vars(ADAPTER) | {"prefix_tuning": prefix}),
             SimpleNamespace(**vars(TRAINING) | training),
             mask,
+            packed,
         )
     except UserError as error:
         return {"error": str(error), "checked": checked}

@@ -6,22 +6,22 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 
+from tests.devices.flash_mask import flashmask_attention
+
 PREFIX = 21  # keys before the first query's
 
 
 def verdicts(cases: list) -> list[str]:
     """What the check says of functions below, for [name, dtype, (heads, key_value heads, size), kind] each.
 
-    kind: of the shapes that are tried, "causal", "dense" or "prefix".
+    kind: of the shapes that are tried, "causal", "dense", "prefix" or "packed".
     """
-    from launch.training.kernel_checks import Heads, attention_fault, shapes
+    from launch.training.kernel_checks import Heads, attention_fault, packed_shapes, shapes
 
-    return [
-        attention_fault(
-            globals()[name], Heads(*heads), dtype, shapes(kind == "dense", PREFIX if kind == "prefix" else 0)
-        )
-        for name, dtype, heads, kind in cases
-    ]
+    paddle.nn.functional.flashmask_attention = flashmask_attention
+    tried = {kind: shapes(kind == "dense", PREFIX if kind == "prefix" else 0) for kind in ("causal", "dense", "prefix")}
+    tried["packed"] = packed_shapes()
+    return [attention_fault(globals()[name], Heads(*heads), dtype, tried[kind]) for name, dtype, heads, kind in cases]
 
 
 def leaves_random_numbers_alone() -> bool:
@@ -47,6 +47,10 @@ def not_causal(query, key, value, mask):
 
 
 def ignores_the_mask(query, key, value, mask):
+    return right(query, key, value, None)
+
+
+def ignores_the_ends(query, key, value, mask):
     return right(query, key, value, None)
 
 
@@ -127,7 +131,8 @@ def _by_paddlenlp(family, query, key, value, mask):
 
     arguments = [tensor.astype("float32") for tensor in (query, key, value)]
     attend = flash_attention_of(FAMILIES[family])
-    return attend(*arguments, None if mask is None else mask.astype("float32")).astype(query.dtype)
+    wide = mask if mask is None or mask.dtype == paddle.int32 else mask.astype("float32")
+    return attend(*arguments, wide).astype(query.dtype)
 
 
 def _attend(query, key, value, mask, causal=True, diagonal=None, of_weights=lambda weights: weights):

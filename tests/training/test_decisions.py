@@ -28,6 +28,19 @@ def test_the_shapes_of_the_run_are_tried(ranks, mask, prefix, tried):
     assert decided["checked"] == [[4, 4, 16, "bfloat16", tried]]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "layout", "told"),
+    [
+        ("", {}, "FlashMask for packed rows: on"),
+        ("dense alone", {}, "FlashMask for packed rows: off (its result is off), a mask of each row"),
+        ("", {"pipeline_parallel_degree": 2}, "off (a pipeline tells the masks it sends apart by their dtypes alone)"),
+    ],
+)
+def test_packed_rows_need_no_mask_where_flash_mask_is_right(ranks, verdict, layout, told):
+    [decided] = ranks(1, DECIDE, [A100], [verdict], {}, layout, "dense", False, True)
+    assert decided["flash"] is True and told in decided["lines"][2]
+
+
 def test_one_old_card_counts_for_all(ranks):
     training = {"bf16": False, "fp16": True}
     for decided in ranks(2, DECIDE, [A100, V100], GOOD, {}, training, "dense"):

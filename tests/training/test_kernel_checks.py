@@ -9,9 +9,9 @@ ALIBI = (5, 5, 32, True)  # of Baichuan-13B, whose 40 heads are no power of 2, e
 RIGHT = [
     *[(name, dtype, GROUPED, "dense") for name in ("right", "rounded") for dtype in ("bfloat16", "float16")],
     *[("rounded", "float16", heads, "dense") for heads in [(1, 1, 8), (8, 8, 64), (6, 2, 128), (2, 2, 256)]],
-    *[("paddlenlps_llama", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
+    *[("paddlenlps_llama", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix", "packed")],
     *[("paddlenlps_chatglm", "bfloat16", GROUPED, kind) for kind in ("dense", "prefix")],
-    *[("paddlenlps_baichuan", "bfloat16", ALIBI, kind) for kind in ("dense", "prefix")],
+    *[("paddlenlps_baichuan", "bfloat16", ALIBI, kind) for kind in ("dense", "prefix", "packed")],
     ("rounded", "bfloat16", GROUPED, "prefix"),
     ("ignores_the_mask", "bfloat16", GROUPED, "causal"),  # without padding there is nothing to ignore
 ]
@@ -28,6 +28,7 @@ WRONG = {  # name: (kind of shapes, what is told)
     "ignores_the_mask": ("dense", "its result is off by"),
     "aligned_top_left": ("prefix", "allowed 0.016 (192 tokens, 21 keys of a prefix)"),
     "wrong_at_odd_lengths": ("causal", "allowed 0.016 (287 tokens)"),
+    "ignores_the_ends": ("packed", "(192 tokens, samples of 75 by FlashMask)"),
     "refuses": ("causal", "it fails here: ExternalError: Error in Flash-Attention, detail information is: `is_sm8x"),
 }
 

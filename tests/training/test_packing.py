@@ -9,7 +9,8 @@ from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
 from launch.reporting.records import read_summary
-from launch.training.batches import Collator, apart
+from launch.training.batches import Collator, apart, ends
+from tests.devices.row_ends import visible
 from tests.training.finetune_material import argv, write_first
 
 PACKING = [name for name, family in FAMILIES.items() if "packing" not in family.lacking]
@@ -50,6 +51,22 @@ def test_mask_and_positions_of_a_batch():
     assert batch["attention_mask"].any(-1).all()  # a token that sees nothing gives no number
     seen = apart(np.array([[0, 1, 0, 1, 2]]))[0, 0].astype(int)
     assert seen.tolist() == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("begins", [[0], [0, 1, 2, 5], [0, 4], [0, 6]], ids=str)
+def test_the_ends_of_samples_mean_the_mask(begins):
+    positions = np.arange(7)[None] - np.repeat(begins, np.diff([*begins, 7]))[None]
+    rows = np.concatenate([positions, np.arange(7)[None]])
+    found = ends(rows)
+    assert found.dtype == np.int32 and found[1].tolist() == [7] * 7
+    assert (visible(found) == apart(rows)).all()
+
+
+def test_a_batch_for_flash_mask_has_ends_in_place_of_the_mask():
+    row = {"input_ids": np.arange(5), "labels": np.arange(5), "position_ids": np.array([0, 1, 0, 1, 2])}
+    batch = Collator(0, 7, packed=True, row_ends=True)([row])
+    assert batch["attn_mask_startend_row_indices"].tolist() == [[2, 2, 5, 5, 5, 7, 7]]
+    assert set(batch) == {"input_ids", "labels", "position_ids", "attn_mask_startend_row_indices"}
 
 
 def refusals(config: str, *flags: str) -> list[str]:

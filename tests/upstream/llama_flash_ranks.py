@@ -14,8 +14,9 @@ import paddlenlp.transformers as transformers
 from launch.adapters.add import add_prefix
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
-from launch.training.batches import apart
+from launch.training.batches import apart, ends
 from launch.upstream import correct
+from tests.devices.flash_mask import flashmask_attention
 from tests.devices.pretended_card import pretended_card
 
 LENGTH, PADDING, PREFIX, CACHED = 13, 4, 6, 9
@@ -40,6 +41,18 @@ def differences(family: str, capability: list | None, corrected: bool) -> dict[s
             except ValueError as error:
                 found[case] = [None, sorted(set(taken)), str(error)]
     return found
+
+
+def by_row_ends(family: str) -> list[float]:
+    """[largest difference of losses of packed rows by their ends to those by a mask, largest without either]"""
+    correct(FAMILIES[family].corrections)
+    positions = np.tile(np.concatenate([np.arange(PADDING), np.arange(LENGTH - PADDING)]), (2, 1))
+    places, given = paddle.to_tensor(positions), {"attn_mask_startend_row_indices": paddle.to_tensor(ends(positions))}
+    exact = _packed(_model(family, flash=False))
+    with patch.object(paddle.nn.functional, "flashmask_attention", flashmask_attention):
+        found = _model(family, flash=True)(paddle.to_tensor(_ids()), position_ids=places, **given)[0].numpy()
+    alone = _model(family, flash=True)(paddle.to_tensor(_ids()), position_ids=places)[0].numpy()
+    return [float(np.abs(other - exact).max() / np.abs(exact).max()) for other in (found, alone)]
 
 
 def masks_given(family: str, corrected: bool) -> dict[str, list]:
