@@ -1,4 +1,4 @@
-"""Where a training step on a CPU spends its time, piece by piece, with cpu_fast and the fused RMSNorm.
+"""Where a training step on a CPU spends its time, piece by piece, with cpu_fast and the operators of fused_ln.
 
     make custom-ops
     python benchmarks/cpu_step.py [--shapes 8,256,256,4,688,4096,6] [--output benchmarks/results/cpu_step.json]
@@ -74,16 +74,13 @@ def pieces(shape: Shape) -> list[Piece]:
     import paddle
     import paddle.nn.functional as F
     from fused_ln import fused_rms_norm
-
-    from launch.cpu.attention import ByShape, CausalAttention, Rotate, half_rotation, spread
-    from launch.cpu.kernels import SwiGLU
+    from fused_ln.cpu import causal_attention, rotary_embedding, swiglu
 
     tokens, hidden, inner, layers = shape.tokens, shape.hidden, shape.intermediate, shape.layers
     by_head = (shape.batch, shape.sequence, shape.heads, hidden // shape.heads)
     tables = [paddle.randn([1, shape.sequence, 1, by_head[3]]) for _ in range(2)]
-    rotation = (*spread(*tables, by_head), half_rotation(by_head[3]))
+    scale = by_head[3] ** -0.5
     labels = paddle.randint(0, shape.vocabulary, [tokens, 1])
-    attend = CausalAttention(None, ByShape())._attend
 
     def both_ways(function: Callable, *sizes: tuple) -> Callable:
         inputs = [paddle.randn(size) for size in sizes]
@@ -105,9 +102,14 @@ def pieces(shape: Shape) -> list[Piece]:
         product("gate and up", hidden, inner, 2 * layers),
         product("down", inner, hidden, layers),
         product("the head", hidden, shape.vocabulary, 1),
-        Piece("attention", both_ways(attend, by_head, by_head, by_head), layers, 12 * tokens * shape.sequence * hidden),
-        Piece("rotary embedding", both_ways(lambda x: Rotate.apply(x, *rotation), by_head), 2 * layers),
-        Piece("SwiGLU", both_ways(SwiGLU.apply, (tokens, inner), (tokens, inner)), layers),
+        Piece(
+            "attention",
+            both_ways(lambda *heads: causal_attention(*heads, scale), by_head, by_head, by_head),
+            layers,
+            12 * tokens * shape.sequence * hidden,
+        ),
+        Piece("rotary embedding", both_ways(lambda x: rotary_embedding(x, *tables), by_head), 2 * layers),
+        Piece("SwiGLU", both_ways(swiglu, (tokens, inner), (tokens, inner)), layers),
         Piece(
             "RMSNorm (fused_ln)",
             both_ways(lambda x, weight: fused_rms_norm(x, weight, EPSILON)[0], (tokens, hidden), (hidden,)),

@@ -32,10 +32,11 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
     from launch.cpu import kernels
+    from launch.training.cpu_operators import compiled_operators
     from launch.upstream import llama_fused_rms_norm_flag
 
     llama_fused_rms_norm_flag.correct()
-    config = LlamaConfig(**job["model"], seq_length=job["length"], use_fused_rms_norm=job["fused_rms_norm"])
+    config = LlamaConfig(**job["model"], seq_length=job["length"], use_fused_rms_norm=job["custom_ops"])
     model = LlamaForCausalLM(config)
     own = model.state_dict()
     for name, weight in weights.items():
@@ -43,7 +44,7 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
         own.pop(name.replace("model.", "llama.", 1)).set_value(np.ascontiguousarray(value))
     assert not own, f"weights without a value: {list(own)}"
     if job["cpu_fast"] != "off":
-        says += "\n" + kernels.apply(model)
+        says += "\n" + kernels.apply(model, compiled_operators() if job["custom_ops"] else None)
     model.train()
     optimizer = paddle.optimizer.AdamW(
         LEARNING_RATE,

@@ -10,15 +10,20 @@ from launch.errors import UserError
 
 
 class Worker:
-    """name: in messages. job: the script's argument. cores: that it may use, as many threads as there are."""
+    """name: in messages. job: the script's argument. cores: that it may use, as many threads as there are.
+    variables: of its environment, beside those of this process."""
 
-    def __init__(self, name: str, python: str, script: Path, job: dict, cores: set[int]):
+    def __init__(
+        self, name: str, python: str, script: Path, job: dict, cores: set[int], variables: dict[str, str] | None = None
+    ):
         self.name = name
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [python, "-W", "ignore", str(script), json.dumps(job)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(len(cores)), "TOKENIZERS_PARALLELISM": "false"},
+            env=os.environ
+            | {"OMP_NUM_THREADS": str(len(cores)), "TOKENIZERS_PARALLELISM": "false"}
+            | (variables or {}),
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
 

@@ -69,7 +69,7 @@ def extension():
     nvcc = wanted_nvcc()
     return CppExtension(
         name="fused_ln._ops",
-        sources=["csrc/fused_ln.cc"],
+        sources=["csrc/fused_ln.cc", "csrc/training.cc"],
         depends=[str(path) for path in headers()],
         include_dirs=nvcc.include_dirs() if nvcc else [],
         define_macros=[("PADDLE_WITH_CUDA", None), ("FUSED_LN_WITH_CUDA", None)] if nvcc else [],

@@ -14,6 +14,6 @@ def headers() -> list[Path]:
 def digest() -> str:
     """SHA-256 of all that the operator is built from."""
     total = hashlib.sha256()
-    for path in [*headers(), HERE / "fused_ln" / "__init__.py", HERE / "setup.py", HERE / "nvcc.py"]:
+    for path in [*headers(), *sorted((HERE / "fused_ln").glob("*.py")), HERE / "setup.py", HERE / "nvcc.py"]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()

@@ -1,5 +1,7 @@
 """Causal attention and rotary position embedding for a CPU.
 
+Where the compiled operators are given (fused_ln.cpu), they compute both; this is what is done without them.
+
 Attention: without a [b, 1, s, s] mask built anew in each step and broadcast over heads. An `attention_mask` of None
 means "causal, nothing padded" to the pipeline model. The plain model is given the same meaning here: a mask of ones
 becomes None, and None is computed with one kept [s, s] mask, which broadcasts over leading axes only.
@@ -14,7 +16,7 @@ they are.
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import paddle
@@ -50,8 +52,9 @@ ROTARY_ATTENTIONS = frozenset({"LlamaAttention", "Qwen2Attention", "Qwen3Attenti
 class RotaryEmbedding:
     """`apply_rotary_pos_emb` of one model, with its tables by shape. `stock` takes what does not fit."""
 
-    def __init__(self, stock: Callable):
+    def __init__(self, stock: Callable, compiled: ModuleType | None = None):
         self._stock = stock
+        self._compiled = compiled
         self._tables = ByShape()
         self._position_ids = None  # those that were looked at last: all layers of a step get the same tensor
         self._from_the_start = True
@@ -61,6 +64,8 @@ class RotaryEmbedding:
         fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
         if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and self._is_from_the_start(position_ids)):
             return self._stock(q, k, cos, sin, position_ids)
+        if self._compiled:
+            return tuple(self._compiled.rotary_embedding(x, cos, sin) for x in (q, k))
         return Rotate.apply(q, *self._table(q, cos, sin)), Rotate.apply(k, *self._table(k, cos, sin))
 
     def _is_from_the_start(self, position_ids) -> bool:
@@ -124,9 +129,10 @@ class Rotate(PyLayer):
 class CausalAttention:
     """`scaled_dot_product_attention` of LLaMA where the mask is None; `stock` takes every other call."""
 
-    def __init__(self, stock: Callable, masks: ByShape):
+    def __init__(self, stock: Callable, masks: ByShape, compiled: ModuleType | None = None):
         self._stock = stock
         self._masks = masks
+        self._compiled = compiled
 
     # The signature is stock's to the letter: recomputation sorts keyword arguments into places by it.
     def __call__(
@@ -179,6 +185,8 @@ class CausalAttention:
     def _attend(self, query, key, value):
         """[b, s, heads, d] three times -> [b, s, heads, d]."""
         length, head_dim = query.shape[1], query.shape[3]
+        if self._compiled and head_dim % self._compiled.HEAD_SIZES == 0:
+            return self._compiled.causal_attention(query, key, value, 1.0 / math.sqrt(head_dim))
         query = paddle.transpose(query * (1.0 / math.sqrt(head_dim)), [0, 2, 1, 3])
         key = paddle.transpose(key, [0, 2, 1, 3])
         value = paddle.transpose(value, [0, 2, 1, 3])
@@ -187,9 +195,9 @@ class CausalAttention:
         return paddle.transpose(paddle.matmul(weights, value), [0, 2, 1, 3])
 
 
-def replace_attention(attention: paddle.nn.Layer, masks: ByShape) -> None:
+def replace_attention(attention: paddle.nn.Layer, masks: ByShape, compiled: ModuleType | None = None) -> None:
     """Give this one LlamaAttention layer the fast function, over the one it has."""
-    attention.attn_func = CausalAttention(attention.attn_func, masks)
+    attention.attn_func = CausalAttention(attention.attn_func, masks, compiled)
 
 
 def replace_mask(model: paddle.nn.Layer) -> None:

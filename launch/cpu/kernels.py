@@ -1,6 +1,6 @@
 """Faster layers for a model that trains on a CPU, put into this one model.
 
-    print(apply(model))
+    print(apply(model, compiled_operators()))
 
 Gradients equal stock's to 2e-5 relative; runs are bit-identical from one to the next. A call that a fast layer is
 not made for (padding, custom positions, cached keys, another precision, alibi) goes to the stock code
@@ -9,10 +9,11 @@ unchanged. Classes and modules are left alone: other models in the process do no
 RMSNorm: sums and broadcasts are products with ones. `x.mean(-1)`, `x * [n, 1]` and `x * [h]` go through Paddle's
 generic reduction and broadcasting kernels, which are several times slower; matmul goes to MKL, and a product of equal
 shapes is one vectorized loop. SwiGLU: the sigmoid comes from tanh (Paddle has a vectorized one) and is kept for the
-backward pass.
+backward pass. Where the compiled operators are given, they compute attention, rotary embedding and SwiGLU.
 """
 
-from types import MethodType
+from collections.abc import Callable
+from types import MethodType, ModuleType
 
 import paddle
 from paddle.autograd import PyLayer
@@ -28,8 +29,10 @@ from launch.cpu.attention import (
 )
 
 
-def apply(model: paddle.nn.Layer) -> str:
+def apply(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> str:
     """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which.
+
+    compiled: the module with the operators that `make custom-ops` builds; None: the same composed of Paddle's.
 
     LLaMA takes all of them; Qwen2, Qwen3 and Mistral take what they share with it; other families nothing.
     """
@@ -47,18 +50,18 @@ def apply(model: paddle.nn.Layer) -> str:
             replaced["RMSNorm"] += 1
         if kind.__name__ in ROTARY_ATTENTIONS:
             if kind not in rotaries:
-                rotaries[kind] = RotaryEmbedding(stock_rotary(kind))
+                rotaries[kind] = RotaryEmbedding(stock_rotary(kind), compiled)
             replace_rotary(layer, rotaries[kind])
             replaced["rotary embedding"] += 1
         if kind.__name__ == "LlamaAttention":
-            replace_attention(layer, masks)
+            replace_attention(layer, masks, compiled)
             replaced["causal attention"] += 1
         if kind.__name__ == "LlamaModel":
             replace_mask(layer)
         if kind.__name__ == "LlamaMLP" and not layer.fuse_attention_ffn:
-            replace_swiglu(layer)
+            replace_swiglu(layer, compiled.swiglu if compiled else SwiGLU.apply)
             replaced["SwiGLU"] += 1
-    return _line(type(model).__name__, replaced)
+    return _line(type(model).__name__, replaced, compiled is not None)
 
 
 def _is_replaced(layer: paddle.nn.Layer) -> bool:
@@ -66,10 +69,11 @@ def _is_replaced(layer: paddle.nn.Layer) -> bool:
     return "forward" in vars(layer) or "_prepare_decoder_attention_mask" in vars(layer)
 
 
-def _line(model: str, replaced: dict[str, int]) -> str:
+def _line(model: str, replaced: dict[str, int], is_compiled: bool) -> str:
     fast = [f"{count} x {piece}" for piece, count in replaced.items() if count]
     stock = [piece for piece, count in replaced.items() if not count]
     line = f"cpu_fast: {model}: " + (f"replaced {', '.join(fast)}" if fast else "nothing replaced")
+    line += " (compiled)" if fast and is_compiled else ""
     return line + (f"; stock: {', '.join(stock)}" if fast and stock else "")
 
 
@@ -137,15 +141,15 @@ def _down(weight, like):
     return paddle.matmul(paddle.ones([like.shape[0], 1]), weight.reshape([1, -1]))
 
 
-def replace_swiglu(mlp: paddle.nn.Layer) -> None:
-    """Give this one LlamaMLP layer (with gate_proj and up_proj apart) the fast forward."""
-    mlp.forward = MethodType(_swiglu_forward, mlp)
+def replace_swiglu(mlp: paddle.nn.Layer, swiglu: Callable) -> None:
+    """Give this one LlamaMLP layer (with gate_proj and up_proj apart) a forward with swiglu(gate, up), for float32."""
 
+    def forward(mlp, hidden_states):
+        if hidden_states.dtype != paddle.float32:
+            return type(mlp).forward(mlp, hidden_states)
+        return mlp.down_proj(swiglu(mlp.gate_proj(hidden_states), mlp.up_proj(hidden_states)))
 
-def _swiglu_forward(mlp, hidden_states):
-    if hidden_states.dtype != paddle.float32:
-        return type(mlp).forward(mlp, hidden_states)
-    return mlp.down_proj(SwiGLU.apply(mlp.gate_proj(hidden_states), mlp.up_proj(hidden_states)))
+    mlp.forward = MethodType(forward, mlp)
 
 
 class SwiGLU(PyLayer):

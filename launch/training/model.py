@@ -23,6 +23,7 @@ from launch.families.registry import family_of_config
 from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
+from launch.training.cpu_operators import compiled_operators
 from launch.upstream import correct
 
 COPIED_FLAGS = [
@@ -147,7 +148,7 @@ def speed_up(model, training_args) -> list[str]:
     """On a CPU, put the faster operators of launch/cpu into the model; returns lines for the user."""
     if training_args.device != "cpu" or training_args.cpu_fast == "off":
         return []
-    return [kernels.apply(model)]
+    return [kernels.apply(model, compiled_operators())]
 
 
 def widen(model, model_args, training_args) -> list[str]:

@@ -205,14 +205,15 @@ def llama_loss(corrected: bool) -> float:
 
 
 def beside_cpu_fast() -> dict:
-    """The fast operators' line, and loss and gradients of a model with them and fused RMSNorm, against stock."""
+    """The fast operators' line, and loss and gradients of a model with all compiled ones, against stock."""
     from launch.cpu.kernels import apply
+    from launch.training.cpu_operators import compiled_operators
     from launch.upstream import correct
     from tests.cpu.small_model import batch, model
 
     correct(["llama_fused_rms_norm_flag"])
     ids, made = batch(0), [model(), model(use_fused_rms_norm=True)]
-    line = apply(made[1])
+    line = apply(made[1], compiled_operators())
     losses = []
     for one in made:
         losses.append(one(ids[:, :-1], labels=ids[:, 1:])[0])

@@ -40,6 +40,6 @@ def test_the_norms_own_weights_are_updated_alike(runs, layout):
 def test_beside_the_fast_operators_of_cpu_fast(fused_ranks):
     (found,) = fused_ranks(1, "tests.custom_ops.op_ranks:beside_cpu_fast")
     assert found["line"] == (
-        "cpu_fast: LlamaForCausalLM: replaced 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU"
+        "cpu_fast: LlamaForCausalLM: replaced 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU (compiled)"
     )
     assert found["loss"] <= parity.LOSS_TOLERANCE and found["gradient"] <= 2e-5
