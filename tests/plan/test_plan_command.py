@@ -49,6 +49,8 @@ def test_json_has_the_documented_keys():
     assert all(f"`{key}`" in documented for key in stage)
     assert stage["peak_bytes"] == max(sum(parts.values()) for parts in stage["phases"].values()) == found["peak_bytes"]
     assert found["fits"] is True and found["calibrated"] is True
+    low, high = found["time"]["tokens_per_second_range"]
+    assert low == 0.73 * found["time"]["tokens_per_second"] and high == 1.24 * found["time"]["tokens_per_second"]
 
 
 def test_a_configuration_file_is_enough(tmp_path):
