@@ -67,6 +67,7 @@ SWITCHES = (
     Switch("sharding", PRETRAIN, "--sharding stage1", "--sharding stage2"),
     Switch("sharding", PRETRAIN, "--sharding stage2", "--sharding stage3"),
     Switch("tensor parallel", FINETUNE, "--tensor_parallel_degree 1 --sharding stage2", "--tensor_parallel_degree 4"),
+    Switch("pipeline parallel", PRETRAIN_4D, "--pipeline_parallel_degree 1", "--pipeline_parallel_degree 2"),
     Switch("sequence parallel", PRETRAIN_4D, "--sequence_parallel 0", "--sequence_parallel 1"),
 )
 
