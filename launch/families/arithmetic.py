@@ -125,3 +125,11 @@ def loss_chunk(flag: str, tokens: int, vocabulary: int) -> int:
         raise UserError(f"--loss_chunk_tokens: found {flag!r}, allowed: auto, off or a whole number above 0.")
     share = max(-(-tokens // CHUNK_SHARE), CHUNK_TOKENS)
     return max(1, min(share, CHUNK_BYTES // (4 * vocabulary), tokens))
+
+
+MOMENT_ELEMENTS = 2**22  # enough for a card's kernels
+
+
+def rows_at_once(rows: int, row: int) -> int:
+    """How many rows, of `row` elements, have their moments in float32 at a time where they are kept in 16 bits."""
+    return min(rows, max(1, MOMENT_ELEMENTS // max(1, row)))

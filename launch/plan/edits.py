@@ -105,6 +105,12 @@ def _sharding(requested: Requested) -> Iterator[Edit]:
             yield Edit(f"sharding {stage} with offload", "sharding", {"sharding": f"{stage} offload"})
 
 
+def _moments(requested: Requested) -> Iterator[Edit]:
+    if requested.job.trains_all and requested.run.flags.optim == "adamw":
+        flags = {"optim": "adamw_16bit_moment"}
+        yield Edit("moments in 16 bits", "moments", flags, "the optimizer's moments are rounded")
+
+
 def _adapters(requested: Requested) -> Iterator[Edit]:
     if requested.job.finetunes and requested.job.trains_all:
         yield Edit("LoRA", "adapter", {"lora": "1"}, "adapters are trained, the model is frozen")
@@ -173,6 +179,7 @@ EDITS: tuple[Callable[[Requested], Iterator[Edit]], ...] = (
     _micro_batch,
     _sequence_length,
     _sharding,
+    _moments,
     _adapters,
     _quantized_base,
     _recompute,

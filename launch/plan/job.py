@@ -68,6 +68,7 @@ class Job:
     saves_in_background: checkpoints are copied to host memory before they are written
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     loss_chunk_tokens: of the flag
+    moment_item:       bytes of an element of AdamW's two moments
     """
 
     config: dict
@@ -94,6 +95,7 @@ class Job:
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "off"
     saves_in_background: bool = False
+    moment_item: int = ITEM[FLOAT32]
 
     @property
     def family(self) -> Family:
@@ -108,6 +110,11 @@ class Job:
     def gradient_item(self) -> int:
         """Bytes of an element of a weight's gradient."""
         return ITEM[FLOAT32 if self.master_gradients else self.compute]
+
+    @property
+    def moment_bytes(self) -> int:
+        """Of both moments of a trained parameter."""
+        return 2 * self.moment_item
 
     @property
     def trains_all(self) -> bool:
@@ -179,7 +186,13 @@ class Job:
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
+            moment_item=moment_item(values),
         )
+
+
+def moment_item(values: FlagValues) -> int:
+    """Bytes of an element of a moment: float32 in every precision, unless the optimizer keeps them in bfloat16."""
+    return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
 
 
 def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:

@@ -54,7 +54,9 @@ BEFORE_SHARDING = (
     ("micro batch 1, more accumulation", "--per_device_train_batch_size 1"),
     ("recompute", "--recompute 1"),
 )
-ACTIVATIONS = ("activations in host memory", "--offload activations")  # beside those that follow, which do without
+# Beside those that follow, which do without.
+MOMENTS = ("moments in 16 bits", "--optim adamw_16bit_moment")
+ACTIVATIONS = ("activations in host memory", "--offload activations")
 SHARDING = (
     ("sharding stage 1", "--sharding stage1"),
     ("stage 2", "--sharding stage2"),
@@ -115,8 +117,9 @@ def measures(case: Case) -> list[Measured]:
         if not found or planned.numbers != found[-1].numbers:
             found.append(planned)
     several = case.gpus > 1
-    last = () if "recompute" in family_of_config(load_config(case.model)).lacking else (ACTIVATIONS,)
-    for name, added in (*last, *(SHARDING if several else ())):
+    recomputes = "recompute" not in family_of_config(load_config(case.model)).lacking
+    beside = (MOMENTS, ACTIVATIONS) if recomputes else (MOMENTS,)
+    for name, added in (*beside, *(SHARDING if several else ())):
         found.append(_planned(case, name, f"{flags} {added}", added))
     for name, added in (*ADAPTERS, *_parallel(case)):
         if several or "sharding" not in added:

@@ -10,7 +10,7 @@ from launch.config.layout import Layout
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.shards import adapter_tensors, local_tensors, stage_layers
-from launch.plan.states import MASTER, MOMENTS, WEIGHTS, States, states_of
+from launch.plan.states import MASTER, WEIGHTS, States, states_of
 from launch.plan.step import Place, replay
 
 # The parts of a device's memory, in the order in which they are shown, the model's own weights first.
@@ -192,7 +192,7 @@ def host_bytes(job: Job) -> dict[str, int]:
 def disk_bytes(job: Job) -> dict[str, int]:
     """Disk of a run: one checkpoint, all that are kept at once, the model at the end."""
     trained = _whole(job)
-    checkpoint = trained * (job.item + MOMENTS + (MASTER if job.master_weights else 0))
+    checkpoint = trained * (job.item + job.moment_bytes + (MASTER if job.master_weights else 0))
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 

@@ -85,6 +85,8 @@ def _how(job: Job) -> list[str]:
     how.append("flash attention" if job.flash_attention else "exact attention")
     how.append("fused RMSNorm" if job.fused_rms_norm else "own RMSNorm")
     how.append(f"recompute {job.recompute}" if job.recompute else "no recompute")
+    if job.moment_item < 4:
+        how.append("moments in 16 bits")
     if job.offload.activations:
         how.append("activations in host memory")
     if job.loss_chunk(job.config["vocab_size"]):

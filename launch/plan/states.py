@@ -20,9 +20,7 @@ from launch.tape.autograd import Leaf, Memory, Storage
 
 # Parts of a device's memory that are the model's own weights.
 WEIGHTS: tuple[str, ...] = ("parameters", "quantized base", "adapter")
-# Bytes a parameter.
-MOMENTS = 8  # AdamW's two, in float32 in every precision
-MASTER = 4  # the float32 copy of a half-precision weight
+MASTER = 4  # bytes of the float32 copy of a half-precision weight
 
 
 @dataclass(frozen=True)
@@ -143,12 +141,12 @@ def _bytes_by_part(tensors: list[LocalTensor]) -> dict[str, int]:
 
 def _optimizer(job: Job, elements: int) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes of its states for so many elements, on the device and in host memory."""
-    states = {"master weights": elements * MASTER if job.master_weights else 0, "moments": elements * MOMENTS}
+    states = {"master weights": elements * MASTER if job.master_weights else 0, "moments": elements * job.moment_bytes}
     return ({}, states) if job.offload.optimizer else (states, {})
 
 
 def _state_bytes(job: Job) -> int:
-    return MOMENTS + (MASTER if job.master_weights else 0)
+    return job.moment_bytes + (MASTER if job.master_weights else 0)
 
 
 def _streamed(job: Job, updates: list[int]) -> tuple[int, ...]:

@@ -1,7 +1,9 @@
 """One rank's training step, replayed: what it keeps between steps, and the peak of each phase of a step."""
 
 from dataclasses import dataclass
+from math import prod
 
+from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
 from launch.plan.shards import LocalTensor, adapter_tensors, local_tensors, stage_layers
@@ -52,9 +54,24 @@ class Step:
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = job.family.forward(job, memory, self.weights)
         self.kept += self._take(self.model.tables(len(self.layers)))
+        self.kept += self._take({"moments": 4 * self.widened})  # the noise that they are rounded with
 
     def _take(self, parts: dict[str, int]) -> list[Storage]:
         return [self.memory.take(size, part) for part, size in parts.items()]
+
+    @property
+    def widened(self) -> int:
+        """Elements whose moments are float32 at a time, of the largest tensor, where they are kept in 16 bits
+        (launch/upstream/moments_of_16_bits.py)."""
+        if self.job.moment_item == FLOAT32:
+            return 0
+        shapes = [
+            (self.states.slices[one.name],) if one.name in self.states.slices else one.shape
+            for one in self.tensors
+            if one.trained
+        ]
+        rows = [(shape[0], prod(shape[1:])) for shape in shapes]
+        return max((rows_at_once(*each) * each[1] for each in rows), default=0)
 
     @property
     def layers(self) -> range:
@@ -111,6 +128,7 @@ class Step:
         elif self.states.updates:
             pairs = zip(self.states.updates, (*self.states.updates[1:], 0), strict=True)
             self.memory.take(max(sum(pair) for pair in pairs), "moments")
+        self.memory.take(12 * self.widened, "moments")  # both moments, and the noise of one
 
     def evaluate(self) -> None:
         """A forward pass that keeps nothing; a pipeline's has the micro batches of training."""

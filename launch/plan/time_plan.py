@@ -14,16 +14,18 @@ from launch.families.parameters import LINEAR
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
 from launch.plan.hardware import CPU, Card
-from launch.plan.job import FLOAT16, Job, Lora
+from launch.plan.job import FLOAT16, FLOAT32, ITEM, Job, Lora
+from launch.plan.states import MASTER
 from launch.plan.work import HOST_LAYER, HOST_UPDATE, Pace, Work
 
 # Bytes a trained parameter that AdamW moves beside the gradient: a float32 weight and two moments, read and written.
 UPDATE_BYTES = 24
+# The same for moments in 16 bits (launch/upstream/moments_of_16_bits.py): 8 of the weight, and of each moment
+# 6 to widen it, 8 by AdamW, 28 to round it, 10 to write it back.
+NARROW_UPDATE_BYTES = 112
 # How often a step moves a gradient: AdamW reads it, the norm is measured (1) and applied (2); the loss scale's taking
 # off reads and writes it.
 GRADIENT_MOVES, UNSCALING_MOVES = 4, 2
-# Kept per trained parameter in host memory by offload: master weight and two moments, float32.
-STATE_BYTES = 12
 # How often offload copies a gradient for a step, to the card or back (launch/offload/streamed_optimizer.py): it is read
 # for the norm, scaled, and read for the update; with a loss scale it is unscaled before.
 GRADIENT_COPIES, UNSCALING_COPIES = 4, 2
@@ -138,7 +140,8 @@ class Traffic:
         job = self.job
         moves = GRADIENT_MOVES + (UNSCALING_MOVES if job.compute == FLOAT16 else 0)
         written = job.item if job.master_weights else 0
-        return self.pace.stream(self.updated * (UPDATE_BYTES + written + moves * job.gradient_item))
+        each = UPDATE_BYTES if job.moment_item == ITEM[FLOAT32] else NARROW_UPDATE_BYTES
+        return self.pace.stream(self.updated * (each + written + moves * job.gradient_item))
 
     def offload(self) -> float:
         """Copies of a step: the optimizer's states to the card and back; gradients to the host after each micro batch,
@@ -146,7 +149,7 @@ class Traffic:
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
-        each = 2 * STATE_BYTES
+        each = 2 * (MASTER + job.moment_bytes)
         if offload.gradients:
             copies = 2 * job.accumulation - 1 + GRADIENT_COPIES + (UNSCALING_COPIES if job.compute == FLOAT16 else 0)
             each += copies * job.item

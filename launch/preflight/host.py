@@ -14,8 +14,8 @@ from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.nodes.network import own_addresses, resolve, split_address
-from launch.plan.job import checkpoints_at_once
-from launch.plan.states import MASTER, MOMENTS
+from launch.plan.job import checkpoints_at_once, moment_item
+from launch.plan.states import MASTER
 from launch.preflight.continuation import checkpoints_so_far
 from launch.preflight.report import Finding
 
@@ -68,14 +68,15 @@ def _size(path: Path) -> int:
 
 def bytes_each(values: FlagValues, half: bool) -> int:
     """Bytes of one parameter in a checkpoint. half: weights in half precision."""
-    state = 0 if values.ignore_save_lr_and_optim else MOMENTS + (MASTER if half else 0)
+    state = 0 if values.ignore_save_lr_and_optim else 2 * moment_item(values) + (MASTER if half else 0)
     return (2 if half else 4) + state
 
 
 def _parts(values: FlagValues, half: bool) -> str:
     if values.ignore_save_lr_and_optim:
         return "weights alone"
-    return "2 weight + 4 float32 copy + 8 AdamW" if half else "4 weight + 8 AdamW"
+    moments = f"{2 * moment_item(values)} AdamW"
+    return f"2 weight + 4 float32 copy + {moments}" if half else f"4 weight + {moments}"
 
 
 def _fix(values: FlagValues, kept: int, goes_on: bool) -> str:

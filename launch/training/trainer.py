@@ -166,6 +166,7 @@ class Trainer(paddlenlp.trainer.Trainer):
     def create_optimizer(self, lr_scheduler=None):
         """Upstream forms no gradient norm without clipping, and knows no offload."""
         optimizer: Any = super().create_optimizer(lr_scheduler)
+        optimizer.step_number = lambda: self.state.global_step  # read by launch/upstream/moments_of_16_bits.py
         optimizer._grad_clip = ClipByGlobalNorm(self.args.max_grad_norm, self.grad_norm)
         if self.offload:
             self.offload.prepare(optimizer)

@@ -17,6 +17,7 @@ INT8 = (*LORA, "--weight_quantize_algo", "weight_only_int8")
 NF4 = (*LORA, "--weight_quantize_algo", "nf4", "--weight_double_quant", "1")
 OFFLOAD = (*LORA, "--sharding", "stage3 offload")
 PREFIX = ("--prefix_tuning", "1")
+NARROW = ("--optim", "adamw_16bit_moment")
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens")
 
 
@@ -43,6 +44,7 @@ class Case:
             NF4: "LoRA on nf4, dropout 0.2",
             OFFLOAD: "LoRA, dropout 0.2, offload",
             PREFIX: "prefix",
+            NARROW: "moments in 16 bits",
         }
         accumulation = f" x {self.layout.accumulation} micro batches" if self.layout.accumulation > 1 else ""
         return f"{self.layout.name}{accumulation}", kinds[self.method]
@@ -64,7 +66,7 @@ CASES = [
 
 
 # Tried by the tests alone.
-OFFLOADED = Case(STAGE3, OFFLOAD, at=3)
+BESIDE = [Case(STAGE3, OFFLOAD, at=3), *[Case(layout, NARROW, at=3) for layout in (TP2, STAGE2, STAGE3)]]
 
 
 @dataclass(frozen=True)

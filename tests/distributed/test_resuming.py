@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoint.safetensors_file import read_header
-from tests.distributed.resuming import CASES, LORA, OFFLOADED, resume
+from tests.distributed.resuming import BESIDE, CASES, LORA, resume
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ TESTED = [case for case in CASES if case.layout.processes <= 2 or case.layout.na
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=case.name, marks=[] if case.quick else [pytest.mark.long]) for case in [*TESTED, OFFLOADED]],
+    [pytest.param(case, id=case.name, marks=[] if case.quick else [pytest.mark.long]) for case in [*TESTED, *BESIDE]],
 )
 def test_resumed_equals_uninterrupted(ranks, materials, tmp_path, case):
     outcome = resume(ranks, materials[bool(case.method)], tmp_path, case)

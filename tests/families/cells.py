@@ -18,7 +18,7 @@ METHOD_FLAGS = {
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
-    recompute keeps are in host memory."""
+    recompute keeps are in host memory. moments: of AdamW, in so many bits."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -28,6 +28,7 @@ class Cell:
     offload: bool = False
     chunk: int = 0
     activations: bool = False
+    moments: int = 32
 
     @property
     def name(self) -> str:
@@ -37,6 +38,7 @@ class Cell:
         parts += [self.base] if self.base else []
         parts += [f"chunks-{self.chunk}"] if self.chunk else []
         parts += ["activations-offload"] if self.activations else []
+        parts += [f"moments-{self.moments}"] if self.moments < 32 else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -55,6 +57,8 @@ class Cell:
             layout["sharding"] += " offload"
         if self.chunk:
             base["loss_chunk_tokens"] = str(self.chunk)
+        if self.moments < 32:
+            base["optim"] = f"adamw_{self.moments}bit_moment"
         if self.activations:
             base["offload"] = "activations"
         return layout | METHOD_FLAGS[self.method] | recompute | base
@@ -143,5 +147,7 @@ CELLS = [
     *[Cell(family, recompute=FULL, activations=True) for family in ("chatglm2", "bloom", "mistral")],
     Cell("glm", FINETUNE, recompute=FULL, activations=True),
     Cell("chatglm", LORA, recompute=FULL, activations=True),
+    *[Cell(layout=layout, moments=16) for layout in (Layout(), Layout(accumulation=2), S1, S2, S3, TP2, PP2)],
+    Cell(layout=S2, offload=True, moments=16),
     Cell(method=LORA, chunk=32),
 ]

@@ -98,7 +98,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
     assert title == (
         "llama-tiny, 2 x T4, 16 samples of 1024 tokens a step; this kind of card is uncalibrated (docs/plan.md)"
     )
-    assert head.startswith("| measure | GiB on a card") and len(rows) == 18
+    assert head.startswith("| measure | GiB on a card") and len(rows) == 19
     for words in (["measures", "nothing"], ["measures", "llama-tiny", "--gpus", "0"]):
         refused = run(*words)
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and not refused.stdout

@@ -181,6 +181,21 @@ def test_offload_moves_the_optimizer_to_the_host():
     assert moved == pytest.approx(here.worst.peak.parts["moments"] * 1.5, rel=0.15)
 
 
+def test_moments_in_16_bits_take_half_everywhere():
+    job = half("llama-7b", sharded(2, 8), offload=Offload(optimizer=True, gradients=True), saves_in_background=True)
+    narrow = job.changed(moment_item=2)
+    numbers = 6738415616
+    wide, less = plan_memory(job), plan_memory(narrow)
+    assert wide.disk["checkpoint"] - less.disk["checkpoint"] == 4 * numbers
+    assert wide.host["offload"] - less.host["offload"] == pytest.approx(
+        4 * numbers / 8, rel=0.15
+    )  # of the fullest rank
+    here, there = (plan_memory(one.changed(offload=Offload())).worst.peak.parts["moments"] for one in (job, narrow))
+    assert there - here / 2 == pytest.approx(4 * 2**22, rel=0.01)  # the noise that they are rounded with
+    flags = {"model_name_or_path": ["llama-7b"], "optim": ["adamw_16bit_moment"]}
+    assert Job.from_flags("run_pretrain", flags, 1).moment_bytes == 4
+
+
 def test_offloaded_activations_are_in_host_memory():
     job = half("llama-7b", ONE, recompute="full", flash_attention=True, sequence_length=8192)
     residual, moved = 2 * 8192 * 4096, Offload(activations=True)

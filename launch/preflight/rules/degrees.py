@@ -153,7 +153,7 @@ OFFLOAD_RULES = (
     ),
     Rule(
         flag="optim",
-        when=lambda run: offloads(run) and run.flags.optim not in (None, "adamw"),
+        when=lambda run: offloads(run) and run.flags.optim not in (None, "adamw", "adamw_16bit_moment"),
         found="{run.flags.optim} with --sharding {run.flags.sharding}",
         reason="its update is not made parameter by parameter",
         source=f"{OFFLOAD}/streamed_optimizer.py",
