@@ -10,12 +10,15 @@ from paddle import nn
 from paddle.distributed.fleet.meta_parallel import VocabParallelEmbedding
 from paddlenlp.peft import LoRAModel
 
-from launch.training.batches import collator
+from launch.families.registry import family_of_config
+from launch.training.batches import collator, padding_share
 from launch.training.data import TrainingData, open_dialogues
 from launch.training.evaluation import Answers
 from launch.training.losses import IGNORED, Loss, TokenLoss
 from launch.training.resuming import open_ledger
 from launch.training.run import Stage
+
+NOTABLE_PADDING = 0.1
 
 
 class Finetuning(Stage):
@@ -49,8 +52,21 @@ class Finetuning(Stage):
             mean_length=float(np.mean(samples.tokens)),
             end=end,
             epochs_requested=epochs,
-            lines=sets.lines,
+            lines=[*sets.lines, *self._padding_lines(samples, config)],
         )
+
+    def _padding_lines(self, samples, config) -> list[str]:
+        """What packing would change, for a family that can."""
+        args = self.training_args
+        if self.data_args.zero_padding or "packing" in family_of_config(config.to_dict()).lacking:
+            return []
+        share = padding_share(samples.tokens, args.per_device_train_batch_size)
+        if share < NOTABLE_PADDING or self.adapter_args.prefix_tuning:
+            return []
+        return [
+            f"padding: {share:.0%} of batches of {args.per_device_train_batch_size}; --zero_padding 1 packs several "
+            "samples into a row instead"
+        ]
 
     def prepare(self, model) -> list[str]:
         if not self.data_args.neftune:

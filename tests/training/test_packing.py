@@ -1,5 +1,7 @@
 """Packed dialogues: each token's loss is that of the dialogue alone, and none sees another dialogue."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
 from launch.reporting.records import read_summary
-from launch.training.batches import Collator, apart, ends
+from launch.training.batches import Collator, apart, ends, padding_share
 from tests.devices.row_ends import visible
 from tests.training.finetune_material import argv, write_first
 
@@ -69,6 +71,14 @@ def test_a_batch_for_flash_mask_has_ends_in_place_of_the_mask():
     assert set(batch) == {"input_ids", "labels", "position_ids", "attn_mask_startend_row_indices"}
 
 
+def test_the_share_of_padding_is_that_of_all_batches():
+    tokens = np.array([3, 5, 9, 20])
+    batches = list(itertools.product(tokens, repeat=3))  # drawn with replacement, as of a large data set
+    padded = sum(3 * max(batch) for batch in batches)
+    assert padding_share(tokens, 3) == pytest.approx(1 - sum(map(sum, batches)) / padded)
+    assert padding_share(tokens, 1) == pytest.approx(0)
+
+
 def refusals(config: str, *flags: str) -> list[str]:
     argv = ["--model_name_or_path", config, "--zero_padding", "1", *flags]
     findings = run_on_flags(RunConfig("launch/finetune_generation.py", parse_flags(argv)))
@@ -107,6 +117,7 @@ def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(ranks, few, tmp_path
     """All twelve in one step, once as samples and once as rows: the same loss, the same weights after it."""
     apart = train(ranks, few, tmp_path / "apart", per_device_train_batch_size=12)
     rows = train(ranks, few, tmp_path / "rows", per_device_train_batch_size=1, zero_padding=1, num_train_epochs=1)
+    assert "padding: " in apart["told"] and "padding: " not in rows["told"]
     number = int(rows["told"].split("packed: ")[1].split(" rows")[0])
     assert 1 < number < 12
     rows = train(ranks, few, tmp_path / "all-rows", per_device_train_batch_size=number, zero_padding=1)
