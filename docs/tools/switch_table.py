@@ -61,6 +61,7 @@ SWITCHES = (
     Switch("micro batch", FINETUNE, "--per_device_train_batch_size 4", "--per_device_train_batch_size 16"),
     Switch("accumulation", PRETRAIN, "--gradient_accumulation_steps 1", "--gradient_accumulation_steps 16"),
     Switch("gradients in float32", PRETRAIN, "--amp_master_grad 0", "--amp_master_grad 1"),
+    Switch("moments in 16 bits", PRETRAIN, "--optim adamw", "--optim adamw_16bit_moment"),
     Switch("optimizer in host memory", PRETRAIN, "--offload_optim 0", "--offload_optim 1"),
     Switch("activations in host memory", LORA, "--recompute 1", "--recompute 1 --offload activations"),
     Switch("a base in 4 bits", LORA, "", "--weight_quantize_algo nf4"),
