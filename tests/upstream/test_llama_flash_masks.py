@@ -1,9 +1,9 @@
-"""What LLaMA and Qwen2 make of their masks under flash attention, on a CPU and on pretended cards."""
+"""What LLaMA, Qwen2 and Qwen3 make of their masks under flash attention, on a CPU and on pretended cards."""
 
 import pytest
 
 DIFFERENCES = "tests.upstream.llama_flash_ranks:differences"
-FAMILIES = ("llama", "qwen2")
+FAMILIES = ("llama", "qwen2", "qwen3")
 CARDS = {"CPU": None, "A100": [8, 0], "V100": [7, 0]}
 CASES = ("causal", "left padded", "packed", "prefix", "one after cached")
 KERNEL = {"CPU": [], "A100": ["flash"], "V100": ["memory efficient"]}
@@ -29,7 +29,7 @@ def test_is_that_of_exact_attention(corrected, name, card):
         assert taken == (["math"] if plain else KERNEL[card]), case
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES[:2])  # upstream has no Qwen3
 def test_upstream_fails(ranks, name):
     """Its results are wrong without an error, but for masks on cards that have the kernel: those it refuses."""
     found = {card: ranks(1, DIFFERENCES, name, CARDS[card], False)[0] for card in CARDS}
