@@ -44,6 +44,11 @@ def test_upstream_makes_a_mask_for_each_head(ranks):
         assert ranks(1, MASKS, name, False)[0]["causal"] == [[2, 4, LENGTH, LENGTH]]
 
 
+def test_a_pipeline_sends_neither_mask_nor_bias(ranks):
+    [[kinds, off]] = ranks(1, "tests.upstream.alibi_ranks:pipeline")
+    assert kinds == ["Tensor", "Tensor"] and off < 2e-6
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_bias_of_the_columns_is_alibis(ranks, dtype):
     """40 heads of 128 as Baichuan-13B has them, 16,384 keys: nothing but float32's rounding of a slope."""
