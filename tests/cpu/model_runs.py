@@ -1,6 +1,8 @@
 """Trainings of a small model, written to a file; started by test_kernels.py with cpu_fast and without.
 
-    python tests/cpu/model_runs.py auto|off OUTPUT.npz
+    python tests/cpu/model_runs.py auto|compiled|off OUTPUT.npz
+
+compiled: auto, with the operators that `make custom-ops` builds.
 
 For each layout ten losses, the gradients of the first step, and logits of an evaluation with longer rows.
 """
@@ -12,12 +14,13 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from launch.cpu.settings import prepare  # noqa: E402
 
-prepare(sys.argv[1], processes=1)
+prepare("off" if sys.argv[1] == "off" else "auto", processes=1)
 
 import numpy as np  # noqa: E402
 import paddle  # noqa: E402
 
 from launch.cpu.kernels import apply  # noqa: E402
+from launch.training.cpu_operators import compiled_operators  # noqa: E402
 from tests.cpu.small_model import LENGTH, batch, model  # noqa: E402
 
 # Name of the run -> configuration beyond the common one.
@@ -32,11 +35,13 @@ LAYOUTS = {
 }
 
 
-def train(layout: str, fast: bool) -> dict[str, np.ndarray]:
+def train(layout: str, speed: str) -> dict[str, np.ndarray]:
     """Ten steps of AdamW with clipping. Returns arrays by name: losses, logits, one gradient a weight."""
     made = model(**LAYOUTS[layout])
-    if fast:
-        apply(made)
+    if speed != "off":
+        compiled = compiled_operators() if speed == "compiled" else None
+        assert bool(compiled) == (speed == "compiled"), "make custom-ops"
+        apply(made, compiled)
     if "recompute_granularity" in LAYOUTS[layout]:
         made.recompute_enable()
     for name, weight in made.named_parameters():
@@ -61,7 +66,7 @@ def train(layout: str, fast: bool) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    runs = {layout: train(layout, fast=sys.argv[1] != "off") for layout in LAYOUTS}
+    runs = {layout: train(layout, sys.argv[1]) for layout in LAYOUTS}
     np.savez(
         sys.argv[2],
         **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()},

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.cpu import test_kernels as cpu_kernels
 from tests.distributed import parity
 from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, Layout
 from tests.distributed.parity import Runs
@@ -43,3 +44,13 @@ def test_beside_the_fast_operators_of_cpu_fast(fused_ranks):
         "cpu_fast: LlamaForCausalLM: replaced 4 x rotary embedding, 4 x causal attention, 4 x SwiGLU (compiled)"
     )
     assert found["loss"] <= parity.LOSS_TOLERANCE and found["gradient"] <= 2e-5
+
+
+def test_compiled_operators_train_as_stock_does(site, tmp_path):
+    """With grouped heads, each grade of recomputation and frozen norms; two runs are equal to the bit."""
+    speeds = ("off", "compiled", "compiled")
+    stock, fast, again = cpu_kernels.arrays_of_runs(tmp_path, *speeds, PYTHONPATH=str(site))
+    for layout in cpu_kernels.LAYOUTS:
+        cpu_kernels.assert_equals_stock(stock, fast, layout)
+    assert all((fast[name] == again[name]).all() for name in fast)
+    cpu_kernels.test_recomputing_changes_no_bit([stock, fast])
