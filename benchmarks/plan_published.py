@@ -75,7 +75,7 @@ def _tables_of_more_layers(job: Job, layers: int) -> int:
 
 
 def _job(model: str, layout: Layout, micro_batch: int, accumulation: int, length: int, **more) -> Job:
-    """fp16 O2 with flash attention and fused RMSNorm, unless said otherwise."""
+    """fp16 O2 with flash attention and fused RMSNorm, logits of a whole batch, unless said otherwise."""
     usual = {"compute": FLOAT16, "flash_attention": True, "fused_rms_norm": True}
     return Job(
         config=load_config(model) | more.pop("sizes", {}),
@@ -85,6 +85,7 @@ def _job(model: str, layout: Layout, micro_batch: int, accumulation: int, length
         sequence_length=length,
         amp="O2",
         master_weights=True,
+        loss_chunk_tokens="off",
         **usual | more,
     )
 

@@ -45,6 +45,7 @@ def _pretraining(model: str, layout: Layout, dtype: str, **others) -> Job:
         amp="O2",
         master_weights=True,
         flash_attention=True,
+        loss_chunk_tokens="off",
         **others,
     )
 
@@ -100,6 +101,7 @@ def _c(model: str, name: str, speed: float, samples: int, layout: Layout, **othe
         amp="O2",
         master_weights=True,
         finetunes=True,
+        loss_chunk_tokens="off",
         **others,
     )
     return Published("C", name, "A100-80G", job, speed, samples * ALPACA_TOKENS)

@@ -175,7 +175,7 @@ class Family:
     chosen_by:        key of the config.json that, where it is true, tells this family from another of its model_type
     parameters:       all tensors of a model, from the word embedding to the head, by its configuration
     forward:          the forward pass, for the memory plan. published: the models at Hugging Face
-    head:             the output layer; None where the product is done within the model's forward pass
+    head:             the output layer
     head_std:         standard deviation of the head's random weights, by the configuration
     rotary:           whether positions turn queries and keys
     rehearsal_config: the tiny configuration that stands in for every model of the family on a CPU
@@ -224,7 +224,7 @@ class Family:
     forward: type[Model]
     published: HuggingFace
     chosen_by: str | None = None
-    head: Head | None = Head()
+    head: Head = Head()
     head_std: Callable[[dict], float] = initializer_range
     rotary: bool = True
     chat_template_by_token: tuple[tuple[str, str], ...] = ()

@@ -45,7 +45,7 @@ class Run(Protocol):
     def float32_norms_and_head(self) -> bool: ...
     @property
     def item(self) -> int: ...
-    def loss_chunk(self, vocabulary: int) -> int: ...
+    def loss_chunk(self, vocabulary: int, trained: bool) -> int: ...
 
 
 class Model(ABC):
@@ -286,7 +286,8 @@ class Model(ABC):
                 x = self.ops.reshape(self.gather(x, summed=False), (self.batch, self.length, self.hidden))
             if self.tensor_parallel > 1:
                 x = self.identity(x)
-            chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1])
+            trained = self.memory.recording and weight.node is not None
+            chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1], trained)
             if chunk:
                 return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy)
             return self.ops.matmul(x, weight, transpose_y=transposed)

@@ -93,7 +93,7 @@ class Job:
     on_gpu: bool = True
     finetunes: bool = False
     float32_norms_and_head: bool = False
-    loss_chunk_tokens: str = "off"
+    loss_chunk_tokens: str = "auto"
     saves_in_background: bool = False
     moment_item: int = ITEM[FLOAT32]
 
@@ -130,11 +130,11 @@ class Job:
         elements = self.micro_batch * self.sequence_length * self.config["hidden_size"]
         return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
-    def loss_chunk(self, vocabulary: int) -> int:
-        """Tokens whose logits exist at once where a rank has so many ids of the vocabulary; 0: all tokens at once."""
-        if self.loss_chunk_tokens == "off" or self.family.head is None:
-            return 0
-        return loss_chunk(self.loss_chunk_tokens, self.micro_batch * self.sequence_length, vocabulary)
+    def loss_chunk(self, vocabulary: int, trained: bool) -> int:
+        """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all.
+        trained: whether the gradient of the output layer's weight is computed."""
+        tokens = self.micro_batch * self.sequence_length
+        return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
 
     def changed(self, **changes) -> "Job":
         """The same with other values; what-if for advice."""

@@ -89,7 +89,7 @@ def _how(job: Job) -> list[str]:
         how.append("moments in 16 bits")
     if job.offload.activations:
         how.append("activations in host memory")
-    if job.loss_chunk(job.config["vocab_size"]):
+    if job.loss_chunk(job.config["vocab_size"] // job.layout.tensor_parallel_degree, job.trains_all):
         how.append("loss in chunks")
     return how
 

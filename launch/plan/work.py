@@ -187,7 +187,7 @@ class Work:
         """Seconds of the output head and the loss, forward and backward. The products of a chunk have fewer rows."""
         job, hidden = self.job, self.job.config["hidden_size"]
         vocabulary = job.config["vocab_size"] / self.tensor
-        rows = job.loss_chunk(ceil(vocabulary)) or self.tokens
+        rows = job.loss_chunk(ceil(vocabulary), job.trains_all) or self.tokens
         chunks = self.tokens / rows
         product = chunks * self.pace.multiply(rows, hidden, vocabulary)
         moved = self.tokens * vocabulary * LOGIT_BYTES

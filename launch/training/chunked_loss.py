@@ -6,9 +6,9 @@ those of a whole batch otherwise, and no product is done twice.
 """
 
 import contextlib
-import math
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import paddle
@@ -22,6 +22,15 @@ from data_tools.formats.dialogues.encoding import IGNORED
 from launch.families.arithmetic import loss_chunk
 from launch.families.family import Family, Head
 from launch.upstream.token_loss import token_entropies
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Tokens whose logits exist at once in training and in evaluation; 0: those of a whole batch."""
+
+    training: int
+    evaluation: int
+
 
 # Bytes of a half-precision product of a chunk with its float32 copy, when they are added to the weight's gradient.
 PRODUCT_BYTES = 64 * 2**20
@@ -68,7 +77,8 @@ class ChunkedEntropy(PyLayer):
     [tokens, 1].
 
     The gradients are computed together with the losses, as if the derivative by each loss were 1. What it is is known
-    in the backward pass, which multiplies by it: it must be the same for all tokens that count.
+    in the backward pass, which multiplies by it: it must be the same for all tokens that count. float16 holds no small
+    numbers, so gradients are multiplied by about what it will be before they are rounded (ChunkedHead.expected_scale).
     """
 
     @staticmethod
@@ -78,32 +88,45 @@ class ChunkedEntropy(PyLayer):
         losses = paddle.empty([tokens, 1], dtype="float32")
         hidden_gradient = paddle.empty_like(hidden_states) if trained[0] else None
         weight_gradient = WeightGradient(weight, head.transposed) if trained[1] else None
+        scale = head.expected_scale(hidden_states)
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
             inputs = hidden_states[part]
-            losses[part], gradient = head.entropies(inputs, weight, labels[part], any(trained))
+            losses[part], gradient = head.entropies(inputs, weight, labels[part], any(trained), scale)
             if hidden_gradient is not None:
                 hidden_gradient[part] = paddle.matmul(gradient, weight, transpose_y=not head.transposed)
             if weight_gradient is not None:
                 weight_gradient.add(inputs, gradient)
             del gradient  # before the logits of the next chunk
-        ctx.gradients = hidden_gradient, weight_gradient
+        ctx.gradients, ctx.chunk, ctx.scale = (hidden_gradient, weight_gradient), chunk, scale
         return losses
 
     @staticmethod
     def backward(ctx, gradient):
-        """On a card the host waits here for the forward pass, once in a micro batch."""
+        """No number comes to the host, which would wait for the forward pass."""
         hidden_gradient, weight_gradient = ctx.gradients
         ctx.gradients = None
-        factor = float(gradient.max())
-        # What is not finite goes on to the loss scale and the loss watch.
-        if math.isfinite(factor) and not bool(((gradient == factor) | (gradient == 0)).all()):
-            raise ValueError("tokens that count must weigh the same in a loss in chunks")
+        factor = gradient.max()
+        # Where tokens that count weigh differently, the gradients are NaN, and the run ends: none is silently wrong.
+        same = ((gradient == factor) | (gradient == 0)).all()
+        factor = paddle.where(same, factor, paddle.full_like(factor, float("nan")))
+        if ctx.scale is not None:
+            factor = factor / ctx.scale
         return (
-            hidden_gradient if hidden_gradient is None else hidden_gradient.scale_(factor),
+            hidden_gradient if hidden_gradient is None else multiplied(hidden_gradient, factor, ctx.chunk),
             weight_gradient if weight_gradient is None else weight_gradient.finish(factor),
             None,
         )
+
+
+def multiplied(rows: paddle.Tensor, factor: paddle.Tensor, chunk: int) -> paddle.Tensor:
+    """The rows times a float32 scalar, in place; what is narrower is multiplied in float32, so many rows at a time."""
+    if rows.dtype == paddle.float32:
+        return rows.multiply_(factor)
+    for start in range(0, rows.shape[0], chunk):
+        part = slice(start, min(start + chunk, rows.shape[0]))
+        rows[part] = rows[part].astype("float32").multiply_(factor).astype(rows.dtype)
+    return rows
 
 
 class WeightGradient:
@@ -126,26 +149,29 @@ class WeightGradient:
             rows = left[:, index * self.step : (index + 1) * self.step]
             total.add_(paddle.matmul(rows, right, transpose_x=True).astype("float32"))
 
-    def finish(self, factor: float) -> paddle.Tensor:
-        """The sum times factor, in the dtype of the weight."""
-        pieces = [self.sums.pop(0).scale_(factor).astype(self.dtype) for _ in range(len(self.sums))]
+    def finish(self, factor: paddle.Tensor) -> paddle.Tensor:
+        """The sum times a float32 scalar, in the dtype of the weight."""
+        pieces = [self.sums.pop(0).multiply_(factor).astype(self.dtype) for _ in range(len(self.sums))]
         return pieces[0] if len(pieces) == 1 else paddle.concat(pieces)
 
 
 class ChunkedHead(paddle.nn.Layer):
-    """Put before the class of an output layer: within `of` it gives losses in place of logits.
+    """Put before the class of an output layer: within `of` it gives losses in place of logits, where the batch is
+    computed in chunks.
 
-    chunk: of --loss_chunk_tokens. form: of the family. deferred: whether the labels are there only after the forward
-    pass, as in a pipeline: then the layer gives hidden states, and the criterion calls `losses`. correct: counts in
-    evaluations, too.
+    form: of the family. deferred: whether the labels are there only after the forward pass, as in a pipeline: then the
+    layer gives hidden states, and the criterion calls `scores`. correct: counts in evaluations, too. scaler: of a
+    float16 loss, once training begins; micro_batches: that make a step on this rank.
     """
 
     config: PretrainedConfig
-    chunk: str
+    chunks: Chunks
     form: Head
     deferred: bool
     correct: CorrectTokens
     labels: paddle.Tensor | None
+    scaler: Any
+    micro_batches: int
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
@@ -157,14 +183,28 @@ class ChunkedHead(paddle.nn.Layer):
             self.labels = None
 
     def forward(self, hidden_states, *args, **kwargs):
-        labels = self.labels
-        if labels is None and not self.deferred:
+        if self.deferred and self.labels is None:
+            return self.as_read(hidden_states)
+        if self.labels is None or not self.chunk:
             return super().forward(hidden_states, *args, **kwargs)
+        return self.losses(self.as_read(hidden_states), self.labels)
+
+    @property
+    def chunk(self) -> int:
+        """Of the pass that is computed now."""
+        return self.chunks.training if paddle.is_grad_enabled() else self.chunks.evaluation
+
+    def as_read(self, hidden_states) -> paddle.Tensor:
+        """What the product with the weight reads."""
         if isinstance(hidden_states, ModelOutput):
             hidden_states = hidden_states["last_hidden_state"]
         if paddle.is_autocast_enabled():
             hidden_states = hidden_states.astype(paddle.get_autocast_dtype())
-        return hidden_states if labels is None else self.losses(hidden_states, labels)
+        return hidden_states
+
+    def scores(self, hidden_states: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """What a criterion reads: losses, or the logits of a batch that is computed whole."""
+        return self.losses(hidden_states, labels) if self.chunk else super().forward(hidden_states)
 
     def losses(self, hidden_states: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         """float32 [batch, length, 1], or [length, batch, 1] where the logits of the layer are so. hidden_states: as the
@@ -173,25 +213,38 @@ class ChunkedHead(paddle.nn.Layer):
         labels = labels.t() if length_first else labels
         if self.config.sequence_parallel:
             hidden_states = GatherOp.apply(hidden_states)
-        # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py).
-        weight = getattr(self, next(iter(self._parameters))).astype(hidden_states.dtype)
+        # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py); GLM's has none.
+        weight = getattr(self, next(iter(self._parameters), "weight")).astype(hidden_states.dtype)
         if self.sharded(weight):
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             identity: Any = paddle.distributed.collective._c_identity  # its stub says None, too
             hidden_states = identity(hidden_states, group=group)
-        chunk = loss_chunk(self.chunk, labels.size, self.vocabulary(weight))
         recording = paddle.is_grad_enabled()
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
         flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
         with paddle.amp.auto_cast(False):
-            losses = ChunkedEntropy.apply(flat, weight, labels.flatten(), chunk, self, trained)
+            losses = ChunkedEntropy.apply(flat, weight, labels.flatten(), self.chunk, self, trained)
         losses = losses.reshape([*labels.shape, 1])
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
+    def expected_scale(self, hidden_states: paddle.Tensor) -> paddle.Tensor | None:
+        """About what the derivative of the scaled loss by that of a token will be: a power of 2 if the loss scale is
+        one. None where gradients need no scale, as all but those in float16."""
+        if self.scaler is None or hidden_states.dtype != paddle.float16:
+            return None
+        tokens = hidden_states.shape[0] * self.micro_batches
+        return self.scaler._scale * 2.0 ** -(tokens.bit_length() - 1)
+
     def entropies(
-        self, inputs: paddle.Tensor, weight: paddle.Tensor, labels: paddle.Tensor, trained: bool
+        self,
+        inputs: paddle.Tensor,
+        weight: paddle.Tensor,
+        labels: paddle.Tensor,
+        trained: bool,
+        scale: paddle.Tensor | None,
     ) -> tuple[paddle.Tensor, Any]:
-        """The losses of a chunk, and where something is trained the gradient of their sum by the logits."""
+        """The losses of a chunk, and where something is trained the gradient of their sum by the logits, times scale
+        where there is one."""
         logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
@@ -200,7 +253,8 @@ class ChunkedHead(paddle.nn.Layer):
         if not trained:
             return losses, None
         paddle.autograd.backward([losses])
-        return losses.detach(), logits.grad.astype(inputs.dtype)
+        gradient = logits.grad if scale is None else logits.grad.multiply_(scale)
+        return losses.detach(), gradient.astype(inputs.dtype)
 
     @property
     def transposed(self) -> bool:
@@ -217,30 +271,44 @@ class ChunkedHead(paddle.nn.Layer):
 
 
 class GivenLosses(paddle.nn.Layer):
-    """The loss_func of a criterion of paddlenlp whose scores are losses already."""
+    """The loss_func of a criterion of paddlenlp, whose scores may be losses already."""
 
-    def forward(self, losses, labels):
-        return losses
+    def __init__(self, loss_func):
+        super().__init__()
+        self.loss_func = loss_func
+
+    def forward(self, scores, labels):
+        return scores if scores.shape[-1] == 1 else self.loss_func(scores, labels)
 
 
-def chunk_loss(model, family: Family, chunk: str, pipeline: bool) -> list[str]:
-    """Let a model that has just been built compute its loss in chunks; lines for the user. chunk: of
-    --loss_chunk_tokens."""
-    if chunk == "off":
+def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chunks:
+    """What --loss_chunk_tokens means for batches of so many tokens a sample. trained: whether the output layer is.
+    The plan decides alike (launch/plan/job.py)."""
+    ranks = args.tensor_parallel_degree
+    vocabulary = config.vocab_size // (ranks if config.vocab_size % ranks == 0 else 1)
+    batch = args.per_device_train_batch_size
+    evaluated = batch if args.pipeline_parallel_degree > 1 else args.per_device_eval_batch_size
+    return Chunks(
+        loss_chunk(args.loss_chunk_tokens, batch * length, vocabulary, config.hidden_size, trained),
+        loss_chunk(args.loss_chunk_tokens, evaluated * length, vocabulary, config.hidden_size, False),
+    )
+
+
+def chunk_loss(model, family: Family, chunks: Chunks, pipeline: bool) -> list[str]:
+    """Let a model that has just been built compute its loss in chunks; lines for the user."""
+    if not (chunks.training or chunks.evaluation):
         return []
-    if family.head is None:
-        return [f"loss: all tokens at once; {family.title} has no output layer apart from its forward pass"]
     head = output_layer(model, family.head.path, pipeline)
     if head is not None:
         head.__class__ = type(f"Chunked{type(head).__name__}", (ChunkedHead, type(head)), {})
-        head.chunk, head.form, head.deferred, head.labels = chunk, family.head, pipeline, None
-        head.correct = CorrectTokens()
+        head.chunks, head.form, head.deferred, head.labels = chunks, family.head, pipeline, None
+        head.correct, head.scaler, head.micro_batches = CorrectTokens(), None, 1
     criteria = model._loss_fn if pipeline else [getattr(model, "criterion", None)]
     for criterion in criteria:
         if criterion is not None:
-            criterion.loss_func = GivenLosses()
-    size = "" if chunk == "auto" else f", {chunk} tokens at a time"
-    return [f"loss: output layer and cross-entropy in chunks{size}; logits of a whole batch never exist"]
+            criterion.loss_func = GivenLosses(criterion.loss_func)
+    training, evaluation = (chunk or "all" for chunk in (chunks.training, chunks.evaluation))
+    return [f"loss: logits of {training} tokens at once in training, of {evaluation} in evaluation"]
 
 
 def output_layer(model, path: str, pipeline: bool) -> paddle.nn.Layer | None:

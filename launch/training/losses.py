@@ -22,9 +22,16 @@ class Loss:
     def attach(self, model, args) -> None:
         """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""
         self.head = chunked_head(model)
+        if self.head:
+            self.head.micro_batches = args.gradient_accumulation_steps
         if self.head and args.pipeline_parallel_degree > 1:
             layers = model.model if isinstance(model, LoRAModel) else model
             layers._loss_fn = [of_hidden_states(self.head, criterion) for criterion in layers._loss_fn]
+
+    def scaled_by(self, scaler) -> None:
+        """Before training in float16. scaler: of the loss."""
+        if self.head:
+            self.head.scaler = scaler
 
     def outputs(self, model, inputs: dict, labels: paddle.Tensor):
         """What the model makes of its inputs; in chunks, losses of these labels in place of logits."""
@@ -60,7 +67,7 @@ def of_hidden_states(head: ChunkedHead, criterion):
     """The criterion of a pipeline whose last layer leaves losses to it."""
 
     def loss(hidden_states, labels):
-        return criterion(head.losses(hidden_states, labels), labels)
+        return criterion(head.scores(hidden_states, labels), labels)
 
     return loss
 

@@ -18,7 +18,7 @@ from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
-from launch.training.chunked_loss import chunk_loss
+from launch.training.chunked_loss import chunk_loss, chunks_of
 from launch.training.data import TrainingData, require_tokenizer
 from launch.training.decisions import decide
 from launch.training.device import device_peak, measure_network, set_device
@@ -105,9 +105,10 @@ class Run:
         with out_of_memory_explained(Phase(BUILDING), args):
             model = build_model(config, model_args, args, base_format(adapter_args))
         lines += vocabulary_lines(config, model_args)
-        lines += chunk_loss(
-            model, family_of_config(config.to_dict()), args.loss_chunk_tokens, args.pipeline_parallel_degree > 1
+        chunks = chunks_of(
+            config, args, stage.sequence_length, trained=not (adapter_args.lora or adapter_args.prefix_tuning)
         )
+        lines += chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
         lines += [*speed_up(model, args), *widen(model, model_args, args), *keep_activations(model, args)]
         lines += stage.prepare(model)
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)

@@ -193,6 +193,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         super()._wrap_amp_model(args, model)
         if self.do_grad_scaling:
             follow(self.scaler, ScaleRule(args.loss_scale_window, args.loss_scale_hysteresis, args.min_loss_scale))
+            self.loss.scaled_by(self.scaler)
 
     def _wrap_model(self, model, training=True):
         """Layouts bring clips of their own, which do not keep the norm; upstream's offload is refused by its own

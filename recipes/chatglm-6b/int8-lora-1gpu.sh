@@ -2,8 +2,7 @@
 # ChatGLM-6B LoRA fine-tuning on one card, with a base in 8 bits.
 # Target     lora-chatglm6b-int8
 # Alias      chatglm6b-int8-lora-1gpu
-# Hardware   1 card of 24 GB (RTX 3090, 4090, A10); of 16 GB (V100, T4, RTX 4080) with GPU_MEMORY_GB=16 and
-#            ARGS="--per_device_train_batch_size 2 --gradient_accumulation_steps 64": the logits of 8 samples take 5 GiB
+# Hardware   1 card of 24 GB (RTX 3090, 4090, A10); of 16 GB (V100, T4, RTX 4080) with GPU_MEMORY_GB=16
 # Base       LLM.int8: 8 bits a weight in the linear layers, inputs rounded to 8 bits. Columns with outliers (6.0 and
 #            more) are computed separately in 16 bits. Weights are read one by one
 # Batch      1 data rank x 8 samples x 16 accumulation = 128 a step

@@ -55,8 +55,7 @@ class Cell:
             base["weight_double_quant"] = "1"
         if self.offload:
             layout["sharding"] += " offload"
-        if self.chunk:
-            base["loss_chunk_tokens"] = str(self.chunk)
+        base["loss_chunk_tokens"] = str(self.chunk) if self.chunk else "off"
         if self.moments < 32:
             base["optim"] = f"adamw_{self.moments}bit_moment"
         if self.activations:
@@ -142,7 +141,7 @@ CELLS = [
     *[Cell("mistral", method) for method in (FINETUNE, LORA, PREFIX)],
     *[Cell(layout=layout, chunk=32) for layout in (Layout(), S3, TP2, SP2, PP2)],
     *[Cell(family, chunk=32) for family in ("chatglm2", "bloom", "mistral")],
-    *[Cell(family, FINETUNE, chunk=32) for family in ("llama", "chatglm")],
+    *[Cell(family, FINETUNE, chunk=32) for family in ("llama", "chatglm", "glm")],
     *[Cell(layout=layout, recompute=FULL, activations=True) for layout in (Layout(), S3, SP2, PP2)],
     *[Cell(family, recompute=FULL, activations=True) for family in ("chatglm2", "bloom", "mistral")],
     Cell("glm", FINETUNE, recompute=FULL, activations=True),

@@ -8,8 +8,9 @@ import paddle
 from paddle.base import core
 from paddlenlp.transformers.llama.modeling import LlamaLMHead
 
+from launch.families.arithmetic import loss_chunk
 from launch.families.registry import FAMILIES
-from launch.training.chunked_loss import chunk_loss, chunked_head
+from launch.training.chunked_loss import Chunks, chunk_loss, chunked_head
 from launch.training.finetuning import AnswerLoss
 from launch.training.losses import TokenLoss
 from launch.training.model import norms_and_head_in_float32
@@ -40,7 +41,7 @@ def outcome(name: str, loss: str, chunk: str, dtype: str, frozen: bool, wide: bo
     inputs = batch(FAMILIES[name], samples=4)
     without_labels = {key: value for key, value in inputs.items() if key != "labels"}
     inputs["labels"] = some_likely(inputs["labels"], logits_of(model, without_labels))
-    chunk_loss(model, FAMILIES[name], chunk, pipeline=False)
+    chunk_loss(model, FAMILIES[name], chunks(chunk), pipeline=False)
     if wide:
         norms_and_head_in_float32(model, dtype)
     computed = PretrainingLoss() if loss == PRETRAINING else AnswerLoss(model.config.vocab_size, None, ARGS)
@@ -63,6 +64,12 @@ def outcome(name: str, loss: str, chunk: str, dtype: str, frozen: bool, wide: bo
         "gradients": {key: sample(tensor.grad) for key, tensor in model.named_parameters() if tensor.grad is not None},
         "logits": logits_of(model, without_labels).shape,
     }
+
+
+def chunks(flag: str) -> Chunks:
+    """So many tokens, or off, in training and in evaluation."""
+    tokens = 0 if flag == "off" else int(flag)
+    return Chunks(tokens, tokens)
 
 
 def logits_of(model, inputs: dict) -> paddle.Tensor:
@@ -96,7 +103,7 @@ def gradients_of_a_loss_that_is_no_number() -> list[bool]:
     """Whether all elements of the gradients of hidden states and weight are NaN, where a step counts no token."""
     model, token_loss = paddle.nn.Layer(), TokenLoss(256)
     model.lm_head = LlamaLMHead(tiny("llama"))
-    chunk_loss(model, FAMILIES["llama"], "10", pipeline=False)
+    chunk_loss(model, FAMILIES["llama"], chunks("10"), pipeline=False)
     hidden_states, labels = paddle.randn([1, 16, model.lm_head.weight.shape[0]]), paddle.full([1, 16], -100, "int64")
     hidden_states.stop_gradient, token_loss.divisor = False, 0.0
     with chunked_head(model).of(labels):
@@ -111,7 +118,8 @@ def peak_of_loss(tokens: int, vocabulary: int, chunk: str, tied: bool, training:
     model = paddle.nn.Layer()
     weights = model.create_parameter([vocabulary, 16]) if tied else None
     model.lm_head = LlamaLMHead(config, weights, transpose_y=tied)
-    chunk_loss(model, FAMILIES["llama"], chunk, pipeline=False)
+    tokens_at_once = (loss_chunk(chunk, tokens, vocabulary, 16, trained) for trained in (True, False))
+    chunk_loss(model, FAMILIES["llama"], Chunks(*tokens_at_once), pipeline=False)
     token_loss = TokenLoss(vocabulary)
     labels = paddle.randint(0, vocabulary, [1, tokens])
     hidden_states = paddle.randn([1, tokens, 16])
@@ -123,3 +131,45 @@ def peak_of_loss(tokens: int, vocabulary: int, chunk: str, tied: bool, training:
     if training:
         loss.backward()
     return core.host_memory_stat_peak_value("Allocated", 0) - before
+
+
+def float16_gradients(scale: float) -> dict[str, dict]:
+    """Of a loss in float16 with this scale, by way: gradients of hidden states and weight, as nested lists, divided by
+    the scale. Half of the ids are so unlikely that float16 cannot hold their probability."""
+    half_arithmetic.install()
+    found = {}
+    for way in ("off", "10"):
+        paddle.seed(1)
+        model, token_loss = paddle.nn.Layer(), TokenLoss(256)
+        model.lm_head = LlamaLMHead(tiny("llama"))
+        weight = paddle.randn(model.lm_head.weight.shape) * 0.02
+        weight[0, 128:] -= 8.0  # the first dimension is 2: logits lower by 16
+        model.lm_head.weight.set_value(weight)
+        model.to(dtype="float16")
+        hidden_states, labels = paddle.randn([2, 16, weight.shape[0]]), paddle.randint(0, 128, [2, 16])
+        hidden_states[:, :, 0] = 2.0
+        hidden_states = hidden_states.astype("float16")
+        hidden_states.stop_gradient, token_loss.divisor = False, 32.0
+        chunk_loss(model, FAMILIES["llama"], chunks(way), pipeline=False)
+        head = chunked_head(model)
+        if head:
+            head.scaler = SimpleNamespace(_scale=paddle.to_tensor([scale]))
+        with head.of(labels) if head else contextlib.nullcontext():
+            loss = token_loss(model.lm_head(hidden_states), labels)
+        (loss * scale).backward()
+        gradients = {"hidden states": hidden_states.grad, "weight": model.lm_head.weight.grad}
+        found[way] = {key: (tensor.astype("float32") / scale).tolist() for key, tensor in gradients.items()}
+    return found
+
+
+def gradients_of_unequal_tokens() -> list[bool]:
+    """Whether all elements of the gradients are NaN where one token weighs more than the others."""
+    model = paddle.nn.Layer()
+    model.lm_head = LlamaLMHead(tiny("llama"))
+    chunk_loss(model, FAMILIES["llama"], chunks("10"), pipeline=False)
+    hidden_states, labels = paddle.randn([1, 16, model.lm_head.weight.shape[0]]), paddle.ones([1, 16], "int64")
+    hidden_states.stop_gradient = False
+    with chunked_head(model).of(labels):
+        losses = model.lm_head(hidden_states)
+    (losses.sum() + losses[0, 3].sum()).backward()
+    return [bool(tensor.grad.isnan().all()) for tensor in (hidden_states, model.lm_head.weight)]

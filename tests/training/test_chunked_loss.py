@@ -9,7 +9,7 @@ from launch.families.registry import FAMILIES
 
 RANKS = "tests.training.chunked_loss_ranks"
 LOSS_BOUND, GRADIENT_BOUND = 2e-6, 1e-5
-FAMILY_NAMES = [name for name, family in FAMILIES.items() if family.head]
+FAMILY_NAMES = list(FAMILIES)
 PRETRAINED = [name for name in FAMILY_NAMES if "pretrain" not in FAMILIES[name].lacking]
 
 
@@ -31,7 +31,9 @@ def assert_equal(found: dict[str, dict], chunk: str, loss_bound=LOSS_BOUND, grad
             assert abs(difference[1:]).max() <= bound, (name, key)
 
 
-@pytest.mark.parametrize("loss, names", [("answers", FAMILY_NAMES), ("pretraining", PRETRAINED)])
+@pytest.mark.parametrize(
+    "loss, names", [("answers", FAMILY_NAMES), ("pretraining", PRETRAINED)], ids=["answers", "pretraining"]
+)
 def test_every_family_gets_the_same(ranks, loss, names):
     """Chunks of 10 tokens, of 64: the last one is shorter."""
     (found,) = ranks(1, f"{RANKS}:compare", names, loss, "10")
@@ -57,6 +59,21 @@ def test_a_loss_that_is_no_number_has_gradients_that_are_none(ranks):
     assert ranks(1, f"{RANKS}:gradients_of_a_loss_that_is_no_number")[0] == [True, True]
 
 
+def test_tokens_that_weigh_differently_have_gradients_that_are_none(ranks):
+    """One number multiplies the gradient of the weight: it must not be silently wrong."""
+    assert ranks(1, f"{RANKS}:gradients_of_unequal_tokens")[0] == [True, True]
+
+
+def test_small_gradients_survive_in_float16(ranks):
+    """Half of the ids have a probability of 1e-9: its gradient is 0 in float16 unless the loss scale comes first."""
+    (found,) = ranks(1, f"{RANKS}:float16_gradients", 2.0**17)
+    for key in found["off"]:
+        whole, chunked = (np.array(found[way][key]) for way in ("off", "10"))
+        assert abs(chunked - whole).max() <= 2**-9 * abs(whole).max(), key
+    whole, chunked = (np.array(found[way]["weight"])[0, 128:] for way in ("off", "10"))
+    assert whole.any() and abs(chunked - whole).max() <= 0.1 * abs(whole).max()
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize(
     "vocabulary, share", [(32_000, 8), pytest.param(152_000, 16, marks=pytest.mark.long)], ids=["32k", "152k"]
@@ -71,12 +88,28 @@ def test_memory(ranks, vocabulary, share, training):
         assert chunked * share <= 16 * whole, (tied, chunked, 16 * whole)
 
 
-def test_chunks_are_a_sixteenth_within_bounds():
-    assert loss_chunk("auto", 4096, 32000) == 256
-    assert loss_chunk("auto", 4096, 152064) == 110  # 64 MiB of float32 logits
-    assert loss_chunk("auto", 512, 32000) == 64
-    assert loss_chunk("auto", 40, 32000) == 40
-    assert loss_chunk("100", 4096, 32000) == 100
-    assert loss_chunk("100", 64, 32000) == 64
+@pytest.mark.parametrize(
+    "tokens, vocabulary, trained, chunk",
+    [
+        (4096, 32000, False, 256),
+        (16384, 32000, False, 1024),
+        (4096, 152064, False, 220),  # 128 MiB of float32 logits
+        (512, 32000, False, 0),  # two chunks of 256 take as much
+        (513, 32000, False, 256),
+        (8192, 32000, True, 1024),  # a quarter of the inputs: one addition to the gradient for as many tokens
+        (6144, 32000, True, 0),  # its gradient and a chunk are worth 3072 tokens
+        (6145, 32000, True, 1024),
+        (4096, 256, True, 0),
+    ],
+)
+def test_auto_is_in_chunks_where_they_take_less_than_half(tokens, vocabulary, trained, chunk):
+    """Of a model with 4,096 dimensions."""
+    assert loss_chunk("auto", tokens, vocabulary, 4096, trained) == chunk
+
+
+def test_the_flag_says_how_many_tokens():
+    assert loss_chunk("100", 4096, 32000, 4096, True) == 100
+    assert loss_chunk("100", 64, 32000, 4096, True) == 64
+    assert loss_chunk("off", 4096, 32000, 4096, False) == 0
     with pytest.raises(UserError, match="--loss_chunk_tokens: found '0', allowed: auto, off or"):
-        loss_chunk("0", 64, 32000)
+        loss_chunk("0", 64, 32000, 4096, True)

@@ -122,15 +122,7 @@ RULES = (
     ),
     Rule(
         flag="loss_chunk_tokens",
-        when=lambda run: bool(run.family) and run.family.head is None and run.chunk_tokens > 0,
-        found="{run.flags.loss_chunk_tokens} with {run.family.title}",
-        reason="its logits are computed within the model's forward pass, not by a layer that could do it in chunks",
-        source="paddlenlp/transformers/glm/modeling.py, GLMModel.forward",
-        fix="--loss_chunk_tokens off, and a smaller micro batch with more accumulation where memory is short",
-    ),
-    Rule(
-        flag="loss_chunk_tokens",
-        when=lambda run: run.chunk_tokens < 0,
+        when=lambda run: not run.has_loss_chunk,
         found="{run.flags.loss_chunk_tokens!r}",
         reason="the tokens of a chunk are a whole number above 0",
         source="launch/training/chunked_loss.py",

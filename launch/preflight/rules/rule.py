@@ -87,12 +87,10 @@ class Request:
         return bool(self.positions and self.flags.max_seq_length and self.flags.max_seq_length > self.positions)
 
     @property
-    def chunk_tokens(self) -> int:
-        """Of --loss_chunk_tokens; 0 for auto and off, -1 for what is none of them."""
+    def has_loss_chunk(self) -> bool:
+        """Whether --loss_chunk_tokens has one of its values."""
         value = self.flags.loss_chunk_tokens
-        if value in ("auto", "off"):
-            return 0
-        return int(value) if value.isdecimal() and int(value) > 0 else -1
+        return value in ("auto", "off") or (value.isdecimal() and int(value) > 0)
 
     @property
     def bubble(self) -> float:

@@ -38,11 +38,6 @@ VARIANTS = [
     wrong(PRETRAIN, "--loss_chunk_tokens 0", ("--loss_chunk_tokens", "'0': the tokens of a chunk are a whole number")),
     wrong(
         "llama-7b/finetune",
-        "--model_name_or_path glm-515m --tensor_parallel_degree 1 --loss_chunk_tokens 256",
-        ("--loss_chunk_tokens", "256 with GLM: its logits are computed within"),
-    ),
-    wrong(
-        "llama-7b/finetune",
         "--lora 1 --pissa 1",
         ("--pissa", "1 with --tensor_parallel_degree 4: "),
     ),
