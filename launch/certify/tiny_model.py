@@ -35,7 +35,8 @@ HALF_TOLERANCE = 2e-2
 
 
 def card_against_cpu(bench: Bench) -> None:
-    """float32 on the CPU is right; the card in float32 and in each half precision is compared with it."""
+    """float32 on the CPU is right; the card in float32 and in each half precision is compared with it. Moments in 16
+    bits are rounded by the same random numbers on both."""
     flags = tiny_pretraining(bench.materials, STEPS)
     cpu = steps(bench.train("cpu", flags, on_cpu=True))
     card = steps(bench.train("float32", flags, environment=FULL_FLOAT32))
@@ -43,6 +44,9 @@ def card_against_cpu(bench: Bench) -> None:
     for dtype, changes in _half_precisions(bench).items():
         card = steps(bench.train(dtype, flags | changes))
         compare_steps(bench, dtype, "float32 on the CPU", cpu, card, HALF_TOLERANCE)
+    narrow = flags | as_flags({"optim": "adamw_16bit_moment"})
+    cpu = steps(bench.train("cpu-16-bit-moments", narrow, on_cpu=True))
+    _run_and_compare(bench, "float32, moments in 16 bits", narrow, 1, "the CPU", cpu, TOLERANCE, FULL_FLOAT32)
 
 
 def _half_precisions(bench: Bench) -> dict[str, dict]:
@@ -118,10 +122,14 @@ def layouts(bench: Bench) -> None:
 
 
 def offload(bench: Bench) -> None:
-    """States, gradients and parameters in host memory are the same numbers as on the card."""
+    """States, gradients, parameters and activations in host memory are the same numbers as on the card."""
     flags = tiny_pretraining(bench.materials, STEPS, deterministic="1")
     in_memory = steps(bench.train("none", flags))
     _run_and_compare(bench, "--offload_optim 1", flags | as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
+    recomputed = flags | as_flags({"recompute": "1"})
+    expected = steps(bench.train("recompute", recomputed))
+    activations = recomputed | as_flags({"offload": "activations"})
+    _run_and_compare(bench, "--offload activations", activations, 1, "recompute without", expected, 0)
     if not bench.needs_cards(2):
         return
     for stage in ("stage2", "stage3"):

@@ -50,6 +50,7 @@ def runs(ranks, tmp_path_factory):
 ACCUMULATED = ("--gradient_accumulation_steps", "2")
 GROUPS = ("--sharding_parallel_degree", "2")  # two of them, on 4 ranks
 LORA = ("--lora", "1", "--recompute", "1", *ACCUMULATED)
+NARROW = ("--optim", "adamw_16bit_moment")
 CASES = [
     pytest.param("stage2", ACCUMULATED, id="stage2"),
     pytest.param("stage3", ACCUMULATED, id="stage3", marks=pytest.mark.long),
@@ -57,7 +58,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "flags"), [*CASES, pytest.param("stage2", GROUPS, id="dp2", marks=pytest.mark.long)])
+BESIDE = [
+    pytest.param("stage2", GROUPS, id="dp2", marks=pytest.mark.long),
+    pytest.param("stage2", NARROW, id="moments-16", marks=pytest.mark.long),
+    pytest.param("stage3", NARROW, id="stage3-moments-16", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("stage", "flags"), [*CASES, *BESIDE])
 def test_losses_are_those_without_offload_to_the_bit(runs, stage, flags):
     log = runs(stage, True, *flags)[1]
     assert len(log) == STEPS and log == runs(stage, False, *flags)[1]
