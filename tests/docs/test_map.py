@@ -17,7 +17,7 @@ def folders(*below: str) -> set[str]:
 
 def test_every_folder_is_on_it():
     named = set(re.findall(r"([a-z_]+)/", MAP))
-    assert (folders() | folders("launch")) - named == {".ci", ".github"}
+    assert (folders() | folders("launch")) - named == {".ci", ".devcontainer", ".github"}
 
 
 def test_what_is_on_it_is_there():
