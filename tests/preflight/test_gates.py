@@ -77,7 +77,6 @@ def test_bfloat16_is_refused_on_older_cards(told, kind, bf16):
         (["A100"], {"fp16": "0"}, "float32"),
         (["A100"], {"fp16_opt_level": "O0"}, "float32"),
         (["A100"], {"model_name_or_path": "chatglm2-6b", "fp16_opt_level": "O1"}, "under --fp16_opt_level O1 queries"),
-        (["A100"], {"model_name_or_path": "baichuan-13b"}, "ALiBi"),
         (["A100"], {"model_name_or_path": "opt-6.7b"}, "paddlenlp's code of this family never calls it"),
     ],
 )

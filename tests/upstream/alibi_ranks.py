@@ -39,3 +39,10 @@ def pipeline() -> list:
     exact = layer(embed(ids))[0]
     kinds = [type(one).__name__ for one in handed]
     return [kinds, float((handed[1] - exact).abs().max() / exact.abs().max())]
+
+
+def columns() -> int:
+    """How many elements a head of ALiBi gets."""
+    from launch.upstream.alibi_columns import ALIBI_COLUMNS
+
+    return ALIBI_COLUMNS

@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from launch.families.parameters import ALIBI_COLUMNS
+
 DIFFERENCES = "tests.upstream.llama_flash_ranks:differences"
 MASKS = "tests.upstream.llama_flash_ranks:masks_given"
 COLUMNS = "tests.upstream.alibi_ranks:bias_of_columns"
@@ -55,3 +57,7 @@ def test_the_bias_of_the_columns_is_alibis(ranks, dtype):
     [[largest, off]] = ranks(1, COLUMNS, dtype, 16384)
     assert math.isclose(largest, 16383 * 2**-0.125, rel_tol=1e-4)
     assert off <= 2**-24 * largest
+
+
+def test_the_plan_counts_as_many_columns(ranks):
+    assert ranks(1, "tests.upstream.alibi_ranks:columns")[0] == ALIBI_COLUMNS
