@@ -62,7 +62,7 @@ class Step:
     @property
     def widened(self) -> int:
         """Elements whose moments are float32 at a time, of the largest tensor, where they are kept in 16 bits
-        (launch/upstream/moments_of_16_bits.py)."""
+        (launch/training/narrow_moments.py)."""
         if self.job.moment_item == FLOAT32:
             return 0
         shapes = [

@@ -20,7 +20,7 @@ from launch.plan.work import HOST_LAYER, HOST_UPDATE, Pace, Work
 
 # Bytes a trained parameter that AdamW moves beside the gradient: a float32 weight and two moments, read and written.
 UPDATE_BYTES = 24
-# The same for moments in 16 bits (launch/upstream/moments_of_16_bits.py): 8 of the weight, and of each moment
+# The same for moments in 16 bits (launch/training/narrow_moments.py): 8 of the weight, and of each moment
 # 6 to widen it, 8 by AdamW, 28 to round it, 10 to write it back.
 NARROW_UPDATE_BYTES = 112
 # How often a step moves a gradient: AdamW reads it, the norm is measured (1) and applied (2); the loss scale's taking

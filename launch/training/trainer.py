@@ -26,6 +26,7 @@ from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
 from launch.offload.group_sharded import Offload
 from launch.reporting.throughput import Throughput
+from launch.training import narrow_moments
 from launch.training.arguments import RunArguments
 from launch.training.checkpointer import Checkpointer
 from launch.training.data import TrainingData
@@ -164,9 +165,10 @@ class Trainer(paddlenlp.trainer.Trainer):
         return super().training_pipeline_step(model, inputs)
 
     def create_optimizer(self, lr_scheduler=None):
-        """Upstream forms no gradient norm without clipping, and knows no offload."""
+        """Upstream forms no gradient norm without clipping, and knows no offload; its 16-bit moments stand still."""
+        narrow_moments.correct()
         optimizer: Any = super().create_optimizer(lr_scheduler)
-        optimizer.step_number = lambda: self.state.global_step  # read by launch/upstream/moments_of_16_bits.py
+        optimizer.step_number = lambda: self.state.global_step  # read by launch/training/narrow_moments.py
         optimizer._grad_clip = ClipByGlobalNorm(self.args.max_grad_norm, self.grad_norm)
         if self.offload:
             self.offload.prepare(optimizer)

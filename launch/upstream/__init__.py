@@ -12,7 +12,6 @@ CORRECTIONS: tuple[str, ...] = (
     "store_aborts_at_exit",
     "stage1_frozen_parameters",
     "stage3_weight_decay",
-    "moments_of_16_bits",
     "stage3_frozen_parameters",
     "shared_weight_counted_twice",
     "half_precision_norm",

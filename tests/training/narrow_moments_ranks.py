@@ -12,11 +12,11 @@ def train(kind: str, steps: int) -> dict:
     from paddlenlp import utils
 
     from launch.families import arithmetic
-    from launch.upstream import moments_of_16_bits
+    from launch.training import narrow_moments
 
     arithmetic.MOMENT_ELEMENTS = 96  # the weight is updated in three parts
     if kind in ("corrected", "nearest"):
-        moments_of_16_bits.correct()
+        narrow_moments.correct()
     random = np.random.default_rng(5)
     weight = paddle.create_parameter([16, 16], "float32")
     weight.set_value(paddle.to_tensor(random.normal(size=(16, 16)).astype("float32")))

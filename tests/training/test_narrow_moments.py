@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-TRAIN = "tests.upstream.moments_of_16_bits_ranks:train"
+TRAIN = "tests.training.narrow_moments_ranks:train"
 STEPS = 1000
 
 
