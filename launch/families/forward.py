@@ -176,7 +176,7 @@ class Model(ABC):
     # ---- layers
 
     def alibi_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Flash attention with ALiBi in columns of queries and keys (launch/upstream/alibi_columns.py)."""
+        """Flash attention with ALiBi in columns of queries and keys (launch/models/alibi_columns.py)."""
         ops = self.ops
 
         def widened(x: Tensor) -> Tensor:

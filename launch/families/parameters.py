@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Elements that flash attention adds to a head of a model with ALiBi (launch/upstream/alibi_columns.py): six are needed,
+# Elements that flash attention adds to a head of a model with ALiBi (launch/models/alibi_columns.py): six are needed,
 # and kernels take multiples of 8.
 ALIBI_COLUMNS = 8
 

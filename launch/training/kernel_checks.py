@@ -24,8 +24,8 @@ from paddlenlp.transformers.llama import fusion_ops
 
 from launch.devices.flash_attention import OWN_KERNEL
 from launch.families.family import Family
+from launch.models.alibi_columns import slopes_of
 from launch.upstream import correct
-from launch.upstream.alibi_columns import slopes_of
 
 # ---- flash attention
 

@@ -14,7 +14,7 @@ from inspect import signature
 import paddle
 from paddlenlp.transformers.bloom import modeling as bloom
 
-from launch.upstream.alibi_columns import slopes_of, widened
+from launch.models.alibi_columns import slopes_of, widened
 from launch.upstream.llama_flash_masks import attention
 
 _forward, _mask, _attend = (

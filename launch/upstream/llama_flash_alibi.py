@@ -15,7 +15,7 @@ from typing import Any
 from paddlenlp.transformers.llama import fusion_ops, modeling_pp
 from paddlenlp.transformers.llama import modeling as llama
 
-from launch.upstream.alibi_columns import ALIBI_COLUMNS, slopes_of, widened
+from launch.models.alibi_columns import ALIBI_COLUMNS, slopes_of, widened
 from launch.upstream.module_view import ModuleView
 
 _stock = fusion_ops.fusion_flash_attention

@@ -7,8 +7,8 @@ from paddlenlp.transformers.llama import modeling_pp
 
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
+from launch.models.alibi_columns import slopes_of, widened
 from launch.upstream import correct
-from launch.upstream.alibi_columns import slopes_of, widened
 
 HEADS, SIZE = 40, 128
 
@@ -43,6 +43,6 @@ def pipeline() -> list:
 
 def columns() -> int:
     """How many elements a head of ALiBi gets."""
-    from launch.upstream.alibi_columns import ALIBI_COLUMNS
+    from launch.models.alibi_columns import ALIBI_COLUMNS
 
     return ALIBI_COLUMNS
