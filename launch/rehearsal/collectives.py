@@ -26,7 +26,7 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 from paddle.distributed import parallel
 from paddle.distributed.collective import _get_group_map
-from paddle.distributed.fleet.layers.mpu import mp_ops
+from paddle.distributed.fleet.layers.mpu import mp_layers, mp_ops
 from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 from paddle.distributed.fleet.meta_parallel.sharding import (
     group_sharded_optimizer_stage2,
@@ -116,9 +116,10 @@ def install_tensor_parallel_operators() -> None:
     """Operators of tensor parallelism that have no CPU kernel.
 
     Upstream: the layers of paddle.distributed.fleet.layers.mpu call c_identity, c_split, c_concat and
-    c_softmax_with_cross_entropy. (c_embedding has a CPU kernel.)
+    c_softmax_with_cross_entropy, and c_identity by its old name where an all-reduce is to overlap with a product.
+    (c_embedding has a CPU kernel.)
     Without the bridge: RuntimeError "Do not support c_identity for cpu kernel now", and so on.
-    Here: the same out of ordinary operators and collectives, for the one module that calls them. The gradients of
+    Here: the same out of ordinary operators and collectives, for the modules that call them. The gradients of
     c_identity and c_split are upstream's: their callers bring them along. (That of c_split gathers along the
     first axis although the last one was split, on GPUs, too: with more than one axis its shape is wrong. Our
     models do not use it.)
@@ -130,6 +131,8 @@ def install_tensor_parallel_operators() -> None:
         c_concat=_c_concat,
         c_softmax_with_cross_entropy=_c_softmax_with_cross_entropy,
     )
+    old_names = ModuleView(mp_layers.paddle._legacy_C_ops, c_identity=lambda x, *attributes: paddle.assign(x))
+    mp_layers.paddle = ModuleView(mp_layers.paddle, _legacy_C_ops=old_names)
 
 
 def with_cpu_as_custom_device(paddle) -> ModuleView:

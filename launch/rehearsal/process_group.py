@@ -172,13 +172,13 @@ def reduce_scatter_tensor(group, out, tensor, op=SUM, sync_op=True) -> Done:
 def _refusing_float16(reduction):
     """The reduction `method(group, tensor, ...)`, with an error instead of inf."""
 
-    def checked(group, tensor, *args):
+    def checked(group, tensor, *args, **kwargs):
         if tensor.dtype == paddle.float16:
             raise UserError(
                 "fp16: float16 cannot be summed over processes on a CPU (gloo returns inf); "
                 "rehearse in float32: --fp16 0"
             )
-        return reduction(group, tensor, *args)
+        return reduction(group, tensor, *args, **kwargs)
 
     return checked
 

@@ -22,6 +22,7 @@ class Observation:
         block_inputs       shapes of the activations that enter a decoder layer, each once
         layers             numbers of the decoder layers that this rank holds
         query_shape        of the first layer's query projection
+        overlapping        linear layers whose gradients are summed over tensor parallel ranks beside a product
         elements           of parameters that this rank keeps between two steps
         state_elements     of first moments that this rank keeps
     """
@@ -61,6 +62,11 @@ class Observation:
         setattr(owner, name, counted)
 
 
+def _overlaps(layer) -> bool:
+    words = ("mp_async_allreduce", "sp_async_reduce_scatter")
+    return type(layer).__name__.startswith("Column") and any(getattr(layer, word, False) for word in words)
+
+
 def describe(trainer) -> dict:
     tensors = trainer.model.state_dict()
     query = next(name for name in tensors if name.endswith("q_proj.weight"))
@@ -69,6 +75,7 @@ def describe(trainer) -> dict:
     return {
         "layers": sorted({int(found[1]) for name in tensors if (found := re.search(r"\.layers\.(\d+)\.", name))}),
         "query_shape": tensors[query].shape,
+        "overlapping": sum(map(_overlaps, trainer.model.sublayers())),
         "elements": sum(int(tensor.size) for tensor in kept),
         "state_elements": sum(int(moment.size) for moment in moments),
     }

@@ -139,6 +139,23 @@ def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):
         }
 
 
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (TP2, "enable_mp_async_allreduce"),
+        (TP2, "enable_mp_async_allreduce,enable_mp_skip_c_identity"),
+        (TP2_SP, "enable_sp_async_reduce_scatter"),
+    ],
+)
+def test_tensor_parallel_beside_products_gives_the_numbers_of_one_process(runs, layout, words):
+    """--tensor_parallel_overlap sets the words of the last two on cards."""
+    expected, found = runs.adamw(SINGLE), runs.adamw(layout, "--tensor_parallel_config", words)
+    assert np.abs(found.column("loss") - expected.column("loss")).max() <= parity.LOSS_TOLERANCE
+    norms = found.column("grad_norm") / expected.column("grad_norm")
+    assert np.abs(norms - 1).max() <= parity.GRAD_NORM_TOLERANCE
+    assert found.facts[0]["overlapping"] == 20  # five linear layers in each of four
+
+
 def test_the_logged_gradient_norm_is_that_of_the_sgd_step(runs):
     """Without clipping the change of all weights is the gradient times the learning rate."""
     run, initial = runs.sgd_step(SINGLE), runs.initial_weights
