@@ -104,7 +104,7 @@ def _flagperf(name: str, layout: Layout, accumulation: int, *published: float, s
 
 
 def _pretrain(name: str, model: str, micro_batch: int, accumulation: int, megabytes: int, **more) -> Row:
-    job = _job(model, TP2_S2, micro_batch, accumulation, 4096, compute=BFLOAT16, **more)
+    job = _job(model, TP2_S2, micro_batch, accumulation, 4096, compute=BFLOAT16, fused_rope=True, **more)
     return Row(PRETRAIN, name, job, (megabytes / 1024,), ALLOCATED)
 
 

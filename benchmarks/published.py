@@ -74,6 +74,7 @@ def _b(model: str, name: str, speed: float, micro_batch: int, accumulation: int,
         accumulation=accumulation,
         sequence_length=4096,
         fused_rms_norm=True,
+        fused_rope=True,
         config=config,
     )
     return Published("B", f"{name}, TP2, stage 2 x 4", "A100-80G", job, speed)

@@ -118,7 +118,8 @@ class LossWatch:
                 "half precision overflows: --bf16 1 where the card has it, else a smaller --scale_loss",
                 "the learning rate is too high: half of it, longer --warmup_steps, --max_grad_norm 1.0",
                 "a checkpoint or model whose weights are damaged: its own loss, by --max_steps 1",
-                "a kernel that is wrong on this card: --use_flash_attention off --use_fused_rms_norm off",
+                "a kernel that is wrong on this card: --use_flash_attention off --use_fused_rms_norm off "
+                "--use_fused_rope off",
             ),
         )
 

@@ -31,6 +31,8 @@ SAMPLES = {PRETRAIN: 256, PRETRAIN_4D: 256, FINETUNE: 128, LORA: 16, QLORA_13B: 
 # Of every row, unless it says otherwise.
 USUAL = parse_flags(shlex.split("--fp16 0 --precision auto"))
 
+OVERLAP = "tensor parallel beside products"
+
 
 @dataclass(frozen=True)
 class Switch:
@@ -53,6 +55,7 @@ SWITCHES = (
         f"{LONGER} --use_flash_attention auto",
     ),
     Switch("fused RMSNorm", PRETRAIN, "--use_fused_rms_norm off", "--use_fused_rms_norm auto"),
+    Switch("fused rotary embedding", PRETRAIN_4D, "--use_fused_rope off", "--use_fused_rope auto"),
     Switch(
         "loss in chunks",
         PRETRAIN,
@@ -76,6 +79,8 @@ SWITCHES = (
     Switch("tensor parallel", FINETUNE, "--tensor_parallel_degree 1 --sharding stage2", "--tensor_parallel_degree 4"),
     Switch("pipeline parallel", PRETRAIN_4D, "--pipeline_parallel_degree 1", "--pipeline_parallel_degree 2"),
     Switch("sequence parallel", PRETRAIN_4D, "--sequence_parallel 0", "--sequence_parallel 1"),
+    Switch(OVERLAP, FINETUNE, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
+    Switch(OVERLAP, PRETRAIN_4D, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
 )
 
 

@@ -265,6 +265,29 @@ def _in_float32(attend: Callable) -> Callable:
     return attend_in_float32
 
 
+# ---- fused rotary embedding and SwiGLU
+
+ROPE_HEADS = [(8, 8, 64), (8, 8, 128), (8, 2, 128), (3, 1, 96), (4, 4, 256)]
+
+
+def fused_kernels(bench: Bench) -> None:
+    """As the start of a run tries them, in each dtype; SwiGLU, which LLaMA and Qwen2 always use, only here."""
+    start_paddle(bench)
+    from launch.training.kernel_checks import Heads
+    from launch.training.kernel_trials import rope_fault, swiglu_fault
+
+    for dtype in ("float32",) if bench.pretend else ("float32", *half_dtypes(bench)):
+        wrong = swiglu_fault(dtype)
+        bench.row(f"SwiGLU in {dtype}", "as silu(x) y", wrong or "as silu(x) y", not wrong)
+        for heads in ROPE_HEADS:
+            what = f"rotary embedding in {dtype}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys"
+            if bench.pretend:
+                bench.row(what, "as separate operators", "a CPU has no kernel for it", None)
+                continue
+            wrong = rope_fault(Heads(*heads), dtype)
+            bench.row(what, "as separate operators", wrong or "as separate operators", not wrong)
+
+
 # ---- norms of gradients
 
 SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest value is 6e-8

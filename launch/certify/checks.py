@@ -93,6 +93,17 @@ ON_TINY_MODELS = (
         limit=300,
     ),
     Check(
+        "fused-kernels",
+        "fused rotary embedding and SwiGLU",
+        "as the plain formulas, forward and backward, in each dtype",
+        "SwiGLU: every LLaMA and Qwen2 trains wrong in the row's dtype; rotary embedding: recipes find it at their "
+        "start and take separate operators, slower and with more memory; --use_fused_rope required is refused",
+        "launch.certify.card_checks:fused_kernels",
+        seconds=15,
+        pretended=2,
+        limit=200,
+    ),
+    Check(
         "gradient-norms",
         "norms of small gradients in half precision",
         "the norm in float32, and gradients clipped by it",

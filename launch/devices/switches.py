@@ -44,13 +44,13 @@ def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
 
     Raises UserError when `required` meets an obstacle.
     """
-    decision = _decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
+    decision = decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
     return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
 
 
 def flash_mask(obstacle: str) -> Decision:
     """Whether packed rows are masked by FlashMask. obstacle: why not, or ""."""
-    return _decide("zero_padding", "FlashMask for packed rows", "auto", obstacle, "a mask of each row")
+    return decide("zero_padding", "FlashMask for packed rows", "auto", obstacle, "a mask of each row")
 
 
 def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
@@ -62,10 +62,14 @@ def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> 
     if obstacle and of_paddle == "":
         return Decision(True, f"fused RMSNorm: on, by {PADDLES_OWN} ({obstacle})")
     found = f"{obstacle}; {of_paddle}" if of_paddle else obstacle
-    return _decide("use_fused_rms_norm", "fused RMSNorm", switch, found, "the framework's own RMSNorm")
+    return decide("use_fused_rms_norm", "fused RMSNorm", switch, found, "the framework's own RMSNorm")
 
 
-def _decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:
+def decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:
+    """Whether a feature is used. obstacle: why it cannot be used, or "". instead: what is used in its place.
+
+    Raises UserError when `required` meets an obstacle.
+    """
     if switch == "required" and obstacle:
         raise UserError(f"--{flag} required: not possible here: {obstacle}. Use --{flag} auto for {instead}.")
     if switch == "off":

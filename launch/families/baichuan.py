@@ -38,6 +38,7 @@ BAICHUAN = replace(
     chosen_by="alibi",
     rehearsal_config="baichuan-rehearsal",
     rotary=False,
+    fused_rope=False,
     chat_template="baichuan",
     chat_template_by_token=(),
     alibi=True,

@@ -202,7 +202,8 @@ class Family:
                       attention's dropout over to the kernel
     alibi:            whether a bias by position is added to the scores
     row_ends:         whether its code takes packed rows by the ends of their samples (FlashMask), without a mask
-    fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm)
+    fused_rms_norm:   whether its code asks for the operator fused_ln (--use_fused_rms_norm). fused_rope: whether it
+                      calls Paddle's fused rotary embedding (--use_fused_rope)
     window_by_default: whether `sliding_window` counts in a config.json that has no `use_sliding_window`
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
     refused:          what else goes wrong: words of launch/preflight/rules, which has the reasons
@@ -241,6 +242,7 @@ class Family:
     alibi: bool = False
     row_ends: bool = False
     fused_rms_norm: bool = False
+    fused_rope: bool = False
     window_by_default: bool = True
     lacking: dict[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()

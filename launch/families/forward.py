@@ -36,6 +36,10 @@ class Run(Protocol):
     @property
     def fused_rms_norm(self) -> bool: ...
     @property
+    def fused_rope(self) -> bool: ...
+    @property
+    def tensor_parallel_overlap(self) -> bool: ...
+    @property
     def adapter(self) -> Any: ...
     @property
     def base(self) -> Format | None: ...
@@ -220,11 +224,18 @@ class Model(ABC):
         gathered from all ranks."""
         if self.tensor_parallel == 1:
             return self.linear(name, x)
-        whole = self.gather(x) if self.job.sequence_parallel else self.identity(x)
+        whole = self._whole_input(x)
         out = self.product(name, whole, self.weight(f"{name}.bias"))
+        if self.job.sequence_parallel and self.job.tensor_parallel_overlap:
+            self.ops.keep(out, x)  # beside what was gathered
         out = self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
         self.alive(x, whole)
         return out
+
+    def _whole_input(self, x: Tensor) -> Tensor:
+        if self.job.sequence_parallel:
+            return self.gather(x)
+        return x if self.job.tensor_parallel_overlap else self.identity(x)
 
     def row(self, name: str, x: Tensor) -> Tensor:
         """A linear layer of which each rank has some rows; the outputs are summed over the ranks."""

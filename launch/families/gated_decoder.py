@@ -176,6 +176,8 @@ class GatedDecoder(Model):
         return query, key
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        if self.job.fused_rope:
+            return self.ops.fused_rope(query, key)
         cosine, sine = (self.ops.new((self.batch, self.length, 1, self.head_size), self.item) for _ in range(2))
         rotated = self._rotate(query, cosine, sine), self._rotate(key, cosine, sine)
         self.alive(query, key, cosine, sine)

@@ -73,4 +73,5 @@ LLAMA = Family(
     # LLaMA 3, whose turns look different. Its base models come without a template.
     chat_template_by_token=(("<|start_header_id|>", "llama3"),),
     fused_rms_norm=True,
+    fused_rope=True,
 )

@@ -48,5 +48,6 @@ QWEN2 = Family(
         tokenizer=TokenizerFiles(byte_level="Qwen2Tokenizer"),
     ),
     fused_rms_norm=True,
+    fused_rope=True,
     window_by_default=False,
 )

@@ -6,8 +6,9 @@ from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
-from launch.devices import precision
+from launch.devices import fused_kernels, precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
+from launch.devices.fused_kernels import ALL_REDUCE, FUSED_ROPE, OVERLAP, REDUCE_SCATTER, SHARED_INPUT
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
 from launch.families.registry import Family, family_of_config
@@ -66,6 +67,8 @@ class Job:
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/losses.py)
     saves_in_background: checkpoints are copied to host memory before they are written
+    fused_rope:        rotary embeddings by one kernel
+    tensor_parallel_overlap: sums of gradients over tensor parallel ranks beside the products of weights' gradients
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     loss_chunk_tokens: of the flag
     moment_item:       bytes of an element of AdamW's two moments
@@ -84,6 +87,8 @@ class Job:
     recompute: str = ""
     flash_attention: bool = False
     fused_rms_norm: bool = False
+    fused_rope: bool = False
+    tensor_parallel_overlap: bool = False
     adapter: Lora | Prefix | None = None
     base: Format | None = None
     offload: Offload = Offload()
@@ -175,6 +180,7 @@ class Job:
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
             flash_attention=_flash_attention(values, config, capability, half),
             fused_rms_norm=_fused_rms_norm(values, config, on_gpu),
+            **_fused_kernels(values, config, capability, layout.tensor_parallel_degree, half),
             adapter=_adapter(values, family_of_config(config)),
             base=_base(values),
             offload=_offload(values),
@@ -200,6 +206,19 @@ def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:
     if values.use_fused_rms_norm == "required":
         return True
     return on_gpu and bool(values.use_fused_rms_norm) and family_of_config(config).fused_rms_norm
+
+
+def _fused_kernels(
+    values: FlagValues, config: dict, capability: tuple[int, int] | None, tensor_parallel_degree: int, half: str
+) -> dict[str, bool]:
+    build = "12.6" if capability else "cpu"
+    case = fused_kernels.case_of(values, config, capability, tensor_parallel_degree, half != FLOAT32, build)
+    words = (REDUCE_SCATTER,) if values.sequence_parallel else (ALL_REDUCE, SHARED_INPUT)
+    by_words = tensor_parallel_degree > 1 and not case.frozen and set(words) <= set(case.words)
+    return {
+        "fused_rope": FUSED_ROPE.planned(values, case),
+        "tensor_parallel_overlap": by_words or OVERLAP.planned(values, case),
+    }
 
 
 def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:

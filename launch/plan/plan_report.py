@@ -84,6 +84,8 @@ def _how(job: Job) -> list[str]:
     how = [job.compute if job.compute != FLOAT32 else f"float32{f' ({job.amp})' if job.amp else ''}"]
     how.append("flash attention" if job.flash_attention else "exact attention")
     how.append("fused RMSNorm" if job.fused_rms_norm else "own RMSNorm")
+    how += ["fused rotary embedding"] if job.fused_rope else []
+    how += ["tensor parallel beside products"] if job.tensor_parallel_overlap else []
     how.append(f"recompute {job.recompute}" if job.recompute else "no recompute")
     if job.moment_item < 4:
         how.append("moments in 16 bits")

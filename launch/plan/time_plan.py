@@ -16,7 +16,7 @@ from launch.families.registry import parameters
 from launch.plan.hardware import CPU, Card
 from launch.plan.job import FLOAT16, FLOAT32, ITEM, Job, Lora
 from launch.plan.states import MASTER
-from launch.plan.work import HOST_LAYER, HOST_UPDATE, Pace, Work
+from launch.plan.work import HOST_LAYER, HOST_UPDATE, ROW_PARALLEL, Pace, Work
 
 # Bytes a trained parameter that AdamW moves beside the gradient: a float32 weight and two moments, read and written.
 UPDATE_BYTES = 24
@@ -61,17 +61,25 @@ class Traffic:
         """Elements that this rank's optimizer steps."""
         return self.trained / (self.job.layout.sharding_parallel_degree if self.job.layout.sharding else 1)
 
-    def tensor_parallel(self, layers: float, recomputed: int) -> float:
-        """The collectives of so many layers for one micro batch: two forward, two backward, `recomputed` more.
+    def tensor_parallel(self, layers: float, work: Work) -> float:
+        """The collectives of so many layers for one micro batch.
 
-        An all-reduce sends 2 (n - 1) / n times its size; sequence parallel's two halves of it send as much.
+        A linear layer that shards its inputs sums its outputs, one that shards its outputs sums the gradient of its
+        input, each with an all-reduce of its own (paddle/distributed/fleet/layers/mpu/mp_layers.py), which sends
+        2 (n - 1) / n times its size. Sequence parallel makes two halves of each, one of them in the other direction.
         """
-        ranks = self.job.layout.tensor_parallel_degree
+        job, ranks = self.job, self.job.layout.tensor_parallel_degree
         if ranks == 1:
             return 0.0
-        size = self.job.micro_batch * self.job.sequence_length * self.job.config["hidden_size"] * self.job.item
-        times = (4 + recomputed) * layers
-        return self.pace.send(times * 2 * (ranks - 1) / ranks * size, messages=times)
+        size = job.micro_batch * job.sequence_length * job.config["hidden_size"] * job.item
+        halves = 2 if job.sequence_parallel else 1
+        each = self.pace.send(2 * (ranks - 1) / ranks * size, messages=halves)
+        columns = [linear for linear in work.linear if linear.module not in ROW_PARALLEL]
+        rows = len(work.linear) - len(columns)
+        forward = len(work.linear) / 2 if job.sequence_parallel else rows
+        again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
+        hidden = sum(min(each / halves, work.product(linear)) for linear in columns) / each
+        return each * layers * (len(work.linear) + again - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self) -> float:
         """Activations to the next stage and gradients back, for one micro batch."""
@@ -265,7 +273,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
         RECOMPUTE: layers * again.total,
-        TENSOR: traffic.tensor_parallel(layers, {"full": 2, "full_attn": 1}.get(job.recompute, 0)),
+        TENSOR: traffic.tensor_parallel(layers, work),
         PIPELINE: traffic.pipeline(),
         GATHER: traffic.gather(),
         FETCH: traffic.fetch(),

@@ -92,7 +92,7 @@ ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "li
 # RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions
 # of a layer, the copies before and after tensor parallel collectives, an adapter per input and per output.
 FUSED_NORM, SEPARATE_NORM = 2, 20
-ROTATION = 11
+ROTATION, FUSED_ROTATION = 11, 2
 RESIDUALS = 6
 WIDENING = 10  # ALiBi under flash attention: queries scaled, columns put beside all three, and cut from the result
 PARALLEL_COPIES = 4
@@ -152,11 +152,16 @@ class Work:
         return [parameter for parameter in parameters(one_layer) if ".0." in parameter.name]
 
     @cached_property
+    def linear(self) -> list[Parameter]:
+        """The matrices of one layer."""
+        return [parameter for parameter in self.layer if parameter.kind == LINEAR]
+
+    @cached_property
     def forward(self) -> LayerTime:
-        linear = [parameter for parameter in self.layer if parameter.kind == LINEAR]
+        linear = self.linear
         return LayerTime(
-            attention_products=sum(self._product(parameter) for parameter in linear if _in_attention(parameter)),
-            mlp_products=sum(self._product(parameter) for parameter in linear if not _in_attention(parameter)),
+            attention_products=sum(self.product(parameter) for parameter in linear if _in_attention(parameter)),
+            mlp_products=sum(self.product(parameter) for parameter in linear if not _in_attention(parameter)),
             scores=self._scores(SCORES_FORWARD, 1.0),
             elementwise=self.pace.stream(self._elementwise_bytes(linear)),
         )
@@ -195,7 +200,8 @@ class Work:
             moved += hidden * vocabulary * (chunks * CHUNK_SUM_BYTES + CHUNKS_END_BYTES)
         return product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved)
 
-    def _product(self, linear: Parameter) -> float:
+    def product(self, linear: Parameter) -> float:
+        """Seconds of the product with this matrix, forward; that of its gradient takes as long."""
         inputs, outputs = self._local_shape(linear)
         seconds = self.pace.multiply(self.tokens, inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
@@ -235,7 +241,7 @@ class Work:
         key_value = head_size(job.config) * key_value_heads(job.config)
         sharded = 2 * (query + key_value)  # what attention reads and writes
         if job.family.rotary:
-            sharded += ROTATION * (query + key_value)
+            sharded += (FUSED_ROTATION if job.fused_rope else ROTATION) * (query + key_value)
         if job.family.alibi and job.flash_attention:
             sharded += WIDENING * query
         if any(parameter.module == "q_norm" for parameter in self.layer):

@@ -5,7 +5,7 @@ from collections import Counter
 
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
-from launch.devices import cuda, fused_ln, precision, switches
+from launch.devices import cuda, fused_kernels, fused_ln, precision, switches
 from launch.devices.cards import Card, Driver, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
 from launch.devices.flash_attention import case_of, mask_of, obstacle
@@ -194,6 +194,7 @@ def check_gates(run: RunConfig) -> list[Finding]:
         *findings,
         *_check_flash_attention(flags, capabilities, dtype),
         *_check_fused_rms_norm(flags, capabilities),
+        *_check_fused_kernels(run, capabilities, dtype != "float32"),
     ]
 
 
@@ -233,6 +234,29 @@ def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding
         found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
         return [Finding(True, "RMSNorm", found)]
     return [Finding(True, "RMSNorm", switches.fused_rms_norm(switch, reason).reason)]
+
+
+def _check_fused_kernels(run: RunConfig, capabilities: list, half: bool) -> list[Finding]:
+    """Of launch/devices/fused_kernels.py, for every kind of card. Whether they are right is tried when training
+    starts."""
+    try:
+        config = load_config(run.flags.model_name_or_path or "")
+        degree = run.layout.tensor_parallel_degree
+        cases = [fused_kernels.case_of(run.flags, config, capability, degree, half) for capability in capabilities]
+    except UserError:
+        return []  # reported by the checks of the model and of the layout
+    findings = []
+    for kernel in fused_kernels.KERNELS:
+        if not kernel.concerns(cases[0]):
+            continue
+        reason = next(filter(None, map(kernel.obstacle, cases)), "")
+        switch = getattr(run.flags, kernel.flag) or "off"
+        if switch == "required" and reason:
+            fix = f"--{kernel.flag} auto for {kernel.instead}"
+            findings.append(Finding(False, f"--{kernel.flag}", f"found required, not possible here: {reason}", fix))
+        else:
+            findings.append(Finding(True, kernel.subject, kernel.decide(switch, reason).reason))
+    return findings
 
 
 def _chosen(devices: tuple[str, ...]) -> list[Card]:

@@ -41,7 +41,7 @@ REPLACED = {
     "response_column": ("tgt", "as the made-up dialogues have it"),
 }
 # Switches that a rehearsal leaves to the device where the recipe requires them.
-SWITCHES = ("use_flash_attention", "use_fused_rms_norm")
+SWITCHES = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope", "tensor_parallel_overlap")
 # flag -> (largest value in a rehearsal, why). Applied where the recipe states a larger value.
 LIMITED = {
     "max_seq_length": (SEQUENCE, "short samples"),

@@ -176,9 +176,13 @@ class Operators:
         return out
 
     def _save_output(self, out: Tensor) -> Tensor:
-        if out.node and out.storage:
-            out.node.saved.append(out.storage)
+        self.keep(out, out)
         return out
+
+    def keep(self, out: Tensor, x: Tensor) -> None:
+        """The operator of an output saves x, too."""
+        if out.node and x.storage:
+            out.node.saved.append(x.storage)
 
     # ---- shapes
 
@@ -245,6 +249,16 @@ class Operators:
         batch, length, heads, _ = query.shape
         rows = self.new((batch, heads, length), FLOAT32)
         return self.record(out, [query, key, value], [query, key, value, out, rows], temporary=FLOAT32 * query.elements)
+
+    def fused_rope(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Of [batch, length, heads, head size] each; keeps cosines and sines of the sequence, in the dtype of both."""
+        _, length, _, size = query.shape
+        tables = [self.new((1, length, 1, size), query.item) for _ in range(2 if query.item != FLOAT32 else 0)]
+        turned, other = self.new(query.shape, query.item), self.new(key.shape, key.item)
+        self.record(turned, [query, key], tables)
+        self.alive(query, key, other)
+        other.node, other.slot = turned.node, 1
+        return turned, other
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """The fused one: keeps its input and a float32 for each row."""

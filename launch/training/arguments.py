@@ -40,6 +40,15 @@ class ModelArguments:
         help="auto: the module fused_ln where it is built, else on cards Paddle's own; required: fused_ln or an error.",
         **ALONE,
     )
+    use_fused_rope: Switch = flag(
+        "auto", help="auto: rotary embeddings by one kernel, where card and model can; required: or an error.", **ALONE
+    )
+    tensor_parallel_overlap: Switch = flag(
+        "auto",
+        help="auto: under tensor parallel, sum gradients over the ranks while those of weights are computed, on cards; "
+        "required: or an error.",
+        **ALONE,
+    )
     recompute_granularity: str = flag(
         "full", help="What --recompute saves memory on.", choices=["full", "full_attn", "core_attn"]
     )

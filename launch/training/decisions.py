@@ -1,10 +1,13 @@
 """The three-state switches, decided for the devices of all ranks: one rank's obstacle counts for all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from launch.checkpoint.ranks import gather
 from launch.devices import fused_ln, precision, switches
-from launch.devices.flash_attention import case_of, obstacle, row_ends_obstacle
+from launch.devices.flash_attention import case_of, mask_of, obstacle, packs, row_ends_obstacle
+from launch.devices.fused_kernels import FUSED_ROPE, KERNELS, OVERLAP
+from launch.devices.fused_kernels import case_of as case_of_kernels
 from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -24,6 +27,7 @@ from launch.training.kernel_checks import (
     shapes,
     use_paddle_rms_norm,
 )
+from launch.training.kernel_trials import overlap, overlap_fault, rope_fault
 from launch.training.model import compute_dtype
 
 
@@ -33,28 +37,32 @@ class Decisions:
     fused_rms_norm: Decision
     precision: str
     flash_mask: Decision
+    kernels: dict[str, Decision] = field(default_factory=dict)  # by flag; of launch/devices/fused_kernels.py
+
+    def uses(self, flag: str) -> bool:
+        return flag in self.kernels and self.kernels[flag].enabled
 
     @property
     def lines(self) -> list[str]:
-        reasons = (self.flash_attention.reason, self.flash_mask.reason, self.fused_rms_norm.reason)
-        return [self.precision, *(reason for reason in reasons if reason)]
+        decisions = (self.flash_attention, self.flash_mask, self.fused_rms_norm, *self.kernels.values())
+        return [self.precision, *(decision.reason for decision in decisions if decision.reason)]
 
 
-def decide(model_args, adapter_args, training_args, mask: str = "causal", packed: bool = False) -> Decisions:
-    """Called by all ranks together. mask: as launch.devices.flash_attention.mask_of gives it. packed: whether rows hold
-    several samples.
+def decide(model_args, adapter_args, data_args, training_args) -> Decisions:
+    """Called by all ranks together.
 
     Raises UserError on all ranks where a switch says required and a device of one of them cannot.
     """
     capability = compute_capability()
     prefix = adapter_args.num_prefix_tokens if adapter_args.prefix_tuning else 0
-    flash_attention = _flash_attention(model_args, training_args, capability, mask, prefix)
-    tried = packed and flash_attention.enabled
+    flash_attention = _flash_attention(model_args, training_args, capability, mask_of(data_args), prefix)
+    tried = packs(data_args) and flash_attention.enabled
     return Decisions(
         flash_attention=flash_attention,
         flash_mask=_flash_mask(model_args, training_args, capability) if tried else Decision(False, ""),
         fused_rms_norm=_fused_rms_norm(model_args, training_args, capability),
         precision=_precision(training_args, capability),
+        kernels=_kernels(model_args, adapter_args, data_args, training_args, capability),
     )
 
 
@@ -105,6 +113,32 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
         if not of_paddle:
             use_paddle_rms_norm()
     return switches.fused_rms_norm(switch, found, of_paddle)
+
+
+def _kernels(model_args, adapter_args, data_args, training_args, capability) -> dict[str, Decision]:
+    """By their tables, then by trying them; what a run uses is switched on."""
+    config = load_config(model_args.model_name_or_path)
+    level, degree = training_args.fp16_opt_level, training_args.tensor_parallel_degree
+    sequence_parallel = training_args.sequence_parallel
+    dtype = precision.attention_dtype(training_args.bf16, training_args.fp16, level)
+    run = {"fp16_opt_level": level, "tensor_parallel_config": training_args.tensor_parallel_config}
+    values = SimpleNamespace(**vars(adapter_args) | vars(data_args) | run)
+    case = case_of_kernels(values, config, capability, degree, dtype != "float32")
+    trials = {
+        FUSED_ROPE: lambda: rope_fault(_heads(config, degree, False), dtype),
+        OVERLAP: lambda: overlap_fault(dtype, sequence_parallel),
+    }
+    decisions = {}
+    for kernel in KERNELS:
+        if kernel.concerns(case):
+            switch = getattr(model_args, kernel.flag)
+            found = first_of_ranks(kernel.obstacle(case))
+            if not found and switch != "off":
+                found = first_of_ranks(trials[kernel]())
+            decisions[kernel.flag] = kernel.decide(switch, found)
+    if OVERLAP.flag in decisions and decisions[OVERLAP.flag].enabled:
+        overlap(sequence_parallel)
+    return decisions
 
 
 def _norm_dtypes(model_args, training_args) -> tuple[str, str]:

@@ -162,7 +162,7 @@ def attention_fault(attend: Attend, heads: Heads, dtype: str, shapes: list[Shape
         try:
             found = attention_errors(attend, heads, dtype, shape)
         except Exception as error:  # Paddle raises many kinds for a kernel that refuses
-            return f"it fails here: {_summary(error)}"
+            return f"it fails here: {summary(error)}"
         for name, error in found.items():
             if not error <= ATTENTION_TOLERANCE[dtype]:  # also where it is not a number
                 return (
@@ -180,9 +180,9 @@ def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> 
     query, key, value, upstream = _inputs(heads, shape, dtype)
     mask = _additive(shape.visible(), query.dtype) if shape.padding else None
     mask = paddle.to_tensor(shape.ends()) if shape.packed else mask
-    found = _with_gradients(lambda q, k, v: attend(q, k, v, mask), (query, key, value), upstream)
+    found = with_gradients(lambda q, k, v: attend(q, k, v, mask), (query, key, value), upstream)
     found[0] *= shape.seen()[:, :, None, None]
-    expected = exact_attention(*map(_array, (query, key, value, upstream)), shape=shape, slopes=heads.slopes)
+    expected = exact_attention(*map(array_of, (query, key, value, upstream)), shape=shape, slopes=heads.slopes)
     names = ("result", "query gradient", "key gradient", "value gradient")
     return {name: _largest_relative_error(*pair) for name, *pair in zip(names, found, expected, strict=True)}
 
@@ -306,10 +306,10 @@ def rms_norm_fault(
         )
     )
     try:
-        found = _with_gradients(lambda x, weight: rms_norm(x, weight, EPSILON)[0], (x, weight), upstream)
+        found = with_gradients(lambda x, weight: rms_norm(x, weight, EPSILON)[0], (x, weight), upstream)
     except Exception as error:  # loading a library may fail in any way, and Paddle raises half a dozen kinds
-        return f"{name} fails here: {type(error).__name__}: {_summary(error)}"
-    expected = exact_rms_norm(*(_array(tensor).astype("float64") for tensor in (x, weight, upstream)))
+        return f"{name} fails here: {type(error).__name__}: {summary(error)}"
+    expected = exact_rms_norm(*(array_of(tensor).astype("float64") for tensor in (x, weight, upstream)))
     parts = (("result", weight_dtype), ("gradient", x_dtype), ("weight's gradient", weight_dtype))
     for (part, dtype), mine, exact in zip(parts, found, expected, strict=True):
         error = np.abs(mine - exact).max() / np.abs(exact).max()
@@ -329,19 +329,19 @@ def exact_rms_norm(x: np.ndarray, weight: np.ndarray, upstream: np.ndarray) -> l
 # ---- both
 
 
-def _with_gradients(function: Callable, inputs: Sequence[paddle.Tensor], upstream: paddle.Tensor) -> list[np.ndarray]:
+def with_gradients(function: Callable, inputs: Sequence[paddle.Tensor], upstream: paddle.Tensor) -> list[np.ndarray]:
     """The result of a function, and the gradients of its inputs for `upstream`, the gradient of the result."""
     inputs = [tensor.detach() for tensor in inputs]
     for tensor in inputs:
         tensor.stop_gradient = False
     result = function(*inputs)
-    return [_array(tensor) for tensor in (result, *paddle.grad(result, inputs, grad_outputs=upstream))]
+    return [array_of(tensor) for tensor in (result, *paddle.grad(result, inputs, grad_outputs=upstream))]
 
 
-def _array(tensor: paddle.Tensor) -> np.ndarray:
+def array_of(tensor: paddle.Tensor) -> np.ndarray:
     return tensor.astype("float32").numpy()
 
 
-def _summary(error: Exception) -> str:
+def summary(error: Exception) -> str:
     """What Paddle puts below its own stack trace."""
     return " ".join(str(error).rpartition("Error Message Summary:")[2].strip(" -\n").split())[:200]

@@ -13,7 +13,6 @@ from launch.adapters.add import add_adapter, base_format
 from launch.adapters.pissa import begin_pissa
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
-from launch.devices.flash_attention import mask_of, packs
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.reporting.announce import announce
@@ -97,7 +96,7 @@ class Run:
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
-        decisions = decide(model_args, adapter_args, args, mask_of(stage.data_args), packs(stage.data_args))
+        decisions = decide(model_args, adapter_args, stage.data_args, args)
         config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint)
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)

@@ -18,7 +18,7 @@ METHOD_FLAGS = {
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
-    recompute keeps are in host memory. moments: of AdamW, in so many bits."""
+    recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -29,6 +29,7 @@ class Cell:
     chunk: int = 0
     activations: bool = False
     moments: int = 32
+    overlap: str = ""
 
     @property
     def name(self) -> str:
@@ -39,6 +40,7 @@ class Cell:
         parts += [f"chunks-{self.chunk}"] if self.chunk else []
         parts += ["activations-offload"] if self.activations else []
         parts += [f"moments-{self.moments}"] if self.moments < 32 else []
+        parts += ["overlap"] if self.overlap else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -60,6 +62,8 @@ class Cell:
             base["optim"] = f"adamw_{self.moments}bit_moment"
         if self.activations:
             base["offload"] = "activations"
+        if self.overlap:
+            base["tensor_parallel_config"] = self.overlap
         return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
@@ -149,4 +153,6 @@ CELLS = [
     *[Cell(layout=layout, moments=16) for layout in (Layout(), Layout(accumulation=2), S1, S2, S3, TP2, PP2)],
     Cell(layout=S2, offload=True, moments=16),
     Cell(method=LORA, chunk=32),
+    Cell(layout=TP2, overlap="enable_mp_async_allreduce,enable_mp_skip_c_identity"),
+    Cell(layout=SP2, overlap="enable_sp_async_reduce_scatter"),
 ]

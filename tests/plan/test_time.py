@@ -20,6 +20,7 @@ from launch.plan.time_plan import (
     ACCUMULATE,
     ALL_SHARES,
     BUBBLE,
+    ELEMENTWISE,
     GATHER,
     HOST,
     LARGE_SHARES,
@@ -32,6 +33,7 @@ from launch.plan.time_plan import (
     TimePlan,
     plan_time,
 )
+from launch.plan.work import ROW_PARALLEL, Pace, Work
 from launch.tape.quantized import Format
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,11 +94,34 @@ def test_the_bubble_is_that_of_the_schedule():
 
 
 def test_tensor_parallel_collectives_send_what_an_all_reduce_sends():
-    plan = plan_time(JOB.changed(layout=Layout(1, 1, 4, 1, "")), A100)
+    """One for each of the seven linear layers: of the outputs of two, of the input's gradient of five."""
+    four = JOB.changed(layout=Layout(1, 1, 4, 1, ""))
     size = 4 * 2048 * 4096 * 2 * 2 * 3 / 4  # tokens x hidden x fp16, 2 (n - 1) / n
-    expected = 8 * 32 * 4 * (size / (300e9 * 0.65) + 20e-6)
-    assert plan.parts[TENSOR] == pytest.approx(expected)
+    each = size / (300e9 * 0.65) + 20e-6
+    assert plan_time(four, A100).parts[TENSOR] == pytest.approx(8 * 32 * 7 * each)
+    assert plan_time(four.changed(recompute="full"), A100).parts[TENSOR] == pytest.approx(8 * 32 * 9 * each)
+    sequence = plan_time(four.changed(sequence_parallel=True), A100).parts[TENSOR]
+    assert sequence == pytest.approx(8 * 32 * 7 * (each + 20e-6))
     assert TENSOR not in plan_time(JOB, A100).parts
+
+
+def test_what_overlaps_is_no_more_than_the_products_that_hide_it():
+    """Over PCIe no product is as long as its collective; on NVLink those of large weights are."""
+    four = JOB.changed(layout=Layout(1, 1, 4, 1, ""))
+    for card in (A100, CARDS["4090"]):
+        plain, beside = (plan_time(four.changed(tensor_parallel_overlap=on), card) for on in (False, True))
+        work = Work(four, Pace(card, FLOAT16, 2))
+        each = plain.parts[TENSOR] / 8 / 32 / 7
+        hidden = [min(each, work.product(linear)) for linear in work.linear if linear.module not in ROW_PARALLEL]
+        assert len(hidden) == 5
+        assert plain.parts[TENSOR] - beside.parts[TENSOR] == pytest.approx(8 * 32 * sum(hidden))
+        assert plain.parts.keys() == beside.parts.keys()
+
+
+def test_a_fused_rotary_embedding_reads_and_writes_once():
+    plain, fused = (plan_time(JOB.changed(fused_rope=on), A100).parts[ELEMENTWISE] for on in (False, True))
+    saved = 3 * (11 - 2) * (4096 + 4096) * 4 * 2048 * 2  # forward and twice backward, of queries and keys in fp16
+    assert plain - fused == pytest.approx(8 * 32 * saved / (2039e9 * 0.8))
 
 
 def test_stage_3_gathers_all_parameters_twice_and_with_recompute_three_times():

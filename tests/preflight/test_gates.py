@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.config.run_config import RunConfig
-from launch.devices import flash_attention, fused_ln
+from launch.devices import flash_attention, fused_kernels, fused_ln
 from launch.preflight import gpus
 from launch.preflight.gpus import check_gates
 from tests.devices.fake_nvml import card
@@ -16,20 +16,23 @@ NOT_BUILT = (
     "make custom-ops)",
     "",
 )
+ROPE = (True, "fused rotary embedding: on", "")
 LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
 
 
 @pytest.fixture
 def told(monkeypatch):
     """told(kinds, **flags): {subject: (ok, found, fix)} with those cards here and used, a LLaMA-7B in float16."""
-    monkeypatch.setattr(flash_attention, "paddle_build", lambda: "12.6")
+    for module in (flash_attention, fused_kernels):
+        monkeypatch.setattr(module, "paddle_build", lambda: "12.6")
     monkeypatch.setattr(fused_ln, "find_build", lambda: None)
 
     def check(kinds, **flags):
         cards = [card(kind, index) for index, kind in enumerate(kinds)]
         monkeypatch.setattr(gpus, "list_cards", lambda: cards)
         stated = LLAMA | {name: value if isinstance(value, list) else [value] for name, value in flags.items()}
-        findings = check_gates(RunConfig("run_pretrain", stated, tuple(str(one.index) for one in cards)))
+        devices = tuple(str(one.index) for one in cards)
+        findings = check_gates(RunConfig("run_pretrain", stated, devices, processes=max(1, len(devices))))
         return {finding.subject: (finding.ok, finding.found, finding.fix) for finding in findings}
 
     return check
@@ -40,6 +43,7 @@ def test_an_a100_uses_both(told):
         "precision": (True, "bfloat16", ""),
         "attention": (True, "flash attention: on", ""),
         "RMSNorm": NOT_BUILT,
+        "rotary embedding": ROPE,
     }
 
 
@@ -57,6 +61,7 @@ def test_older_cards_take_float16_and_the_kernel_they_have(told, kind, capabilit
             "",
         ),
         "RMSNorm": NOT_BUILT,
+        "rotary embedding": ROPE,
     }
 
 
@@ -152,6 +157,31 @@ def test_fused_rms_norm_is_refused_where_it_is_required_and_falls_back_elsewhere
 def test_fused_rms_norm_is_used_where_it_is_built(told, monkeypatch, build, kinds, flags):
     monkeypatch.setattr(fused_ln, "find_build", lambda: build)
     assert told(kinds, **flags, use_fused_rms_norm="required")["RMSNorm"] == (True, "fused RMSNorm: on", "")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "flags", "flag", "reason", "instead"),
+    [
+        (["A100"], {"model_name_or_path": "opt-6.7b"}, "use_fused_rope", "paddlenlp's code of", "separate operators"),
+        ([], {"device": "cpu", "fp16": "0"}, "use_fused_rope", "no GPU", "separate operators"),
+        (["A100"] * 2, {"tensor_parallel_degree": "2", "lora": "1"}, "tensor_parallel_overlap", "LoRA: ", "one after"),
+    ],
+)
+def test_fused_kernels_are_refused_where_they_are_required_and_off_elsewhere(told, kinds, flags, flag, reason, instead):
+    ok, found, fix = told(kinds, **flags, **{flag: "required"})[f"--{flag}"]
+    assert not ok and found.startswith(f"found required, not possible here: {reason}")
+    assert fix.startswith(f"--{flag} auto for {instead}")
+    told_of = {"use_fused_rope": "rotary embedding", "tensor_parallel_overlap": "tensor parallel"}[flag]
+    ok, found, _ = told(kinds, **flags)[told_of]
+    assert ok and f": off ({reason}" in found and f"), {instead}" in found
+    assert f"off by --{flag} off" in told(kinds, **flags, **{flag: "off"})[told_of][1]
+
+
+def test_tensor_parallel_beside_products_is_on_where_ranks_share_layers(told):
+    found = told(["A100"] * 2, tensor_parallel_degree="2")
+    assert found["tensor parallel"] == (True, "tensor parallel beside products: on", "")
+    words = "enable_mp_async_allreduce"
+    assert "tensor parallel" not in told(["A100"] * 2, tensor_parallel_degree="2", tensor_parallel_config=words)
 
 
 def test_off_is_off(told):

@@ -9,9 +9,11 @@ MODEL = SimpleNamespace(
     model_name_or_path="llama-rehearsal",
     use_flash_attention="auto",
     use_fused_rms_norm="auto",
+    use_fused_rope="auto",
+    tensor_parallel_overlap="auto",
     fp32_norms_and_head=False,
 )
-ADAPTER = SimpleNamespace(prefix_tuning=False, num_prefix_tokens=24)
+ADAPTER = SimpleNamespace(lora=False, prefix_tuning=False, num_prefix_tokens=24)
 TRAINING = SimpleNamespace(
     precision=None,
     bf16=True,
@@ -19,6 +21,8 @@ TRAINING = SimpleNamespace(
     fp16_opt_level="O2",
     scale_loss=32768.0,
     tensor_parallel_degree=-1,
+    tensor_parallel_config="",
+    sequence_parallel=False,
     pipeline_parallel_degree=1,
 )
 
@@ -31,16 +35,17 @@ def decide(
     mask: str = "causal",
     prefix: bool = False,
     packed: bool = False,
+    kernels: dict = {},  # noqa: B006 never changed
 ) -> dict:
     """Decisions of this rank, the card and the verdict of the start-up check being those of its number.
 
     capabilities: [major, minor] of each rank. verdicts: what its check finds; "run" for the real one, "no kernel" where
-    Paddle's build is the one of this machine.
+    Paddle's build is the one of this machine. kernels: what the trials of others find, by rank.
     """
     import paddle
 
     from launch.checkpoint.ranks import rank
-    from launch.devices import flash_attention
+    from launch.devices import flash_attention, fused_kernels
     from launch.errors import UserError
     from launch.rehearsal.collectives import install
     from launch.training import decisions
@@ -64,18 +69,27 @@ def decide(
     if verdicts[rank()] != "no kernel":
         decisions.kernel_missing = lambda capability: ""
     decisions.compute_capability = lambda: tuple(capabilities[rank()])
-    flash_attention.paddle_build = lambda: "12.6"
+    flash_attention.paddle_build = fused_kernels.paddle_build = lambda: "12.6"
+    decisions.rope_fault = lambda heads, dtype: kernels.get("rope", ["", ""])[rank()]
+    decisions.overlap_fault = lambda dtype, sequence_parallel: kernels.get("overlap", ["", ""])[rank()]
+    overlapping = []
+    decisions.overlap = overlapping.append
     try:
         decided = decisions.decide(
             SimpleNamespace(**vars(MODEL) | model),
             SimpleNamespace(**vars(ADAPTER) | {"prefix_tuning": prefix}),
+            SimpleNamespace(zero_padding=packed, eval_with_do_generation=mask == "dense" and not packed),
             SimpleNamespace(**vars(TRAINING) | training),
-            mask,
-            packed,
         )
     except UserError as error:
         return {"error": str(error), "checked": checked}
-    return {"flash": decided.flash_attention.enabled, "lines": decided.lines, "checked": checked}
+    return {
+        "flash": decided.flash_attention.enabled,
+        "lines": decided.lines,
+        "checked": checked,
+        "kernels": sorted(flag for flag in decided.kernels if decided.uses(flag)),
+        "overlapping": overlapping,
+    }
 
 
 def decide_rms_norm(capability: list | None, kinds: list, model: dict, training: dict) -> dict:

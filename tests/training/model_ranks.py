@@ -62,6 +62,6 @@ def fresh_vocabulary(tokenizer: str, checkpoint: str | None = None) -> dict:
         recompute_granularity="full",
     )
     training_args = SimpleNamespace(**dict.fromkeys(COPIED_FLAGS, 1))
-    decisions = SimpleNamespace(flash_attention=off, fused_rms_norm=off)
+    decisions = SimpleNamespace(flash_attention=off, fused_rms_norm=off, uses=lambda flag: False)
     config = build_config(model_args, 32, training_args, decisions, checkpoint and Path(checkpoint))
     return {"vocab_size": config.vocab_size, "lines": vocabulary_lines(config, model_args)}

@@ -72,6 +72,59 @@ def test_one_failed_check_counts_for_all(ranks):
         assert "required: not possible here: on rank 0: its result is off by 1" in decided["error"]
 
 
+TP2 = {"tensor_parallel_degree": 2}
+BOTH = ["tensor_parallel_overlap", "use_fused_rope"]
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "kernels", "used", "lines"),
+    [
+        ({}, TP2, {}, BOTH, ["fused rotary embedding: on", "tensor parallel beside products: on"]),
+        (
+            {},
+            TP2,
+            {"rope": ["", "its result is off by 1"], "overlap": ["it fails here: no", ""]},
+            [],
+            [
+                "fused rotary embedding: off (on rank 1: its result is off by 1), separate operators",
+                "tensor parallel beside products: off (on rank 0: it fails here: no), one after the other",
+            ],
+        ),
+        (
+            dict.fromkeys(BOTH, "off"),
+            TP2 | {"fp16_opt_level": "O1"},
+            {"rope": ["never tried"] * 2, "overlap": ["never tried"] * 2},
+            [],
+            [
+                "fused rotary embedding: off by --use_fused_rope off, separate operators",
+                "tensor parallel beside products: off by --tensor_parallel_overlap off, one after the other",
+            ],
+        ),
+        ({}, {}, {}, BOTH[1:], ["fused rotary embedding: on"]),
+        (
+            {},
+            TP2 | {"tensor_parallel_config": "enable_mp_async_allreduce"},
+            {},
+            BOTH[1:],
+            ["fused rotary embedding: on"],
+        ),
+    ],
+)
+def test_kernels_are_used_where_they_are_right_on_all_ranks(ranks, model, training, kernels, used, lines):
+    for decided in ranks(2, DECIDE, [A100, A100], GOOD, model, training, "causal", False, False, kernels):
+        assert (decided["kernels"], decided["lines"][3:]) == (used, lines)
+        assert decided["overlapping"] == ([False] if BOTH[0] in used else [])
+
+
+def test_a_required_kernel_that_is_wrong_is_an_error(ranks):
+    model, kernels = {"use_fused_rope": "required"}, {"rope": ["its result is off by 1", ""]}
+    for decided in ranks(2, DECIDE, [A100, A100], GOOD, model, {}, "causal", False, False, kernels):
+        assert decided["error"] == (
+            "--use_fused_rope required: not possible here: on rank 0: its result is off by 1. Use --use_fused_rope "
+            "auto for separate operators."
+        )
+
+
 RMS_NORM = "tests.training.decision_ranks:decide_rms_norm"
 NO_CUDA = "the module fused_ln was built without CUDA: make custom-ops, where nvcc is found"
 
