@@ -5,8 +5,8 @@
     ACTION=plan      print the memory and time that it needs, start nothing
     ACTION=rehearse  run it on the CPU with a tiny model of the family
 
-The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, and for
-several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
+The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, FIT, and
+for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
 """
 
 import argparse
@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.language import localized
-from launch.config.flag_values import flag_words, parse_flags
+from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import DATA_FLAGS, apply_variables, check_variables, given_variables, number
@@ -34,7 +34,9 @@ from launch.guard import guarded
 from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
+from launch.preflight.fitted import fitted, is_on, write_record
 from launch.preflight.flags import flag_help
+from launch.preflight.memory import card_here
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
@@ -49,8 +51,8 @@ QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 def main(argv: list[str]) -> int:
     end_with_make()
-    recipe = parse_recipe(argv)
-    if "help" in recipe.flags:
+    recipe, own = parse_recipe(argv)
+    if "help" in own:
         print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
         return 0
     check_variables(os.environ)
@@ -59,25 +61,36 @@ def main(argv: list[str]) -> int:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
     # A rehearsal runs the ranks of all nodes on this machine and needs no more than their number.
     nodes = Nodes(number("NNODES", os.environ) or 1) if action == "rehearse" else read_nodes(os.environ)
-    run, notes = requested_run(recipe, os.environ, nodes)
+    run, notes = requested_run(recipe, os.environ, nodes, own)
     return ACTIONS[action](recipe, known_model(run) if action in ("plan", "rehearse") else run, notes)
 
 
-def parse_recipe(argv: list[str]) -> Recipe:
-    """The recipe, with the flags of the command line added to its own."""
+def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
+    """The recipe, with the flags of the command line added to its own, and the former alone."""
     parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("recipe", type=Path, help="the recipe file")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its shared module")
     given = parser.parse_args(argv)
-    recipe = Recipe.load(given.recipe.resolve())
-    return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags))
+    recipe, own = Recipe.load(given.recipe.resolve()), parse_flags(given.flags)
+    return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags)), own
 
 
-def requested_run(recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[str]]:
-    """Apply the user's variables to a recipe: the run, and notes for the user. Raises UserError for an unknown CARD."""
-    run, notes = apply_variables(recipe, variables, nodes)
-    card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.card else None
-    return (replace(run, gpu_memory_gb=card.named_gb) if card else run), notes
+def requested_run(
+    recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE, own: Flags | None = None
+) -> tuple[RunConfig, list[str]]:
+    """The run of a recipe with the user's variables, fitted to its cards unless FIT=off, and notes for the user.
+
+    own: flags of the command line, which FIT leaves alone. Raises UserError for an unknown CARD, and for a value of FIT
+    that it does not take.
+    """
+    run, notes = apply_variables(recipe, variables, nodes, own)
+    card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
+    if fits := is_on(variables.get("FIT") or ""):
+        card = card or card_here(run)
+    if card:
+        run = replace(run, gpu_memory_gb=card.named_gb)
+    run, lines = fitted(run, card_of_plan(run)) if fits else (run, [])
+    return run, [*notes, *lines]
 
 
 def known_model(run: RunConfig) -> RunConfig:
@@ -118,6 +131,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
         raise UserError("\n".join(lines))
+    write_record(run, card_of_plan(run))
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
@@ -234,10 +248,14 @@ def planned(run: RunConfig, form: str) -> str:
 
 
 def card_of_plan(run: RunConfig) -> Card | None:
-    """The card that CARD names, else one with the memory that the recipe needs; None for a CPU."""
+    """The card that CARD names, else one of the memory that is needed, of this machine's kind if that has as much;
+    None for a CPU."""
     if not run.devices:
         return None
-    return card_named(run.card) if run.card else card_of_memory(run.gpu_memory_gb)
+    if run.card:
+        return card_named(run.card)
+    here = card_here(run)
+    return here if here and here.named_gb == run.gpu_memory_gb else card_of_memory(run.gpu_memory_gb)
 
 
 def _print_notes(notes: list[str], file: TextIO | None = None) -> None:

@@ -39,6 +39,7 @@ ROOMS = (
     "launch/nodes",
     "launch/plan/changes.py",
     "launch/plan/edits.py",
+    "launch/plan/fitting.py",
     "launch/plan/memory_model.py",
     "launch/plan/plan_report.py",
     "launch/plan/work.py",

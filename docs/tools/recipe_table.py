@@ -13,16 +13,19 @@ from data_tools.cli import Parser
 from docs.tools.pages import write_table
 from launch import preflight
 from launch.config.recipe_file import Recipe, load_recipes
+from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import GIB
-from launch.plan.plan_report import JSON
-from launch.recipe import known_model, planned, requested_run
+from launch.plan.job import Job
+from launch.plan.plan_report import JSON, mfu_of, speed_of
+from launch.plan.time_plan import plan_time
+from launch.recipe import card_of_plan, known_model, planned, requested_run
 from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "recipes"
-HEAD = ["recipe", "what", "cards", "layout", "memory planned", "command"]
+HEAD = ["recipe", "what", "cards", "layout", "memory planned", "tokens/s planned", "MFU", "command"]
 
 
 def table() -> str:
@@ -32,7 +35,8 @@ def table() -> str:
 
 
 def _row(recipe: Recipe) -> dict:
-    plan = plan_of(recipe.path)
+    run = run_of(recipe.path)
+    plan, time = json.loads(planned(run, JSON)), plan_time(Job.from_run(run, card_of_plan(run)), card_of_plan(run))
     peak = plan["peak_bytes"] / GIB
     layout = plan["layout"].partition(": ")[2] or ("one card" if plan["card"] else "one process")
     if plan["card"]:
@@ -40,19 +44,25 @@ def _row(recipe: Recipe) -> dict:
         memory = f"{peak:.1f} of {plan['card_memory_bytes'] / GIB:.1f} GiB"
     else:
         cards, memory = "none", f"{peak:.1f} GiB a process"
+    speed = [speed_of(time), mfu_of(time)] if plan["card"] else ["", ""]
     file = recipe.path.relative_to(ROOT / "recipes")
-    cells = [f"[{file}](recipes/{file})", recipe.summary, cards, layout, memory, f"`make {recipe.target}`"]
+    cells = [f"[{file}](recipes/{file})", recipe.summary, cards, layout, memory, *speed, f"`make {recipe.target}`"]
     return {"order": (recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
 
 
 def plan_of(path: Path, **variables: str) -> dict:
     """What `make plan-X` says of a recipe as it is shipped, or with these variables. Raises UserError where it cannot
     be planned."""
+    return json.loads(planned(run_of(path, **variables), JSON))
+
+
+def run_of(path: Path, **variables: str) -> RunConfig:
+    """The run of `make X` with these variables, fitted to the hardware of the recipe or to what they name."""
     run, _ = requested_run(Recipe.load(path), variables)
     faults = [f"{one.subject}: {one.found}" for one in preflight.run_on_flags(run) if not one.ok]
     if faults:
         raise UserError(f"{path}: {'; '.join(faults)}")
-    return json.loads(planned(known_model(run), JSON))
+    return known_model(run)
 
 
 def main(argv: list[str]) -> None:

@@ -29,7 +29,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
-from launch.plan.hardware import CARDS, GIB, Card, card_named, requested_card
+from launch.plan.hardware import CARDS, GIB, Card, kind_of, requested_card
 from launch.plan.plan_report import speed_of
 from launch.processes.command import LaunchCommand
 
@@ -83,7 +83,7 @@ def _card(args: argparse.Namespace) -> Card:
         raise UserError(
             "GPU_MEMORY_GB: not given, and there are no cards here to look at. Give it, such as GPU_MEMORY_GB=24."
         )
-    return card_named(here[0].name)
+    return kind_of(here[0])
 
 
 def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunConfig:

@@ -4,12 +4,15 @@ Follows paddlenlp 3.0.0b4, TrainingArguments.__post_init__ (paddlenlp/trainer/tr
 each process a place; what it accepts without giving every process a place is a LayoutError here.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from launch.config.flag_values import Flags
 from launch.errors import UserError
 
 ACCUMULATION = "gradient_accumulation_steps"
+MICRO_BATCH = "per_device_train_batch_size"
+EVALUATION_BATCH = "per_device_eval_batch_size"
 
 
 class LayoutError(UserError):
@@ -113,29 +116,37 @@ def _count(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
-def keep_global_batch(flags: Flags, stated: Layout, processes: int, variable: str = "GPUS") -> tuple[Flags, str]:
+def keep_global_batch(
+    flags: Flags, stated: Layout, processes: int, variable: str = "GPUS", own: Collection[str] = ()
+) -> tuple[Flags, str]:
     """The flags for so many processes, with as many samples a step as on the stated layout, and a line that says so.
 
-    variable: what the user has set to have so many, for messages.
+    variable: what the user has set to have so many, for messages. own: flags that the user has given.
 
-    Accumulation changes, the micro batch does not. Raises UserError where the processes cannot be divided as the flags
-    ask, or the micro batches of a step not be dealt to them; it names the numbers that can.
+    Accumulation changes; the micro batch becomes smaller only where its micro batches cannot be dealt out, and the user
+    has not given it. Raises UserError where the processes cannot be divided as the flags ask, or the samples of a step
+    not be dealt to them; it names the numbers that can.
     """
-    steps = _steps(flags)
-    micro_batches = stated.data_ranks * steps
+    steps, size = _count_of(flags, ACCUMULATION), _count_of(flags, MICRO_BATCH)
+    samples = stated.data_ranks * steps * size
+    unit = size if {MICRO_BATCH, ACCUMULATION} & set(own) else 1  # samples that stay together
     data_ranks = _data_ranks(flags, processes)
-    if not data_ranks or micro_batches % data_ranks:
-        raise UserError(_refusal(flags, stated, processes, variable))
-    changed = micro_batches // data_ranks
-    accumulation = f"--{ACCUMULATION} {changed} instead of {steps}" if changed != steps else f"--{ACCUMULATION} {steps}"
-    note = f"{variable}: {processes} instead of {stated.processes}, {accumulation}: as many samples a step"
-    return flags | {ACCUMULATION: [str(changed)]}, note
+    if not data_ranks or samples // unit % data_ranks:
+        raise UserError(_refusal(flags, stated, processes, variable, samples // unit))
+    each = samples // data_ranks
+    smaller = next(number for number in range(size, 0, -1) if each % number == 0)
+    changed = {ACCUMULATION: [str(each // smaller)]} | ({MICRO_BATCH: [str(smaller)]} if smaller < size else {})
+    told = ", ".join(
+        f"--{name} {value} instead of {before}" if int(value) != before else f"--{name} {value}"
+        for (name, [value]), before in zip(changed.items(), (steps, size), strict=False)
+    )
+    return flags | changed, f"{variable}: {processes} instead of {stated.processes}, {told}: as many samples a step"
 
 
-def _steps(flags: Flags) -> int:
-    [word] = (flags.get(ACCUMULATION) or ["1"])[:1]
+def _count_of(flags: Flags, name: str) -> int:
+    [word] = (flags.get(name) or ["1"])[:1]
     if not word.isdecimal() or int(word) == 0:
-        raise UserError(f"--{ACCUMULATION}: found {word!r}, expected a whole number above 0.")
+        raise UserError(f"--{name}: found {word!r}, expected a whole number above 0.")
     return int(word)
 
 
@@ -147,17 +158,17 @@ def _data_ranks(flags: Flags, processes: int) -> int:
         return 0
 
 
-def _refusal(flags: Flags, stated: Layout, processes: int, variable: str) -> str:
-    steps = _steps(flags)
-    micro_batches = stated.data_ranks * steps
+def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt: int) -> str:
+    """dealt: samples, or micro batches of the user's size, that are dealt to the ranks."""
     model_ranks = stated.tensor_parallel_degree * stated.pipeline_parallel_degree
-    counts = range(1, micro_batches * model_ranks + 1)
+    counts = range(1, dealt * model_ranks + 1)
     ranks = {count: _data_ranks(flags, count) for count in counts}
-    possible = [str(count) for count in counts if ranks[count] and micro_batches % ranks[count] == 0]
+    possible = [str(count) for count in counts if ranks[count] and dealt % ranks[count] == 0]
+    size, steps = _count_of(flags, MICRO_BATCH), _count_of(flags, ACCUMULATION)
+    step = f"{stated.data_ranks} data ranks x --{MICRO_BATCH} {size} x --{ACCUMULATION} {steps}"
     return (
-        f"{variable}: found {processes}, but the {micro_batches} micro batches of a step "
-        f"({stated.data_ranks} data ranks x --{ACCUMULATION} {steps}) cannot be dealt to {processes} {_unit(variable)}"
-        f"{_parts(model_ranks)}. Possible: {', '.join(possible)}; or another batch: "
+        f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {processes} "
+        f"{_unit(variable)}{_parts(model_ranks)}. Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )
 

@@ -56,7 +56,8 @@ class RunConfig:
     nodes:         the machines it runs on, and which of them this is
     stated:        the recipe's own layout where the user has requested another number of processes: a stated
                    accumulation then counts for that layout (launch/config/layout.py)
-    own:           the flags of the user's ARGS, which advice repeats: what is pasted takes their place
+    own:           the flags of the user's ARGS and command line, which advice repeats and FIT leaves alone
+    fitted:        flags of `words` that FIT has changed; None where the run is not fitted
     """
 
     script: str
@@ -68,6 +69,7 @@ class RunConfig:
     nodes: Nodes = ONE_NODE
     stated: Layout | None = None
     own: Flags = field(default_factory=dict)
+    fitted: Flags | None = None
 
     @classmethod
     def from_words(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:

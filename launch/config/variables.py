@@ -13,7 +13,7 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.errors import UserError
 
-RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FORMAT")
+RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FIT", "FORMAT")
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
@@ -43,18 +43,22 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def apply_variables(
-    recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE
+    recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE, own: Flags | None = None
 ) -> tuple[RunConfig, list[str]]:
     """The run that a recipe is with the user's variables, on these nodes; and lines to print.
 
-    Raises UserError where the variables cannot be met. gpu_memory_gb is 0 where CARD alone says it.
+    own: flags of the recipe that are the user's, from its command line. Raises UserError where the variables cannot be
+    met. gpu_memory_gb is 0 where CARD alone says it.
     """
     flags = dict(recipe.flags)
     for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if variables.get(variable):
             flags |= {name: [variables[variable]]}
-    own = _further_flags(variables)
+    own = (own or {}) | _further_flags(variables)
     flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
+    own, _ = todays_flags(own)
+    for name in _answered(own):
+        flags.pop(name, None)
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)
     stated = _stated_layout(recipe)
@@ -62,7 +66,8 @@ def apply_variables(
         stated = None  # as the recipe has it
     if stated:
         each = "GPUS" if devices else "PROCESSES"
-        flags, note = keep_global_batch(flags, stated, processes, f"NNODES x {each}" if nodes.count > 1 else each)
+        variable = f"NNODES x {each}" if nodes.count > 1 else each
+        flags, note = keep_global_batch(flags, stated, processes, variable, own)
         notes.append(note)
     card, gpu_memory_gb = variables.get("CARD") or "", number("GPU_MEMORY_GB", variables)
     run = RunConfig(
@@ -74,9 +79,15 @@ def apply_variables(
         processes=processes,
         nodes=nodes,
         stated=stated,
-        own=todays_flags(own)[0],
+        own=own,
     )
     return run, notes
+
+
+def _answered(own: Flags) -> set[str]:
+    """The recipe's flags of precision where the user has given another one of them: --precision excludes the two."""
+    former = {"bf16", "fp16"}
+    return (former if "precision" in own else {"precision"} if former & own.keys() else set()) - own.keys()
 
 
 def _stated_layout(recipe: Recipe) -> Layout | None:

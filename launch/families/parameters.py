@@ -53,6 +53,11 @@ def layers(config: dict) -> int:
     return stated(config, LAYERS) or config[LAYERS[-1]]
 
 
+def with_layers(config: dict, count: int) -> dict:
+    """The same model with so many layers."""
+    return config | {name: count for name in LAYERS if name in config}
+
+
 def attention_heads(config: dict) -> int:
     """Heads of the queries."""
     return stated(config, HEADS) or config[HEADS[-1]]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from launch.config.flag_values import Flags
-from launch.config.layout import ACCUMULATION
+from launch.config.layout import ACCUMULATION, MICRO_BATCH
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.plan.edits import MICRO_BATCH, Edit, Requested, edits, factors, with_edits
+from launch.plan.edits import Edit, Requested, edits, factors, with_edits
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.memory_model import MemoryPlan, least_bytes, plan_memory

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from launch.config.flag_values import Flags
-from launch.config.layout import ACCUMULATION, Layout
+from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH, Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
@@ -16,8 +16,6 @@ from launch.families.named_configs import config_names, load_config
 from launch.families.registry import family_of_config
 from launch.plan.job import FLOAT32, Job
 
-MICRO_BATCH = "per_device_train_batch_size"
-EVALUATION_BATCH = "per_device_eval_batch_size"
 STAND_INS = ("-rehearsal", "-tiny")  # configurations that nobody has weights of
 QUANTIZED = "nf4"  # as recipes/llama-7b/qlora.sh
 

@@ -7,12 +7,15 @@ Rates are those of the maker; what a program reaches of them is launch/plan/work
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from launch.devices import cards
 from launch.devices.cards import TERAFLOPS
 from launch.errors import UserError
 
 GIB = 2**30
+# Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).
+NAMED_MEMORY_SHARE = 0.9
 
 # Bytes a second in one direction, by generation and lanes: 8 and 16 GT/s a lane, 128 bits of 130 are data.
 # PCI Express Base Specification 3.0 and 4.0, section 4.2.2 (128b/130b encoding).
@@ -218,6 +221,22 @@ def card_named(name: str) -> Card:
         raise UserError(f"CARD: found {name!r}, known: {', '.join(CARDS)}.")
     of_size = [card for card in of_model if {f"{card.named_gb}{unit}" for unit in ("", "G", "GB")} & set(words)]
     return (of_size or of_model)[0]  # A100-SXM4 without a size: the first kind of that model
+
+
+def kind_of(device: cards.Card) -> Card:
+    """The kind of a card of this machine. One that is not in the catalogue counts as the listed one of the next smaller
+    memory, with its own memory and compute capability."""
+    try:
+        return card_named(device.name)
+    except UserError:
+        named_gb = round(device.memory_bytes / NAMED_MEMORY_SHARE / GIB)
+        return replace(
+            card_of_memory(max(named_gb, min(card.named_gb for card in CARDS.values()))),
+            name=device.name,
+            named_gb=round(device.memory_bytes / GIB),
+            memory_bytes=device.memory_bytes,
+            compute_capability=device.compute_capability,
+        )
 
 
 def requested_card(name: str | None, memory_gb: int | None) -> Card | None:

@@ -46,6 +46,12 @@ class Offload:
     parameters: bool = False
     activations: bool = False
 
+    def keeps_more_than(self, other: "Offload") -> bool:
+        """Whether it keeps something in host memory that the other does not."""
+        return (
+            self.optimizer > other.optimizer or self.gradients > other.gradients or self.parameters > other.parameters
+        )
+
 
 @dataclass(frozen=True)
 class Job:

@@ -18,7 +18,7 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers
-from launch.plan.hardware import GIB, Card, card_named
+from launch.plan.hardware import GIB, Card, kind_of
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
 from launch.plan.memory_model import PARTS, MemoryPlan, plan_memory
 from launch.plan.time_plan import DAY, TimePlan, plan_time
@@ -297,10 +297,5 @@ def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.env
 
 
 def _card_here() -> Card | None:
-    """The kind of this machine's first card; None for one that is not in the catalogue."""
-    for card in list_cards()[:1]:
-        try:
-            return card_named(card.name)
-        except UserError:
-            break
-    return None
+    """The kind of this machine's first card; None without one."""
+    return next(map(kind_of, list_cards()), None)

@@ -11,7 +11,6 @@ from math import ceil
 
 from launch.families.parameters import (
     ALIBI_COLUMNS,
-    LAYERS,
     LINEAR,
     NORM,
     Parameter,
@@ -19,6 +18,7 @@ from launch.families.parameters import (
     head_size,
     key_value_heads,
     query_width,
+    with_layers,
 )
 from launch.families.registry import parameters
 from launch.plan.hardware import Card
@@ -148,8 +148,7 @@ class Work:
     @cached_property
     def layer(self) -> list[Parameter]:
         """The tensors of one transformer layer: all layers are alike."""
-        one_layer = self.job.config | {name: 1 for name in LAYERS if name in self.job.config}
-        return [parameter for parameter in parameters(one_layer) if ".0." in parameter.name]
+        return [parameter for parameter in parameters(with_layers(self.job.config, 1)) if ".0." in parameter.name]
 
     @cached_property
     def linear(self) -> list[Parameter]:

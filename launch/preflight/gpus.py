@@ -11,11 +11,9 @@ from launch.devices.cuda import paddle_build
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.plan.hardware import GIB
+from launch.plan.hardware import GIB, NAMED_MEMORY_SHARE
 from launch.preflight.report import Finding
 
-# Cards report 90 to 100 % of the memory they are named after (a part keeps error-correcting codes).
-NAMED_MEMORY_SHARE = 0.9
 # Memory that may be in use on an idle card: the driver takes 0.3 to 1 GiB, a desktop some more.
 IDLE_BYTES = 2 * GIB
 

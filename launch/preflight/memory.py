@@ -21,7 +21,7 @@ from launch.plan.changes import (
     faster_lines,
     faster_ways,
 )
-from launch.plan.hardware import GIB, Card, card_named, requested_card
+from launch.plan.hardware import GIB, Card, kind_of, requested_card
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.plan_report import ThisRun, verdict
@@ -115,18 +115,18 @@ def check_memory(run: RunConfig) -> list[Finding]:
 
 
 def card_of(run: RunConfig) -> Card | None:
-    """The kind of the chosen cards: by their name, else as the user named them, else by the memory that the recipe
-    needs; None where nothing is known."""
-    chosen = [card for card in list_cards() if str(card.index) in run.devices or card.uuid in run.devices]
+    """The kind of the chosen cards, else as the user named them, else by the memory that the recipe needs; None where
+    nothing is known."""
     try:
-        if chosen:
-            return card_named(chosen[0].name)
-    except UserError:
-        pass  # a kind that is not in the catalogue
-    try:
-        return requested_card(run.card, run.gpu_memory_gb)
+        return card_here(run) or requested_card(run.card, run.gpu_memory_gb)
     except UserError:
         return None
+
+
+def card_here(run: RunConfig) -> Card | None:
+    """The kind of the chosen cards; None where they are not here."""
+    chosen = [card for card in list_cards() if str(card.index) in run.devices or card.uuid in run.devices]
+    return kind_of(chosen[0]) if chosen else None
 
 
 def available_bytes() -> int:

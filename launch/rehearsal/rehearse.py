@@ -1,7 +1,7 @@
 """Run a recipe on this machine's CPU: the same flags, as many processes, a tiny model of the same family.
 
 A table says what changes, and why. What is not in it stays as the recipe has it, above all the layout: sharding,
-parallel degrees, micro batch, recompute, schedule. A flag is changed only where the recipe requests more than the
+parallel degrees, recompute, schedule. A flag is changed only where the recipe requests more than the
 table's value.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from data_tools.formats.plural import plural
 from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_words
+from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
 from launch.families.registry import family_of_config
@@ -28,7 +29,8 @@ DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 
 STEPS = 20
 SEQUENCE = 128
-ACCUMULATION = 4
+SAMPLES = 4  # of a micro batch
+MICRO_BATCHES = 2  # of a step; in a pipeline: for each stage
 
 # flag -> (value in a rehearsal, why). Applied where the recipe states the flag with another value.
 REPLACED = {
@@ -79,7 +81,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
         *_data(flags, materials),
-        *_accumulation(flags),
+        *_samples(flags),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
     ]
@@ -118,12 +120,20 @@ def _data(flags: Flags, materials: Path) -> list[Change]:
     ]
 
 
-def _accumulation(flags: Flags) -> list[Change]:
-    """In a pipeline the accumulated micro batches are what runs side by side: there they stay as they are."""
-    stated = int(_stated(flags, "gradient_accumulation_steps") or 1)
-    if stated <= ACCUMULATION or int(_stated(flags, "pipeline_parallel_degree") or 1) > 1:
-        return []
-    return [_always(flags, "gradient_accumulation_steps", str(ACCUMULATION), "a minute or so")]
+def _samples(flags: Flags) -> list[Change]:
+    """Fewer samples a step. In a pipeline the accumulated micro batches are what runs side by side, and evaluation
+    takes as many."""
+    stages = int(_stated(flags, "pipeline_parallel_degree") or 1)
+    size, steps = (int(_stated(flags, name) or 1) for name in (MICRO_BATCH, ACCUMULATION))
+    small, few = min(size, SAMPLES), min(steps, stages * MICRO_BATCHES)
+    changes = [
+        _always(flags, name, str(limited), "a minute or so")
+        for name, stated, limited in ((MICRO_BATCH, size, small), (ACCUMULATION, steps, few))
+        if limited < stated
+    ]
+    if changes and stages > 1:
+        changes.append(_always(flags, EVALUATION_BATCH, str(small * few), "as micro batch x accumulation"))
+    return changes
 
 
 def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:

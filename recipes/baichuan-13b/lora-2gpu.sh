@@ -5,7 +5,7 @@
 # Hardware   2 cards of 24 GB (RTX 3090, 4090, A10) and 64 GB of host memory
 # Base       in 16 bits, half of it in the host memory of each rank; a card holds only the layer that computes. An
 #            interrupted run continues at its last checkpoint and reads each row of text once
-# Tokens     2 cards x 1 sample x 16 accumulation x 1024 = 32,768 a step, 164 M in 5,000 steps
+# Tokens     2 cards x 16 samples x 1 accumulation x 1024 = 32,768 a step, 164 M in 5,000 steps
 # Expect     first loss about 2 on text similar to the training data of the model
 # Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
 # Saves      only the adapter, 125 MB; use it with make merge or make predict
@@ -29,9 +29,9 @@ run launch/run_pretrain.py \
     --lora_rank 8 \
     --lora_alpha 16 \
     --sharding "stage3 offload" \
-    --per_device_train_batch_size 1 \
+    --per_device_train_batch_size 16 \
     --per_device_eval_batch_size 1 \
-    --gradient_accumulation_steps 16 \
+    --gradient_accumulation_steps 1 \
     --precision auto \
     --fp16_opt_level O2 \
     --use_fused_rms_norm auto \

@@ -5,7 +5,7 @@
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10)
 # Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers. Weights are read
 #            one by one, so the 26.5 GB of the model in 16 bits are never in the memory of card or host
-# Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
+# Batch      1 data rank x 16 samples x 1 accumulation = 16 a step
 # Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
 # Saves      only the adapter, 125 MB; checkpoints contain it and its optimizer states, not the base
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
@@ -29,9 +29,9 @@ run launch/finetune_generation.py \
     --lora_alpha 16 \
     --weight_quantize_algo nf4 \
     --weight_double_quant 1 \
-    --per_device_train_batch_size 4 \
+    --per_device_train_batch_size 16 \
     --per_device_eval_batch_size 4 \
-    --gradient_accumulation_steps 4 \
+    --gradient_accumulation_steps 1 \
     --precision auto \
     --fp16_opt_level O2 \
     --use_fused_rms_norm auto \

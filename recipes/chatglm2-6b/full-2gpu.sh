@@ -11,8 +11,9 @@
 #            docs/finetune.md
 # Lengths    64 tokens for the question, 64 for the answer, 128 together
 # Answers    generated for the dev set after the last step, one sample at a time; BLEU and ROUGE in run_summary.json
-# Precision  fp16 with a dynamic loss scale: it starts at 2^16, doubles after 1,000 steps without an overflow, and
-#            halves from the second overflow on, down to 1. On A100 and newer, ARGS="--fp16 0 --bf16 1" needs no scale
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why.
+#            fp16 has a dynamic loss scale: it starts at 2^16, doubles after 1,000 steps without an overflow, and
+#            halves from the second overflow on, down to 1
 # Licence    of the weights: The ChatGLM2-6B License, no military use; free for research, and commercially after
 #            registration with Zhipu AI. THUDM/chatglm2-6b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
@@ -28,7 +29,7 @@ run launch/finetune_generation.py \
     --per_device_train_batch_size 4 \
     --per_device_eval_batch_size 1 \
     --gradient_accumulation_steps 1 \
-    --fp16 1 --scale_loss 65536 \
+    --precision auto --scale_loss 65536 \
     --loss_scale_window 1000 --loss_scale_hysteresis 2 --min_loss_scale 1 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # LLaMA-7B instruction tuning on chats, loss on answers only, all parameters, tensor parallel 4.
 # Hardware   4 cards of 80 GB (A100, A800, H100)
-# Batch      1 data rank x 4 samples x 32 accumulation = 128 a step
+# Batch      1 data rank x 16 samples x 8 accumulation = 128 a step
 # Data       ./data/train.json, ./data/dev.json: Alpaca, ShareGPT or {"messages": [...]} (docs/finetune.md)
 # Template   LLaMA 2's: [INST] question [/INST] answer </s>; select another with ARGS="--chat_template NAME"
 # Lengths    128 tokens for the question, 288 for a dialogue; turns that do not fit are left out and counted
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
@@ -20,14 +19,14 @@ run launch/finetune_generation.py \
     --max_length 288 \
     --output_dir ./checkpoints/llama-7b-instruct \
     --tensor_parallel_degree 4 \
-    --per_device_train_batch_size 4 \
+    --per_device_train_batch_size 16 \
     --per_device_eval_batch_size 4 \
-    --gradient_accumulation_steps 32 \
-    --fp16 1 --scale_loss 1024 \
+    --gradient_accumulation_steps 8 \
+    --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \
     --use_fused_rms_norm auto \
-    --recompute 1 \
+    --recompute 0 \
     --learning_rate 3e-5 \
     --lr_scheduler_type linear \
     --warmup_steps 20 \

@@ -3,13 +3,13 @@
 # Target     finetune-llama7b-pipeline
 # Alias      pipeline-llama7b
 # Hardware   4 cards of 40 GB with bf16 (A100, A800, H100): 6.74 B parameters x 16 bytes / 4 = 27 GB each, no recompute
-# Batch      1 data rank x 1 sample x 16 accumulation = 16 a step; 16 micro batches keep 2 stages busy 94 % of the time
+# Batch      1 data rank x 4 samples x 4 accumulation = 16 a step; 4 micro batches keep 2 stages busy 80 % of the time
 # Evaluates  on batches of 16, because a pipeline needs micro batch x accumulation; without generation
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together. Batches differ in length, so stages send
 #            each shape to each other (disable_p2p_cache_shape)
-# Precision  bf16, which has the range of fp32 and needs no loss scale. With fp16, all stages must agree on one loss
-#            scale and skip the same steps after an overflow. On V100: `--bf16 0 --fp16 1 --scale_loss 1024`
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why.
+#            With fp16, all stages must agree on one loss scale and skip the same steps after an overflow
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
@@ -24,10 +24,10 @@ run launch/finetune_generation.py \
     --tensor_parallel_degree 2 \
     --pipeline_parallel_degree 2 \
     --pipeline_parallel_config disable_p2p_cache_shape \
-    --per_device_train_batch_size 1 \
+    --per_device_train_batch_size 4 \
     --per_device_eval_batch_size 16 \
-    --gradient_accumulation_steps 16 \
-    --bf16 1 \
+    --gradient_accumulation_steps 4 \
+    --precision auto \
     --fp16_opt_level O2 \
     --use_flash_attention auto \
     --use_fused_rms_norm auto \

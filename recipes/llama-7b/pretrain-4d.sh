@@ -6,13 +6,12 @@
 # Two nodes  tensor 4 x pipeline 2 x sharding 2 on 16 cards, with the same samples a step:
 #            NNODES=2 RANK=0 MASTER=host:port ARGS="--tensor_parallel_degree 4", and RANK=1 on the other node.
 #            On 8 cards this flag leaves nothing to shard, and PaddleNLP switches stage 1 off
-# Tokens     2 sharding ranks x 16 micro batches x 1 sample x 2048 = 65,536 a step, 164 M in 2,500 steps
+# Tokens     2 sharding ranks x 64 micro batches x 2 samples x 2048 = 524,288 a step, 524 M in 1,000 steps
 # Pipeline   a card is idle for (stages - 1) / (micro batches + stages - 1) of the time:
-#            1 / 17, with 4 micro batches 1 / 5
+#            1 / 65, with 4 micro batches 1 / 5
 # Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
 # Data       ./data/*.bin + *.idx: token ids of the model's own tokenizer
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
 # Memory     a card holds a quarter of the weights: 1.7 G x (2 weights + 2 gradients + 12 / 2 sharded optimizer
 #            states) bytes = 17 GB before activations, so nothing is recomputed. Smaller cards: --recompute 1
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
@@ -20,7 +19,7 @@
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80
 
-# A pipeline evaluates in the micro batches of training, so its evaluation batch is 1 x 16. Under sequence parallel,
+# A pipeline evaluates in the micro batches of training, so its evaluation batch is 2 x 64. Under sequence parallel,
 # tensor parallel ranks have different positions, so each sends its whole tensor (disable_partial_send_recv).
 run launch/run_pretrain.py \
     --model_name_or_path facebook/llama-7b \
@@ -35,10 +34,10 @@ run launch/run_pretrain.py \
     --pipeline_parallel_degree 2 \
     --pipeline_parallel_config disable_partial_send_recv \
     --sharding stage1 \
-    --per_device_train_batch_size 1 \
-    --per_device_eval_batch_size 16 \
-    --gradient_accumulation_steps 16 \
-    --fp16 1 --scale_loss 1024 \
+    --per_device_train_batch_size 2 \
+    --per_device_eval_batch_size 128 \
+    --gradient_accumulation_steps 64 \
+    --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \
     --use_fused_rms_norm auto \
@@ -49,9 +48,10 @@ run launch/run_pretrain.py \
     --warmup_ratio 0.01 \
     --weight_decay 0.01 \
     --max_grad_norm 1.0 \
-    --max_steps 2500 \
-    --save_steps 1250 \
-    --eval_steps 250 \
+    --max_steps 1000 \
+    --save_steps 250 \
+    --save_total_limit 1 \
+    --eval_steps 100 \
     --evaluation_strategy steps \
     --logging_steps 5 \
     --dataloader_num_workers 1 \

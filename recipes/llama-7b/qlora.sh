@@ -5,13 +5,12 @@
 #            the 13.5 GB in 16 bits are never in memory
 # Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers. For less rounding,
 #            ARGS="--weight_quantize_algo weight_only_int8" uses 8 bits
-# Batch      1 data rank x 4 samples x 4 accumulation = 16 a step
+# Batch      1 data rank x 16 samples x 1 accumulation = 16 a step
 # Trains     20.0 M of 6.74 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers
 # Saves      only the adapter, 80 MB
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together
-# Precision  fp16 runs on every card since V100 and needs a loss scale. On A100 and newer, replace the line
-#            `--fp16 1 --scale_loss 1024` by `--bf16 1`, which has the range of fp32 and needs no loss scale
+# Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
 source "$(dirname "$0")/../../launch/recipe.sh"
@@ -28,14 +27,14 @@ run launch/finetune_generation.py \
     --lora_alpha 16 \
     --weight_quantize_algo nf4 \
     --weight_double_quant 1 \
-    --per_device_train_batch_size 4 \
+    --per_device_train_batch_size 16 \
     --per_device_eval_batch_size 4 \
-    --gradient_accumulation_steps 4 \
-    --fp16 1 --scale_loss 1024 \
+    --gradient_accumulation_steps 1 \
+    --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \
     --use_fused_rms_norm auto \
-    --recompute 1 \
+    --recompute 1 --recompute_granularity full_attn \
     --learning_rate 3e-4 \
     --lr_scheduler_type linear \
     --warmup_steps 20 \

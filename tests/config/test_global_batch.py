@@ -11,8 +11,8 @@ FOUR_D = "--tensor_parallel_degree 2 --pipeline_parallel_degree 2 --sharding sta
 
 def kept(flags: str, stated: int, processes: int, wished: str = "") -> tuple[str, str]:
     """The accumulation and the line, for flags stated for some processes and run on others."""
-    layout = Layout.from_flags(parse_flags(flags.split()), stated)
-    changed, line = keep_global_batch(parse_flags(f"{flags} {wished}".split()), layout, processes)
+    layout, own = Layout.from_flags(parse_flags(flags.split()), stated), parse_flags(wished.split())
+    changed, line = keep_global_batch(parse_flags(f"{flags} {wished}".split()), layout, processes, own=own)
     return changed["gradient_accumulation_steps"][0], line
 
 
@@ -38,10 +38,24 @@ def test_the_line_does_not_tell_a_change_that_is_none():
     assert line == "GPUS: 16 instead of 8, --gradient_accumulation_steps 8: as many samples a step"
 
 
+def test_a_micro_batch_that_cannot_be_dealt_out_becomes_smaller():
+    """16 samples on 4 and on 8 cards; a micro batch that the user has given stays."""
+    lora = "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"
+    told = "GPUS: {} instead of 1, --gradient_accumulation_steps 1 instead of 2, --per_device_train_batch_size {} "
+    for cards, size in ((4, 4), (8, 2)):
+        accumulation, line = kept(lora, 1, cards)
+        assert accumulation == "1" and line.startswith(told.format(cards, size) + "instead of 8: ")
+    with pytest.raises(UserError, match=r"cannot be dealt to 4 cards. Possible: 1, 2;"):
+        kept(lora, 1, 4, "--per_device_train_batch_size 8")
+
+
 @pytest.mark.parametrize(
     ("flags", "stated", "processes", "message"),
     [
-        ("", 8, 3, "the 8 micro batches of a step (8 data ranks x --gradient_accumulation_steps 1)"),
+        (
+            *("", 8, 3),
+            "the samples of a step (8 data ranks x --per_device_train_batch_size 1 x --gradient_accumulation_steps 1)",
+        ),
         ("", 8, 3, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8;"),
         (FOUR_D, 8, 6, "dealt to 6 cards, 4 for each copy of the model. Possible: 4, 8;"),
         (FOUR_D, 8, 2, "dealt to 2 cards, 4 for each copy of the model. Possible: 4, 8;"),

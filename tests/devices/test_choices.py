@@ -25,19 +25,20 @@ BUILD = fused_ln.Build(Path(), fused_ln.paddle_version(), "12.6", ((7, 0), (7, 5
 HALF, OLD_HALF = "bfloat16 O2", "float16 O2"
 FLASH, EFFICIENT, EXACT = "flash", "memory efficient", "exact"
 FUSED, OWN = "fused_ln", "the model's own"
-NEW = (OLD_HALF, FLASH, FUSED)  # as stated, float16; --bf16 1 changes the first alone
+NEW = (HALF, FLASH, FUSED)
 OLD = (OLD_HALF, EFFICIENT, FUSED)
 TINY = ("float32", EXACT, FUSED)
 # recipe: (amp, attention, norm) on A100, 4090, V100 and T4; None: it does not start there
 EXPECTED = {
     "baichuan-13b/lora-2gpu": [(HALF, FLASH, FUSED)] * 2 + [OLD] * 2,
     "baichuan-13b/qlora-1gpu": [(HALF, FLASH, FUSED)] * 2 + [OLD] * 2,
-    "chatglm-6b/int8-lora-1gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
-    "chatglm2-6b/full-2gpu": [(OLD_HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
+    "chatglm-6b/int8-lora-1gpu": [(HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
+    "chatglm2-6b/full-2gpu": [(HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
     "llama-7b/finetune": [NEW, NEW, OLD, OLD],
+    "llama-7b/finetune-stage2": [NEW, NEW, OLD, OLD],
     "llama-7b/instruct": [NEW, NEW, OLD, OLD],
     "llama-7b/lora": [NEW, NEW, OLD, OLD],
-    "llama-7b/pipeline": [(HALF, FLASH, FUSED)] * 2 + [None] * 2,
+    "llama-7b/pipeline": [NEW, NEW, OLD, OLD],
     "llama-7b/prefix": [NEW, NEW, OLD, OLD],
     "llama-7b/pretrain": [NEW, NEW, OLD, OLD],
     "llama-7b/pretrain-4d": [NEW, NEW, OLD, OLD],

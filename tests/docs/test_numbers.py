@@ -87,7 +87,7 @@ def one_card() -> list[str]:
         plan_of(recipe, GPUS="1", GPU_MEMORY_GB=size, MODEL="tinyllama-1.1b", ARGS=words)["peak_bytes"] / GIB
         for size in ("24", "32")
     ]
-    return ["{:.1f} GiB at the peak, {:.1f} GiB on a V100".format(*peaks)]
+    return ["{:.1f} GiB at the peak by the plan on a card of 24 GB, {:.1f} GiB on a V100".format(*peaks)]
 
 
 def packages() -> list[str]:

@@ -65,12 +65,12 @@ def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
 
 
 def test_the_refusal_is_what_is_printed(tmp_path):
-    """On a machine without cards, data, a large disk and the fused RMSNorm."""
+    """On a machine without cards, data and a large disk."""
     shown = block_with(RECIPES, "cannot start here: ").partition("\n")[2]
     machine = Machine(tmp_path)
     shutil.rmtree(machine.folder / "data")
     (machine.stubs / "sitecustomize.py").write_text(DISK)
-    done = machine.run("llama-7b/pretrain", "--use_fused_rms_norm", "off")  # whether it is built here or not
+    done = machine.run("llama-7b/pretrain")
     masked = [re.sub(r"\S*bin/python", "PYTHON", " ".join(text.split())) for text in (shown, done.stdout + done.stderr)]
     assert masked[0] == masked[1]
 

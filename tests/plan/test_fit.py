@@ -68,7 +68,7 @@ def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
     title, *heads = comments(done.stdout)
     assert max(len(line) for line in done.stdout.splitlines() if line.startswith("# ")) <= 80
     assert title == (
-        "facebook/llama-7b, pretrain, 2 x 80 GB, planned as A100-80G (CARD=... names another kind), 8 samples a step"
+        "facebook/llama-7b, pretrain, 2 x 80 GB, planned as A100-80G (CARD=... names another kind), 256 samples a step"
     )
     speeds = [float(re.search(r"([\d,]+) tokens/s \(± (?:9|27)%\)$", head)[1].replace(",", "")) for head in heads]
     assert speeds == sorted(speeds, reverse=True) and len(speeds) == 3

@@ -13,5 +13,5 @@ from tests.recipes.machine import ROOT
 
 def recipe_findings(name: str, argv: str = "", **wishes: str) -> list[Finding]:
     """What `recipes/NAME.sh ARGV` with these variables would show before anything starts."""
-    recipe = parse_recipe([str(ROOT / "recipes" / f"{name}.sh"), *shlex.split(argv)])
-    return preflight.run(requested_run(recipe, wishes)[0])
+    recipe, own = parse_recipe([str(ROOT / "recipes" / f"{name}.sh"), *shlex.split(argv)])
+    return preflight.run(requested_run(recipe, wishes, own=own)[0])

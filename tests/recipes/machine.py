@@ -56,6 +56,7 @@ VARIABLES = [
     "RANK",
     "MASTER",
     "ARGS",
+    "FIT",
     "CUDA_VISIBLE_DEVICES",
 ]
 

@@ -12,10 +12,10 @@ import pytest
 
 from launch import preflight
 from launch.config.flag_values import parse_flags
-from launch.config.recipe_file import load_recipes
-from launch.config.run_config import RunConfig
+from launch.config.recipe_file import Recipe, load_recipes
 from launch.nodes.place import read_nodes
 from launch.preflight.flags import check_flags
+from launch.recipe import requested_run
 from tests.devices.fake_nvml import FakeNvml, card
 from tests.docs.commands import Command, in_blocks
 from tests.recipes.machine import ROOT, Machine
@@ -23,8 +23,6 @@ from tests.recipes.machine import ROOT, Machine
 DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "recipes", "rehearsal", "resume")
 RECIPES = {recipe.target: recipe.name for recipe in load_recipes(ROOT)}
 DISK = SimpleNamespace(total=10**13, used=0, free=10**13)
-# The heads of the table of single cards -> kinds of tests/devices/fake_nvml.py
-KINDS = {"24 GB (3090, 4090)": ("3090", "4090"), "32 GB (V100)": ("V100",), "40 GB (A100)": ("A100-40G",)}
 
 
 def page(name: str) -> Path:
@@ -55,11 +53,6 @@ def make_commands() -> list[Command]:
 
 def launcher_commands() -> list[Command]:
     return [command for command in commands() if command.program == "launch/run_pretrain.py"]
-
-
-def variables_of(words: str) -> dict[str, str]:
-    """{"GPUS": "1", "ARGS": "--seed 7"} for: GPUS=1 ARGS="--seed 7"."""
-    return dict(word.split("=", 1) for word in shlex.split(words))
 
 
 @pytest.mark.parametrize("command", make_commands(), ids=str)
@@ -118,43 +111,31 @@ def test_what_mpirun_starts_takes_its_place():
     assert words[words.index("bash") + 1].removeprefix("recipes/").removesuffix(".sh") in RECIPES.values()
 
 
-def single_cards() -> dict[str, dict[str, str]]:
-    """target -> head of the column -> variables, from the table of docs/ai-studio.md."""
-    lines = read("ai-studio").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("| recipe |"))
-    heads = [cell.strip() for cell in lines[start].strip("|").split("|")][1:]
-    rows = {}
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        target, *cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        rows[target] = dict(zip(heads, cells, strict=True))
-    return rows
+# Recipes of docs/ai-studio.md that one card of any of these kinds runs as they are.
+ADAPTERS = ("lora-1gpu", "prefix-llama7b", "qlora-llama7b", "qlora-baichuan13b", "lora-chatglm6b-int8")
 
 
-def test_every_recipe_has_its_row():
-    assert set(single_cards()) == set(RECIPES)
+def test_the_page_names_the_recipes_that_run_as_they_are():
+    told = " ".join(read("ai-studio").split())
+    assert f"{', '.join(f'`{one}`' for one in ADAPTERS[:-1])} and `{ADAPTERS[-1]}` run on 24, 32 and 40 GB" in told
 
 
-@pytest.mark.parametrize("target", sorted(set(single_cards()) - {"pretrain-tiny", "lora-tiny"}))
-@pytest.mark.parametrize("head", KINDS)
-def test_a_recipe_on_one_card_passes_the_checks(target, head, tmp_path, monkeypatch):
-    """All of preflight's lines are good for the printed command, on each kind of card; `driver` is about the Paddle
-    that is installed here."""
-    machine = Machine(tmp_path)
-    variables = variables_of(single_cards()[target][head])
-    printed = machine.print(RECIPES[target], **variables)
-    script = next(number for number, word in enumerate(printed) if word.endswith(".py"))
-    assert printed[printed.index("--gpus") + 1] == "0"
-    monkeypatch.chdir(machine.folder)
+def on_one_card() -> list[tuple[str, dict[str, str]]]:
+    """(target, variables): those recipes, and the commands that choose another training for one card."""
+    commands = [command for command in in_blocks(page("ai-studio")) if command.variables.get("GPUS") == "1"]
+    assert len(commands) == 4
+    return [(one, {}) for one in ADAPTERS] + [
+        (command.program.removeprefix("make "), command.variables) for command in commands[1:]
+    ]
+
+
+@pytest.mark.parametrize(("target", "variables"), on_one_card(), ids=str)
+@pytest.mark.parametrize("kind", ["3090", "4090", "V100", "A100-40G"])
+def test_a_recipe_fits_itself_to_one_card(target, variables, kind, tmp_path, monkeypatch):
+    """All of preflight's lines are good, on each kind of card; `driver` is about the Paddle that is installed here."""
+    monkeypatch.chdir(Machine(tmp_path).folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK)
-    for kind in KINDS[head]:
-        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([card(kind)]))
-        situation = RunConfig(
-            script=printed[script],
-            words=parse_flags(printed[script + 1 :]),
-            devices=("0",),
-            gpu_memory_gb=int(variables.get("GPU_MEMORY_GB", "40")),
-        )
-        faults = [finding for finding in preflight.run(situation) if not finding.ok and finding.subject != "driver"]
-        assert faults == []
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([card(kind)]))
+    recipe = Recipe.load(ROOT / "recipes" / f"{RECIPES[target]}.sh")
+    findings = preflight.run(requested_run(recipe, variables)[0])
+    assert [finding for finding in findings if not finding.ok and finding.subject != "driver"] == []

@@ -29,13 +29,13 @@ def test_logs_go_below_the_output(machine):
     assert words[words.index("--log_dir") + 1] == "/runs/one/log"
 
 
-@pytest.mark.parametrize(("gpus", "accumulation"), [("1", "8"), ("2", "4"), ("4", "2"), ("8", "1")])
+@pytest.mark.parametrize(("gpus", "accumulation"), [("1", "128"), ("2", "64"), ("4", "32"), ("8", "16")])
 def test_fewer_cards_keep_the_global_batch(machine, gpus, accumulation):
-    done = machine.run("llama-7b/pretrain", ACTION="print", GPUS=gpus)
+    done = machine.run("llama-7b/pretrain", ACTION="print", GPUS=gpus, FIT="off")
     assert f"--gradient_accumulation_steps {accumulation} \\" in done.stdout
     assert f"--gpus {','.join(str(n) for n in range(int(gpus)))} " in done.stdout
     told = (
-        f"GPUS: {gpus} instead of 8, --gradient_accumulation_steps {accumulation} instead of 1: "
+        f"GPUS: {gpus} instead of 8, --gradient_accumulation_steps {accumulation} instead of 16: "
         "as many samples a step\n"
     )
     assert done.stderr == ("" if gpus == "8" else told)
@@ -49,8 +49,8 @@ def test_more_cards_take_from_the_accumulation(machine):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"GPUS": "3"}, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8;"),
-        ({"GPUS": "16"}, "cannot be dealt to 16 cards. Possible: 1, 2, 4, 8;"),
+        ({"GPUS": "3"}, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8, 16,"),
+        ({"GPUS": "512"}, "cannot be dealt to 512 cards. Possible: 1, 2, 4, 8, 16,"),
         ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
@@ -77,8 +77,8 @@ def test_names_of_26_become_todays(machine):
 
 
 def test_cards_of_ones_choice(machine):
-    done = machine.run("llama-7b/pretrain", ACTION="print", DEVICES="4,5,6,7")
-    assert "--gpus 4,5,6,7 " in done.stdout and "--gradient_accumulation_steps 2 \\" in done.stdout
+    done = machine.run("llama-7b/pretrain", ACTION="print", DEVICES="4,5,6,7", FIT="off")
+    assert "--gpus 4,5,6,7 " in done.stdout and "--gradient_accumulation_steps 32 \\" in done.stdout
 
 
 def test_a_kind_of_card_is_planned_as_it_is(machine):
@@ -139,18 +139,19 @@ def test_the_commands_of_all_nodes_are_printed(machine):
 
 def test_two_nodes_of_the_four_dimensional_recipe(machine):
     """As its header says: tensor 4 x pipeline 2 x sharding 2 on 2 x 8 cards, the same samples a step."""
-    done = machine.run("llama-7b/pretrain-4d", ACTION="print", RANK="0", ARGS="--tensor_parallel_degree 4", **TWO_NODES)
+    wishes = TWO_NODES | {"RANK": "0", "ARGS": "--tensor_parallel_degree 4", "FIT": "off"}
+    done = machine.run("llama-7b/pretrain-4d", ACTION="print", **wishes)
     first, _ = done.stdout.split("\n\n")
     flags = printed_flags(first.replace("\\\n", " ").split())
-    assert (flags["tensor_parallel_degree"], flags["gradient_accumulation_steps"]) == (["4"], ["16"])
-    assert done.stderr.startswith("NNODES x GPUS: 16 instead of 8, --gradient_accumulation_steps 16: ")
+    assert (flags["tensor_parallel_degree"], flags["gradient_accumulation_steps"]) == (["4"], ["64"])
+    assert done.stderr.startswith("NNODES x GPUS: 16 instead of 8, --gradient_accumulation_steps 64: ")
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
         (TWO_NODES, "NNODES: 2 nodes need RANK= (this node's number, 0 to 1), too; one node: NNODES=1."),
-        (TWO_NODES | {"RANK": "0"}, "NNODES x GPUS: found 16, but the 8 micro batches of a step"),
+        (TWO_NODES | {"RANK": "0", "GPUS": "3"}, "NNODES x GPUS: found 6, but the samples of a step"),
         ({"PROCESSES": "2"}, "PROCESSES: this recipe runs on cards, one process each."),
     ],
 )

@@ -35,6 +35,7 @@ def test_llama_7b_keeps_its_layout():
     recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == "pretrain")
     assert changed(stated_flags(recipe)) == {
         "fp16_opt_level": "O1",
+        "gradient_accumulation_steps": "2",
         "dataloader_num_workers": "0",
         "loss_first": "auto",
         "max_seq_length": "128",
@@ -50,6 +51,7 @@ def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, di
     recipe = next(path for path in RECIPES if path.parent.name == "llama-7b" and path.stem == stem)
     assert changed(stated_flags(recipe), OF_DIALOGUES | {"dataset_name_or_path": [f"/m/{dialogues}"]}) == {
         "fp16_opt_level": "O1",
+        "per_device_train_batch_size": "4",
         "dataloader_num_workers": "0",
         "src_length": "64",
         "max_length": "128",
@@ -58,13 +60,15 @@ def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, di
         "save_steps": "10",
         "eval_steps": "10",
         "logging_steps": "1",
-    } | ({} if stem == "lora" else {"gradient_accumulation_steps": "4"})
+    } | ({} if stem == "lora" else {"gradient_accumulation_steps": "2"})
 
 
-def test_a_pipeline_keeps_the_micro_batches_that_run_side_by_side():
-    pipeline = {"gradient_accumulation_steps": ["16"], "pipeline_parallel_degree": ["2"], "device": ["gpu"]}
-    assert changed(pipeline) == {}
-    assert changed(pipeline | {"pipeline_parallel_degree": ["1"]}) == {"gradient_accumulation_steps": "4"}
+def test_a_pipeline_keeps_two_micro_batches_for_each_stage():
+    """It evaluates in as many samples as a step has."""
+    pipeline = {"gradient_accumulation_steps": ["64"], "pipeline_parallel_degree": ["2"], "device": ["gpu"]}
+    pipeline |= {"per_device_train_batch_size": ["2"], "per_device_eval_batch_size": ["128"]}
+    assert changed(pipeline) == {"gradient_accumulation_steps": "4", "per_device_eval_batch_size": "8"}
+    assert changed(pipeline | {"pipeline_parallel_degree": ["1"]}) == {"gradient_accumulation_steps": "2"}
 
 
 def test_smaller_values_stay():

@@ -1,0 +1,107 @@
+"""FIT: a recipe's run with the changes that fit it to its cards, made before anything starts and told in a line each.
+
+A run that goes on from a checkpoint keeps the flags that it began with: another micro batch adds gradients up in
+another order. They are in OUTPUT/fit.json, beside the kind and number of the cards. On other cards it is fitted anew.
+"""
+
+import json
+import os
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from launch import preflight
+from launch.checkpoint.output_directory import AUTO, NONE
+from launch.config.flag_values import Flags, flag_words
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.plan.fitting import fit, not_given
+from launch.plan.hardware import Card
+from launch.preflight.continuation import goes_on_from
+from launch.preflight.memory import available_bytes, card_here
+
+RECORD = "fit.json"
+SETTINGS = ("on", "off")  # of the variable FIT; "" means on
+
+
+class Record(NamedTuple):
+    """What a run was fitted to. words: the flags that were changed."""
+
+    card: str
+    memory_bytes: int
+    processes: int
+    words: Flags
+
+    @classmethod
+    def read(cls, output: Path) -> "Record | None":
+        """None where there is none. Raises UserError for a file that was not written here."""
+        path = output / RECORD
+        try:
+            record = cls(**json.loads(path.read_text(encoding="utf-8")))
+            record.words.items()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            fix = "remove it, and FIT=off or the flags of the run so far in ARGS"
+            raise UserError(f"{path}: not what FIT wrote: {error}; {fix}.") from None
+        return record
+
+
+def is_on(setting: str) -> bool:
+    """Of the variable FIT. Raises UserError for a value that it does not take."""
+    if setting not in ("", *SETTINGS):
+        raise UserError(f"FIT: found {setting!r}, allowed: {', '.join(SETTINGS)}.")
+    return setting != "off"
+
+
+def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
+    """The run fitted to such cards, and lines to print. As it is where it is for a CPU, does not train or cannot be
+    planned: the checks tell why."""
+    if card is None or not run.flags.do_train:
+        return run, []
+    if start := _start(run):
+        record = Record.read(start.parent)
+        if record is None:  # it was not fitted
+            return run, []
+        if record[:3] == (card.name, card.memory_bytes, run.processes):
+            words = not_given(record.words, run)
+            return _changed(run, words), _of_earlier(words, start)
+    try:
+        fitting = fit(run, card, preflight.is_legal, _host_bytes(run))
+    except UserError:
+        return run, []
+    return _changed(run, fitting.words), [f"FIT for {card.name}: {line}" for line in fitting.lines()]
+
+
+def write_record(run: RunConfig, card: Card | None) -> None:
+    """Before a fitted run starts; on each node."""
+    if run.fitted is None or card is None:
+        return
+    record = Record(card.name, card.memory_bytes, run.processes, run.fitted)
+    output = Path(run.flags.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    partial = output / f"{RECORD}.{os.getpid()}"
+    partial.write_text(json.dumps(record._asdict()) + "\n", encoding="utf-8")
+    partial.replace(output / RECORD)
+
+
+def _start(run: RunConfig) -> Path | None:
+    """The checkpoint that the run goes on from."""
+    stated = run.flags.resume_from_checkpoint
+    if stated in (None, AUTO, NONE) or run.flags.overwrite_output_dir:
+        return goes_on_from(run)
+    return Path(stated)
+
+
+def _host_bytes(run: RunConfig) -> float:
+    """Host memory of each rank, where the cards are here; no limit for a plan."""
+    return available_bytes() // (run.processes // run.nodes.count) if card_here(run) else inf
+
+
+def _changed(run: RunConfig, words: Flags) -> RunConfig:
+    return replace(run, words=run.words | words, fitted=words)
+
+
+def _of_earlier(words: Flags, start: Path) -> list[str]:
+    return [f"FIT as for the run so far, {start}: {' '.join(flag_words(words))}"] if words else []

@@ -1,0 +1,159 @@
+"""FIT: what a recipe's own flags become on its cards, on others, and beside the user's."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from launch import preflight
+from launch.config.recipe_file import Recipe, recipe_paths
+from launch.config.run_config import RunConfig
+from launch.plan import fitting
+from launch.plan.changes import fastest_layouts
+from launch.plan.fitting import SPARE, fit
+from launch.plan.hardware import CARDS, card_of_memory
+from launch.plan.job import Job
+from launch.plan.memory_model import plan_memory
+from launch.plan.time_plan import plan_time
+from launch.recipe import card_of_plan, requested_run
+from tests.recipes.machine import ROOT
+
+ON_CARDS = {f"{path.parent.name}/{path.stem}": path for path in recipe_paths(ROOT) if Recipe.load(path).gpus}
+
+
+def recipe_run(name: str, args: str = "", **variables: str) -> RunConfig:
+    return requested_run(Recipe.load(ON_CARDS[name]), variables | {"ARGS": args})[0]
+
+
+def batch(run: RunConfig) -> tuple[int, int]:
+    return run.flags.per_device_train_batch_size, run.flags.gradient_accumulation_steps
+
+
+@pytest.mark.parametrize("name", ON_CARDS)
+def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name):
+    """Within 5 %; as it stands, it is fitted to its hardware within a tenth."""
+    run, stated = recipe_run(name), recipe_run(name, FIT="off")
+    card = card_of_plan(run)
+
+    def same_kind(other: RunConfig) -> bool:
+        sequence = bool(other.flags.sequence_parallel) == bool(run.flags.sequence_parallel)
+        return other.layout == run.layout and sequence and preflight.is_legal(other)
+
+    spared = replace(card, memory_bytes=int((1 - SPARE) * card.memory_bytes))
+    best = fastest_layouts(run, spared, same_kind, run.global_batch)[0].time.tokens_per_second
+    ours, as_it_stands = (plan_time(Job.from_run(one, card), card).tokens_per_second for one in (run, stated))
+    assert ours >= 0.95 * best
+    assert as_it_stands >= 0.9 * ours
+
+
+@pytest.mark.parametrize("memory", [24, 32, 40, 80])
+@pytest.mark.parametrize("name", ["llama-7b/lora", "llama-7b/prefix", "llama-7b/qlora"])
+def test_adapters_run_on_cards_of_each_size(name, memory):
+    """With the recipe's samples a step; faster the larger the card; a share of the memory is left free."""
+    run, card = recipe_run(name, GPU_MEMORY_GB=str(memory)), card_of_memory(memory)
+    assert batch(run)[0] * batch(run)[1] == 16
+    assert plan_memory(Job.from_run(run, card), card).peak_bytes <= (1 - SPARE) * card.memory_bytes
+    assert preflight.is_legal(run)
+
+
+def test_a_larger_card_is_used():
+    small, large = (recipe_run("llama-7b/lora", GPU_MEMORY_GB=size) for size in ("24", "80"))
+    assert batch(small)[0] < batch(large)[0]
+    assert not large.flags.recompute
+
+
+def test_nothing_is_kept_in_host_memory_where_it_fits_without():
+    run = recipe_run("chatglm2-6b/full-2gpu", GPU_MEMORY_GB="80")
+    assert run.flags.sharding == "stage2"
+    assert run.fitted["sharding"] == ["stage2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "kept"),
+    [
+        ("--recompute 1", {"recompute", "recompute_granularity"}),
+        ("--per_device_train_batch_size 8", {"per_device_train_batch_size", "gradient_accumulation_steps"}),
+        ("--gradient_accumulation_steps 8", {"per_device_train_batch_size", "gradient_accumulation_steps"}),
+    ],
+)
+def test_what_the_user_has_given_stays(args, kept):
+    """With what is chosen together with it; the rest is fitted."""
+    run, asked = (recipe_run("llama-7b/qlora", args, GPU_MEMORY_GB="16", FIT=fit) for fit in ("", "off"))
+    assert run.fitted and not kept & set(run.fitted)
+    assert {name: run.words.get(name) for name in kept} == {name: asked.words.get(name) for name in kept}
+    assert asked.fitted is None
+
+
+def test_offload_that_the_user_has_given_stays():
+    run = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
+    assert run.flags.sharding == "stage2 offload"
+
+
+JOB = recipe_run("llama-7b/lora", FIT="off")
+CARD = CARDS["A100-40G"]
+
+
+def with_memory(monkeypatch, needs) -> None:
+    """needs: the share of the card that a job takes at its peak."""
+
+    def plan(job, card):
+        return SimpleNamespace(peak_bytes=int(needs(job) * CARD.memory_bytes))
+
+    monkeypatch.setattr(fitting, "plan_memory", plan)
+    monkeypatch.setattr(fitting, "least_bytes", lambda job: 0)
+
+
+def test_what_fits_only_without_the_spared_share_is_a_last_resort(monkeypatch):
+    with_memory(monkeypatch, lambda job: 0.99 if job.recompute == "full" and job.micro_batch == 1 else 1.2)
+    fitted = fit(JOB, CARD, lambda run: True)
+    assert fitted.words["recompute_granularity"] == ["full"]
+    assert fitted.words["per_device_train_batch_size"] == ["1"]
+
+
+def test_the_evaluation_batch_becomes_1_where_that_is_what_does_not_fit(monkeypatch):
+    with_memory(monkeypatch, lambda job: 0.5 if job.eval_batch == 1 else 1.2)
+    fitted = fit(JOB, CARD, lambda run: True)
+    assert fitted.words["per_device_eval_batch_size"] == ["1"]
+    assert fitted.lines()[-1].startswith("evaluation batch 1: ")
+
+
+def test_more_is_kept_in_host_memory_only_where_nothing_fits_without(monkeypatch):
+    """And only what the host has room for."""
+    run = recipe_run("chatglm2-6b/full-2gpu", FIT="off")
+    run = run.with_words(run.words | {"sharding": ["stage2"]})
+    with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer or job.micro_batch == 1 else 1.2)
+    fitted = fit(run, CARD, lambda run: True)
+    assert fitted.words["per_device_train_batch_size"] == ["1"] and not fitted.after.job.offload.optimizer
+    with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer else 1.2)
+    assert fit(run, CARD, lambda run: True).after.job.offload.optimizer
+    assert fit(run, CARD, lambda run: True, host_bytes=2**30).words == {}
+
+
+def test_no_change_where_nothing_fits(monkeypatch):
+    """Then the check of the memory offers what alters the training."""
+    with_memory(monkeypatch, lambda job: 2.0)
+    assert fit(JOB, CARD, lambda run: True).words == {}
+
+
+def test_no_change_for_less_than_a_twentieth(monkeypatch):
+    """A larger micro batch is faster by 4 %."""
+    with_memory(monkeypatch, lambda job: 0.5)
+    assert fit(JOB, CARD, lambda run: True).words == {}
+    monkeypatch.setattr(fitting, "WORTH", 0.03)
+    assert fit(JOB, CARD, lambda run: True).words["per_device_train_batch_size"] == ["16"]
+
+
+def test_only_what_the_checks_allow(monkeypatch):
+    with_memory(monkeypatch, lambda job: 1.2 if job.recompute == "" else 0.5)
+    fitted = fit(JOB.with_words(JOB.words), CARD, lambda run: run.flags.recompute_granularity != "core_attn")
+    assert fitted.after.job.recompute == "full_attn"
+
+
+def test_each_change_is_told_with_its_effect():
+    """One after the other, from the memory of the requested run to that of the fitted one."""
+    fitted = fit(recipe_run("llama-7b/lora", FIT="off"), CARDS["4090"], preflight.is_legal)
+    lines = fitted.lines()
+    assert len(lines) == len(fitted.after.changes) == 1
+    before, after = (f"{way.peak_bytes / 2**30:.1f}" for way in (fitted.before, fitted.after))
+    seconds = f"{fitted.after.seconds / fitted.before.seconds:.2f}"
+    assert lines[0].endswith(f": {before} -> {after} GiB, time a token x {seconds}")
