@@ -5,11 +5,13 @@
 # Hardware   1 card of 24 GB (RTX 3090, 4090, A10)
 # Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers. Weights are read
 #            one by one, so the 26.5 GB of the model in 16 bits are never in the memory of card or host
-# Batch      1 data rank x 16 samples x 1 accumulation = 16 a step
+# Batch      1 data rank x 16 rows x 1 accumulation = 16 a step
 # Trains     31.2 M of 13.26 B parameters: r (inputs + outputs) for each of the 7 x 40 linear layers
 # Saves      only the adapter, 125 MB; checkpoints contain it and its optimizer states, not the base
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Packing    a row of 288 tokens holds as many samples as fit, and none sees another; so the shorter they are, the fewer
+#            steps an epoch has. `--zero_padding 0` makes each sample a row
 # Weights    import those of Hugging Face with `make import MODEL=Baichuan-13B-Base OUTPUT=models/baichuan-13b`, then
 #            start with MODEL=models/baichuan-13b
 # Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
@@ -23,6 +25,7 @@ run launch/finetune_generation.py \
     --dataset_name_or_path ./data \
     --src_length 128 \
     --max_length 288 \
+    --zero_padding 1 \
     --output_dir ./checkpoints/baichuan-13b-qlora \
     --lora 1 \
     --lora_rank 8 \

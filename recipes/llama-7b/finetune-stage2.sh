@@ -2,9 +2,11 @@
 # LLaMA-7B supervised fine-tuning, all parameters, sharding stage 2.
 # Target     finetune-llama7b-stage2
 # Hardware   4 cards of 80 GB (A100, A800, H100)
-# Batch      4 data ranks x 16 samples x 2 accumulation = 128 a step
+# Batch      4 data ranks x 16 rows x 2 accumulation = 128 a step
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Packing    a row of 288 tokens holds as many samples as fit, and none sees another; so the shorter they are, the fewer
+#            steps an epoch has. `--zero_padding 0` makes each sample a row
 # Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
@@ -16,6 +18,7 @@ run launch/finetune_generation.py \
     --dataset_name_or_path ./data \
     --src_length 128 \
     --max_length 288 \
+    --zero_padding 1 \
     --output_dir ./checkpoints/llama-7b-finetune-stage2 \
     --sharding stage2 \
     --per_device_train_batch_size 16 \

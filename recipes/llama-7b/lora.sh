@@ -3,11 +3,13 @@
 # Target     lora-1gpu
 # Alias      lora-llama7b
 # Hardware   1 card of 40 GB (A100, A800, H100, RTX 6000 Ada)
-# Batch      1 data rank x 8 samples x 2 accumulation = 16 a step
+# Batch      1 data rank x 8 rows x 2 accumulation = 16 a step
 # Trains     20.0 M of 6.74 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers
 # Saves      only the adapter, 80 MB
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together
+# Packing    a row of 288 tokens holds as many samples as fit, and none sees another; so the shorter they are, the fewer
+#            steps an epoch has. `--zero_padding 0` makes each sample a row
 # Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why
 # Licence    of the weights: LLaMA License Agreement, non-commercial research only; Meta grants it on application.
 #            facebook/llama-7b is a copy on PaddleNLP's hub, under the same terms
@@ -19,6 +21,7 @@ run launch/finetune_generation.py \
     --dataset_name_or_path ./data \
     --src_length 128 \
     --max_length 288 \
+    --zero_padding 1 \
     --output_dir ./checkpoints/llama-7b-lora \
     --lora 1 \
     --lora_rank 8 \

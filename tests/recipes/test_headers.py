@@ -251,11 +251,13 @@ def test_tokens_of_a_step(recipe):
 @pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
 def test_samples_of_a_step_and_lengths(recipe):
     ranks, micro_batch, accumulation = samples_of_a_step(recipe)
-    counts = ((ranks, "data rank"), (micro_batch, "sample"))
+    flags = stated_flags(recipe)
+    packed = "zero_padding" in flags
+    assert ("Packing" in header(recipe)) == packed
+    counts = ((ranks, "data rank"), (micro_batch, "row" if packed else "sample"))
     words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts]
     step = ranks * micro_batch * accumulation
     assert header(recipe)["Batch"].startswith(f"{' x '.join(words)} x {accumulation} accumulation = {step} a step")
-    flags = stated_flags(recipe)
     assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} tokens for the question, ")
     assert re.search(rf"\b{flags['max_length'][0]}\b", header(recipe)["Lengths"])
 
