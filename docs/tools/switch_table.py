@@ -44,7 +44,7 @@ class Switch:
     after: str
 
 
-LONGER = "--src_length 1024 --max_length 2048"
+LONGER = "--per_device_train_batch_size 4 --src_length 1024 --max_length 2048"
 SWITCHES = (
     Switch("16 bit", LORA, "--precision fp32", "--precision auto"),
     Switch("flash attention", PRETRAIN, "--use_flash_attention off", "--use_flash_attention auto"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # LLaMA-7B supervised fine-tuning, all parameters, tensor parallel 4.
 # Hardware   4 cards of 80 GB (A100, A800, H100)
-# Batch      1 data rank x 16 rows x 8 accumulation = 128 a step
+# Batch      1 data rank x 32 rows x 4 accumulation = 128 a step
 # Faster     on the same cards: make finetune-llama7b-stage2, which shards optimizer and gradients, not the model
 # Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together
@@ -21,9 +21,9 @@ run launch/finetune_generation.py \
     --zero_padding 1 \
     --output_dir ./checkpoints/llama-7b-finetune \
     --tensor_parallel_degree 4 \
-    --per_device_train_batch_size 16 \
+    --per_device_train_batch_size 32 \
     --per_device_eval_batch_size 4 \
-    --gradient_accumulation_steps 8 \
+    --gradient_accumulation_steps 4 \
     --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \

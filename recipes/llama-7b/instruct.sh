@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # LLaMA-7B instruction tuning on chats, loss on answers only, all parameters, tensor parallel 4.
 # Hardware   4 cards of 80 GB (A100, A800, H100)
-# Batch      1 data rank x 16 rows x 8 accumulation = 128 a step
+# Batch      1 data rank x 32 rows x 4 accumulation = 128 a step
 # Data       ./data/train.json, ./data/dev.json: Alpaca, ShareGPT or {"messages": [...]} (docs/finetune.md)
 # Template   LLaMA 2's: [INST] question [/INST] answer </s>; select another with ARGS="--chat_template NAME"
 # Lengths    128 tokens for the question, 288 for a dialogue; turns that do not fit are left out and counted
@@ -22,9 +22,9 @@ run launch/finetune_generation.py \
     --zero_padding 1 \
     --output_dir ./checkpoints/llama-7b-instruct \
     --tensor_parallel_degree 4 \
-    --per_device_train_batch_size 16 \
+    --per_device_train_batch_size 32 \
     --per_device_eval_batch_size 4 \
-    --gradient_accumulation_steps 8 \
+    --gradient_accumulation_steps 4 \
     --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
     --use_flash_attention auto \
