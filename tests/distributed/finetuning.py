@@ -29,18 +29,18 @@ class FinetuneRuns:
     def initial_weights(self) -> dict[str, np.ndarray]:
         return load_weights(self.root / "model")
 
-    def adamw(self, layout: Layout) -> Run:
+    def adamw(self, layout: Layout, *argv: str) -> Run:
         """Six steps and an evaluation whose last batches are partly padding."""
         flags = ["--do_eval", "1", "--max_steps", str(STEPS), "--per_device_eval_batch_size", "5", "--eval_steps", "99"]
-        return self._run(layout, "adamw", *flags, "--weight_decay", "0.1")
+        return self._run(layout, "adamw", *flags, "--weight_decay", "0.1", *argv)
 
-    def sgd_step(self, layout: Layout) -> Run:
-        return self.sgd(layout, steps=1)
+    def sgd_step(self, layout: Layout, *argv: str) -> Run:
+        return self.sgd(layout, 1, *argv)
 
-    def sgd(self, layout: Layout, steps: int) -> Run:
+    def sgd(self, layout: Layout, steps: int, *argv: str) -> Run:
         """Steps of plain SGD, which hides no factor of a gradient."""
         rate = ["--max_steps", str(steps), "--learning_rate", str(SGD_RATE)]
-        return self._run(layout, "sgd", *rate, "--max_grad_norm", "0", "--weight_decay", "0")
+        return self._run(layout, "sgd", *rate, "--max_grad_norm", "0", "--weight_decay", "0", *argv)
 
     def finished(self, output: Path, facts: list[dict]) -> Run:
         return Run(output, facts)
@@ -62,10 +62,10 @@ class LoraRuns(FinetuneRuns):
 
     @property
     def initial_weights(self) -> dict[str, np.ndarray]:
-        return self.sgd(SINGLE, steps=1).weights
+        return self.sgd(SINGLE, 1).weights
 
-    def sgd_step(self, layout: Layout) -> Run:
-        return self.sgd(layout, steps=2)
+    def sgd_step(self, layout: Layout, *argv: str) -> Run:
+        return self.sgd(layout, 2, *argv)
 
     def finished(self, output: Path, facts: list[dict]) -> Run:
         return AdapterRun(output, facts)

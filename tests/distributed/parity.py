@@ -92,37 +92,38 @@ class Differences:
     evaluation: float
 
 
-def differences(runs: Runs, layout: Layout) -> Differences:
-    single, split = runs.adamw(SINGLE), runs.adamw(layout)
+def differences(runs: Runs, layout: Layout, *argv: str) -> Differences:
+    """argv: flags of the layout's runs alone."""
+    single, split = runs.adamw(SINGLE), runs.adamw(layout, *argv)
     norms = split.column("grad_norm") / single.column("grad_norm")
     evaluations = [run.summary["evaluation"]["eval_loss"] for run in (single, split)]
     return Differences(
         loss=float(np.abs(split.column("loss") - single.column("loss")).max()),
         grad_norm=float(np.abs(norms - 1).max()),
-        update=max(update_differences(runs, layout).values()),
+        update=max(update_differences(runs, layout, *argv).values()),
         evaluation=abs(evaluations[1] - evaluations[0]),
     )
 
 
-def beyond_tolerance(runs: Runs, layout: Layout) -> dict[str, float]:
+def beyond_tolerance(runs: Runs, layout: Layout, *argv: str) -> dict[str, float]:
     """The differences of a layout that are too large; those of updates by the names of their tensors."""
-    found = differences(runs, layout)
+    found = differences(runs, layout, *argv)
     checked = [
         ("loss", found.loss, LOSS_TOLERANCE),
         ("gradient norm", found.grad_norm, GRAD_NORM_TOLERANCE),
         ("evaluation loss", found.evaluation, LOSS_TOLERANCE),
-        *((name, value, UPDATE_TOLERANCE) for name, value in update_differences(runs, layout).items()),
+        *((name, value, UPDATE_TOLERANCE) for name, value in update_differences(runs, layout, *argv).items()),
     ]
     return {name: value for name, value, tolerance in checked if not value <= tolerance}
 
 
-def update_differences(runs: Runs, layout: Layout) -> dict[str, float]:
+def update_differences(runs: Runs, layout: Layout, *argv: str) -> dict[str, float]:
     """Of each tensor after one plain SGD step, relative to its largest change.
 
     Raises AssertionError where names differ, or one process left a tensor as it was.
     """
     initial = runs.initial_weights
-    expected, found = runs.sgd_step(SINGLE).weights, runs.sgd_step(layout).weights
+    expected, found = runs.sgd_step(SINGLE).weights, runs.sgd_step(layout, *argv).weights
     assert expected.keys() == found.keys() == initial.keys()
     changes = {name: float(np.abs(expected[name] - start).max()) for name, start in initial.items()}
     assert all(changes.values()), [name for name, change in changes.items() if not change]

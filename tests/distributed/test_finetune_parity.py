@@ -47,13 +47,13 @@ def prefix(ranks, tmp_path_factory) -> PrefixRuns:
     return PrefixRuns(ranks, root, *PREFIX)
 
 
-def assert_equal_to_one_process(runs, layout):
-    expected, found = runs.adamw(SINGLE), runs.adamw(layout)
+def assert_equal_to_one_process(runs, layout, *argv):
+    expected, found = runs.adamw(SINGLE), runs.adamw(layout, *argv)
     assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
     for key in ("eval_tokens", "eval_accuracy"):
         assert found.summary["evaluation"][key] == expected.summary["evaluation"][key] > 0
     assert list(found.column("consumed_tokens")) == list(expected.column("consumed_tokens"))
-    assert parity.beyond_tolerance(runs, layout) == {}
+    assert parity.beyond_tolerance(runs, layout, *argv) == {}
 
 
 def layouts(*wanted, slow=()):

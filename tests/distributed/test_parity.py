@@ -38,12 +38,12 @@ def grouped(ranks, tmp_path_factory) -> Runs:
     return Runs(ranks, tmp_path_factory.mktemp("grouped"), key_value_heads=2)
 
 
-def assert_equal_to_one_process(runs, layout):
-    expected, found = runs.adamw(SINGLE), runs.adamw(layout)
+def assert_equal_to_one_process(runs, layout, *argv):
+    expected, found = runs.adamw(SINGLE), runs.adamw(layout, *argv)
     assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
     for run in (expected, found):
         assert run.summary["evaluation"]["eval_tokens"] == EVALUATED_SAMPLES * SEQUENCE_LENGTH
-    assert parity.beyond_tolerance(runs, layout) == {}
+    assert parity.beyond_tolerance(runs, layout, *argv) == {}
 
 
 @every_layout
