@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.checkpoint.manifest import read_manifest
 from launch.reporting.records import read_train_log
-from tests.distributed.layouts import DP2, LAYOUTS, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+from tests.distributed.layouts import DP2, LAYOUTS, PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_PP2_SP, Layout, everything_on
 from tests.training.finetune_material import argv as finetune_argv
 
 PRETRAIN = "tests.distributed.training_ranks:pretrain"
@@ -25,7 +25,7 @@ NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_tokens
 class Case:
     """A training in a layout of twice `at` steps, resumed from `at`. method: flags of fine-tuning, () for pretraining,
     where an epoch has 99 samples and a step 8: step 13 begins in the first epoch and ends in the second, the third
-    begins in step 25. quick: one of every run of the tests. beside: folders
+    begins in step 25. flags: of both. quick: one of every run of the tests. beside: folders
     of the output that its checkpoints need."""
 
     layout: Layout
@@ -33,6 +33,7 @@ class Case:
     at: int = 13
     quick: bool = False
     beside: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, str]:
@@ -51,7 +52,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return ", ".join(self.words)
+        return ", ".join([*self.words, *(["everything on"] if self.flags else [])])
 
 
 CASES = [
@@ -66,7 +67,12 @@ CASES = [
 
 
 # Tried by the tests alone.
-BESIDE = [Case(STAGE3, OFFLOAD, at=3), *[Case(layout, NARROW, at=3) for layout in (TP2, STAGE2, STAGE3)]]
+BESIDE = [
+    Case(STAGE3, OFFLOAD, at=3),
+    *[Case(layout, NARROW, at=3) for layout in (TP2, STAGE2, STAGE3)],
+    Case(TP2_PP2_SP, at=3, flags=(*everything_on(TP2_PP2_SP), *NARROW)),
+    Case(TP2, LORA, at=3, flags=(*everything_on(TP2), *NARROW, "--zero_padding", "1")),
+]
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,15 @@ def resume(ranks, material: Path, output: Path, case: Case) -> Outcome:
 
 
 def _train(ranks, material: Path, output: Path, case: Case) -> None:
-    flags = ["--max_steps", str(2 * case.at), "--save_steps", str(case.at), *case.layout.argv, *case.method]
+    flags = [
+        "--max_steps",
+        str(2 * case.at),
+        "--save_steps",
+        str(case.at),
+        *case.layout.argv,
+        *case.method,
+        *case.flags,
+    ]
     if not case.method:
         ranks(case.layout.processes, PRETRAIN, str(material), str(output), flags, time_limit=MINUTES * 60)
         return
