@@ -49,7 +49,7 @@ class FinetuneRuns:
         key = (layout, optimizer, flags)
         if key not in self._done:
             output = self.output / str(len(self._done))
-            words = [*argv(self.root, output), *layout.argv, *flags, *self.method]
+            words = [*argv(self.root, output), *layout.argv, *self.method, *flags]
             if layout.pipeline > 1:
                 words += ["--pipeline_parallel_config", "disable_p2p_cache_shape"]
             self._done[key] = self.finished(output, self.ranks(layout.processes, FINETUNE, words, optimizer))

@@ -45,11 +45,11 @@ class Run:
 class Runs:
     """Trains one model once for each layout and flags, and keeps what has been trained.
 
-    key_value_heads: of the model's 4 heads; fewer than 4 are grouped queries
+    key_value_heads: of the model's 4 heads; fewer than 4 are grouped queries. method: flags of all runs.
     """
 
-    def __init__(self, ranks, root: Path, key_value_heads: int = 4):
-        self.ranks, self.root = ranks, root
+    def __init__(self, ranks, root: Path, *method: str, key_value_heads: int = 4):
+        self.ranks, self.root, self.method = ranks, root, method
         self._done: dict[tuple, Run] = {}
         ranks(1, f"{CASES}:make_material", str(root), key_value_heads)
         self.initial_weights = load_weights(root / "model")
@@ -70,7 +70,7 @@ class Runs:
         key = (layout, optimizer, argv)
         if key not in self._done:
             output = self.root / f"run-{len(self._done)}"
-            words = [*layout.argv, *argv]
+            words = [*layout.argv, *self.method, *argv]
             facts = self.ranks(layout.processes, f"{CASES}:pretrain", str(self.root), str(output), words, optimizer)
             self._done[key] = Run(output, facts)
         return self._done[key]

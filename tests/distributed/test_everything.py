@@ -9,17 +9,19 @@ from tests.distributed.parity import Runs
 
 pytestmark = pytest.mark.long
 
+WHOLE = ("--loss_chunk_tokens", "off")  # of the one process
+
 
 @pytest.fixture(scope="module")
 def pretraining(ranks, tmp_path_factory) -> Runs:
-    return Runs(ranks, tmp_path_factory.mktemp("everything"))
+    return Runs(ranks, tmp_path_factory.mktemp("everything"), *WHOLE)
 
 
 @pytest.fixture(scope="module")
 def packed_lora(ranks, tmp_path_factory) -> LoraRuns:
     root = tmp_path_factory.mktemp("everything")
     ranks(1, "tests.training.finetune_material:make_material", str(root), 4, 0.02)
-    return LoraRuns(ranks, root, *test_finetune_parity.LORA, "--zero_padding", "1")
+    return LoraRuns(ranks, root, *test_finetune_parity.LORA, "--zero_padding", "1", *WHOLE)
 
 
 @pytest.mark.parametrize("layout", [TP2, TP2_PP2_SP, STAGE2, STAGE3], ids=lambda layout: layout.name)
