@@ -22,7 +22,8 @@ from launch.families.named_configs import read_config
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
-PISSA_START = "pissa_start"  # the first adapter of a run with --pissa 1, in its output directory
+# The first adapter of a run with --pissa 1, in its output directory; before it trains, by another name.
+PISSA_START, PISSA_NEW = "pissa_start", "pissa_start.new"
 # Kinds of adapters that add more than their product, or change the base.
 OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
 

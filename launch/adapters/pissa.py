@@ -9,6 +9,7 @@ A B - A0 B0, so that every program can use it with the base as it was.
 """
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME
 from safetensors.numpy import load_file, save
 
 from launch.adapters.adapter_files import fill_lora, save_adapter
-from launch.adapters.lora_files import PISSA_START, read_lora
-from launch.checkpoint.ranks import barrier, rank
+from launch.adapters.lora_files import PISSA_NEW, PISSA_START, read_lora
+from launch.checkpoint.ranks import barrier, first_on_rank_zero, rank
 from launch.errors import UserError
 from launch.reporting.announce import format_duration
 
@@ -31,9 +32,11 @@ SECONDS_BETWEEN_LINES = 10
 def begin_pissa(lora: LoRAModel, checkpoint: Path | None, training_args) -> str:
     """Fill the adapters with A0 and B0, and take their product off the weights; a line about it.
 
-    checkpoint: that the run continues. Called by all ranks together. Raises UserError where its A0 and B0 are missing.
+    checkpoint: that the run continues. A new A0 and B0 are in PISSA_NEW until the run trains: a former run's are in
+    their place. Called by all ranks together. Raises UserError where its A0 and B0 are missing.
     """
-    kept = Path(training_args.output_dir) / PISSA_START
+    output = Path(training_args.output_dir)
+    start = output / PISSA_NEW
     before = checkpoint.parent / PISSA_START if checkpoint else None
     if before and not (before / LORA_CONFIG_NAME).is_file():
         raise UserError(
@@ -41,15 +44,17 @@ def begin_pissa(lora: LoRAModel, checkpoint: Path | None, training_args) -> str:
             "it back, or start anew with another --output_dir."
         )
     layers = [layer for layer in lora.sublayers() if isinstance(layer, LoRALinear)]
-    if before is None:
-        if training_args.dataset_rank == 0:
+    if before and before.resolve() == (output / PISSA_START).resolve():
+        start = before
+    else:
+        first_on_rank_zero(lambda: shutil.rmtree(start, ignore_errors=True) if rank() == 0 else None)
+        if before:
+            fill_lora(lora, before)
+        elif training_args.dataset_rank == 0:
             _decompose(layers)
-        save_adapter(lora, kept, training_args)
-    elif before.resolve() != kept.resolve():
-        fill_lora(lora, before)
-        save_adapter(lora, kept, training_args)
+        save_adapter(lora, start, training_args)
     barrier()
-    fill_lora(lora, kept)  # the same numbers on all ranks
+    fill_lora(lora, start)  # the same numbers on all ranks
     for layer in layers:
         product = layer.scaling * paddle.matmul(layer.lora_A.astype("float32"), layer.lora_B.astype("float32"))
         layer.weight.set_value((layer.weight.astype("float32") - product).astype(layer.weight.dtype))

@@ -201,7 +201,7 @@ def all_checks() -> tuple[Check, ...]:
             "first loss of random weights",
             "this recipe: the row says what differs; of a run that failed, the end of its log is shown",
             "launch.certify.full_size:measure_recipe",
-            seconds=100,
+            seconds=96,
             pretended=1,
             limit=900,
             of=target,

@@ -13,8 +13,6 @@ from shlex import quote
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.formats.tokens.blend import training_identities
-from launch.checkpoint import data_ledger
 from launch.checkpoint.manifest import (
     Manifest,
     checkpoint_step,
@@ -132,12 +130,16 @@ def _fits(run: RunConfig, flags: FlagValues, checkpoint: Path) -> list[Finding]:
 def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
     """A fault where the samples that follow differ from the checkpoint's. For dialogues only the order is compared:
     their tokens are counted when the run starts."""
+    from launch.checkpoint import data_ledger  # here: a plan runs without NumPy
+
     before = manifest.data
     accepted = flags.ignore_load_lr_and_optim or "data" in flags.words("resume_changed")
     if "order_seed" not in before or accepted:
         return []
     changed = list(data_ledger.differences({"seed": before["order_seed"]}, {"seed": flags.seed}))
     if flags.input_dir:
+        from data_tools.formats.tokens.blend import training_identities  # here: a plan runs without NumPy
+
         try:
             now = training_identities(flags.input_dir, flags.split, flags.max_seq_length, flags.seed)
         except DataError:

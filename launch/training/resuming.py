@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import base_format
+from launch.adapters.lora_files import PISSA_NEW, PISSA_START
 from launch.checkpoint import random_state
 from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
@@ -148,6 +150,7 @@ def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_a
     if checkpoint and checkpoint.resolve().parent == output.resolve() and not training_args.ignore_load_lr_and_optim:
         step = read_manifest(checkpoint).global_step
     moved = broadcast(first_on_rank_zero(lambda: _keep_later(output, step) if rank() == 0 else {}))
+    first_on_rank_zero(lambda: _put_pissa_in_place(output) if rank() == 0 else None)
     return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
 
 
@@ -182,6 +185,13 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
     return moved
 
 
+def _put_pissa_in_place(output: Path) -> None:
+    """The first adapter of this run takes the place of an earlier run's."""
+    if (output / PISSA_NEW).is_dir():
+        shutil.rmtree(output / PISSA_START, ignore_errors=True)
+        os.rename(output / PISSA_NEW, output / PISSA_START)
+
+
 # ---- where the data go on, and whether with the same model
 
 
@@ -211,6 +221,8 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
         adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
         if adapter_args.pissa:
             adapter["pissa"] = True
+        if config.lora_plus_scale != 1:
+            adapter["lora_plus_scale"] = config.lora_plus_scale
     else:
         adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}
     if quantized := base_format(adapter_args):

@@ -111,10 +111,10 @@ class Run:
         lines += [*speed_up(model, args), *widen(model, model_args, args), *keep_activations(model, args)]
         lines += stage.prepare(model)
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
-        if adapter_args.pissa and isinstance(model, LoRAModel):
-            adapter_lines.append(begin_pissa(model, checkpoint, args))
         identity = identify_model(model, model_args, adapter_args, args.seed)
         require_same_model(checkpoint, identity, args)
+        if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
+            adapter_lines.append(begin_pissa(model, checkpoint, args))
         trainer = build_trainer(stage, model, tokenizer, data, identity)
         trainer.add_callback(PlannedMemory(self.config))
         announce([*lines, *adapter_lines, *data.lines], decisions, trainer)

@@ -24,7 +24,8 @@ def save_models(root: str, names: list[str]) -> None:
     for name in names:
         configuration, changes = CONFIGURATIONS[name]
         paddle.seed(7)
-        model = _model_class(load_config(configuration), 1)._from_config(_config(load_config(configuration) | changes))
+        config = _config(load_config(configuration) | changes)  # first: it makes paddlenlp know the family
+        model = _model_class(load_config(configuration), 1)._from_config(config)
         model.save_pretrained(f"{root}/{name}/single", safe_serialization=True)
         model.save_pretrained(f"{root}/{name}/sharded", max_shard_size="300KB", safe_serialization=True)
         assert len(list(Path(root, name, "sharded").glob("*.safetensors"))) > 2

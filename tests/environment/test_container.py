@@ -28,7 +28,7 @@ def test_the_cpu_image_has_a_supported_python():
 def test_an_image_takes_nothing_from_the_working_folder_that_git_leaves_out():
     left_out = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
     ignored = {line.removeprefix("**/") for line in (ROOT / ".dockerignore").read_text().splitlines()}
-    assert ignored <= left_out
+    assert ignored - left_out == {"data", ".env*"}  # what users have: no part of an image
     assert left_out - ignored == {"*.pyc", "*.egg-info", ".pytest_cache"}  # small
 
 

@@ -50,7 +50,7 @@ def stub_memory(monkeypatch, needs):
 def test_the_list_is_in_the_literatures_order():
     run = asked(f"{FINETUNE} --do_eval 1", 4, "launch/finetune_generation.py")
     kinds = list(dict.fromkeys(edit.kind for edit in edits(run)))
-    expected = "evaluation precision attention batch length sharding adapter recompute parallel model"
+    expected = "evaluation precision attention batch length sharding moments adapter recompute parallel model"
     assert kinds == expected.split()
     listed = titles(run)
     assert listed.index("LoRA") < listed.index("QLoRA: a base of 4 bits")

@@ -50,7 +50,7 @@ def test_json_has_the_documented_keys():
     assert stage["peak_bytes"] == max(sum(parts.values()) for parts in stage["phases"].values()) == found["peak_bytes"]
     assert found["fits"] is True and found["calibrated"] is True
     low, high = found["time"]["tokens_per_second_range"]
-    assert low == 0.73 * found["time"]["tokens_per_second"] and high == 1.24 * found["time"]["tokens_per_second"]
+    assert low == 0.76 * found["time"]["tokens_per_second"] and high == 1.29 * found["time"]["tokens_per_second"]
 
 
 def test_a_configuration_file_is_enough(tmp_path):
@@ -83,8 +83,8 @@ def test_every_recipe_fits_the_hardware_that_it_names(path):
 
 def test_flags_of_the_command_line_count():
     path = Path("recipes/llama-7b/pretrain.sh")
-    stated, changed = (json.loads(recipe(path, FORMAT="json", ARGS=one).stdout) for one in ("", "--recompute 0"))
-    assert changed["peak_bytes"] > stated["peak_bytes"]
+    stated, changed = (json.loads(recipe(path, FORMAT="json", ARGS=one).stdout) for one in ("", "--recompute 1"))
+    assert changed["peak_bytes"] < stated["peak_bytes"]
     small = recipe(path, GPU_MEMORY_GB="16")
     assert small.returncode == 0 and "DOES NOT FIT" in small.stdout
     assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
