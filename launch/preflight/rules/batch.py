@@ -92,13 +92,8 @@ RULES = (
     ),
     Rule(
         flag="fp16_opt_level",
-        when=lambda run: (
-            str(run.flags.device).startswith("cpu")
-            and bool(run.flags.fp16)
-            and not run.flags.bf16
-            and run.flags.fp16_opt_level == "O2"
-        ),
-        found="O2 with --fp16 1 and --device cpu",
+        when=lambda run: run.run.on_cpu and run.may_use_float16 and run.flags.fp16_opt_level == "O2",
+        found="O2 with float16 and --device cpu",
         reason="weights would be float16, for which a CPU has no kernels",
         source="paddle/phi/kernels/cpu; measured: matmul raises NotFound",
         fix="--fp16_opt_level O1: arithmetic in float32, the loss scale as on cards",
@@ -113,11 +108,7 @@ RULES = (
     ),
     Rule(
         flag="amp_master_grad",
-        when=lambda run: (
-            bool(run.flags.amp_master_grad)
-            and not (run.flags.fp16 or run.flags.bf16)
-            and run.flags.precision in (None, "fp32")
-        ),
+        when=lambda run: bool(run.flags.amp_master_grad) and not run.in_16_bits,
         found="1 does nothing",
         reason="gradients are fp32 already",
         source=ARGUMENTS,

@@ -137,7 +137,7 @@ OFFLOAD_RULES = (
     ),
     Rule(
         flag="amp_master_grad",
-        when=lambda run: offloads(run) and bool(run.flags.amp_master_grad) and bool(run.flags.fp16 or run.flags.bf16),
+        when=lambda run: offloads(run) and bool(run.flags.amp_master_grad) and run.in_16_bits,
         found="1 with --sharding {run.flags.sharding}",
         reason="gradients that are summed in float32 are kept beside the parameters, where offload does not look",
         source=f"{OFFLOAD}; upstream asserts it for stage2",

@@ -78,12 +78,12 @@ RULES = (
     ),
     Rule(
         flag="sharding_parallel_config",
-        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage2_overlap") and bool(run.flags.fp16),
-        found="enable_stage2_overlap with --fp16 1",
+        when=lambda run: run.has_word("sharding_parallel_config", "enable_stage2_overlap") and run.may_use_float16,
+        found="enable_stage2_overlap in float16, which --precision auto takes on cards before A100",
         reason="gradients would be divided by the loss scale while they are still being summed over the ranks",
         source=f"{SHARDING}/group_sharded_utils.py, GroupShardedScaler; group_sharded_stage2.py, _redefine_opt_step, "
         "which waits for the sums only afterwards",
-        fix="--bf16 1 in place of --fp16 1, or leave enable_stage2_overlap out",
+        fix="--precision bf16, or leave enable_stage2_overlap out",
     ),
     Rule(
         flag="sharding_parallel_config",

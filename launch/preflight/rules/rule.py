@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
+from launch.devices.precision import stated as stated_precision
 from launch.errors import UserError
 from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
 from launch.families.registry import Family, family_of_config
@@ -85,6 +86,17 @@ class Request:
     def longer_than_positions(self) -> bool:
         """Whether a sample is longer than the positions that the model's configuration states."""
         return bool(self.positions and self.flags.max_seq_length and self.flags.max_seq_length > self.positions)
+
+    @property
+    def may_use_float16(self) -> bool:
+        """Whether the run is in float16 on some cards: auto chooses it on those without bfloat16."""
+        bf16, fp16 = stated_precision(self.flags.precision, self.flags.bf16 or "off", bool(self.flags.fp16))
+        return fp16 or (bf16 == "auto" and not self.run.on_cpu)
+
+    @property
+    def in_16_bits(self) -> bool:
+        """Whether the run is in float16 or bfloat16."""
+        return self.may_use_float16 or self.flags.precision == "bf16" or self.flags.bf16 in ("on", "required")
 
     @property
     def has_loss_chunk(self) -> bool:

@@ -10,10 +10,15 @@ VARIANTS = [
     wrong(PRETRAIN, "--per_device_eval_batch_size 0", ("--per_device_eval_batch_size", "found '0'")),
     wrong(PRETRAIN, "--warmup_ratio 2", ("--warmup_ratio", "found '2'")),
     wrong(PRETRAIN, "--logging_steps 0", ("--logging_steps", "found '0'")),
-    wrong(TINY, "--fp16 1 --fp16_opt_level O2", ("--fp16_opt_level", "O2 with --fp16 1 and --device cpu: weights")),
+    *(
+        wrong(TINY, f"{flag} --fp16_opt_level O2", ("--fp16_opt_level", "O2 with float16 and --device cpu: weights"))
+        for flag in ("--fp16 1", "--precision fp16")
+    ),
     wrong(PRETRAIN, "--loss_scale_window 0", ("--loss_scale_window", "found '0'")),
     wrong(PRETRAIN, "--loss_scale_hysteresis 0", ("--loss_scale_hysteresis", "found '0'")),
-    wrong(PRETRAIN, "--precision auto", ("--precision", "auto with --bf16 or --fp16: it is said instead of them")),
+    wrong(
+        PRETRAIN, "--precision auto --bf16 1", ("--precision", "auto with --bf16 or --fp16: it is said instead of them")
+    ),
     wrong(
         PRETRAIN,
         "--scale_loss 8 --min_loss_scale 16",
@@ -21,7 +26,7 @@ VARIANTS = [
     ),
     wrong(PRETRAIN, "--gradient_accumulation_steps 0", ("--gradient_accumulation_steps", "found '0'")),
     wrong(FOUR_D, "--gradient_accumulation_steps 1", told=[BUBBLE, EVALUATION]),
-    wrong(FOUR_D, "--per_device_eval_batch_size 1", told=[("--per_device_eval_batch_size", "1 becomes 16")]),
+    wrong(FOUR_D, "--per_device_eval_batch_size 1", told=[("--per_device_eval_batch_size", "1 becomes 128")]),
     wrong(PRETRAIN, "--max_steps 0", ("--max_steps", "0: pretraining runs for a number of steps")),
     wrong(
         PRETRAIN,
@@ -35,7 +40,7 @@ VARIANTS = [
     ),
     wrong(PRETRAIN, "--learning_rate 0", told=[("--learning_rate", "0: no weight changes")]),
     wrong(PRETRAIN, "--max_eval_samples 0", ("--max_eval_samples", "0 with --do_eval 1: an evaluation needs samples")),
-    wrong(PRETRAIN, "--bf16 1", ("--fp16", "one precision at a time")),
+    wrong(PRETRAIN, "--bf16 1 --fp16 1", ("--fp16", "one precision at a time")),
     wrong(
         TINY,
         "--amp_master_grad 1",

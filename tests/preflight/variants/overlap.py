@@ -14,12 +14,14 @@ VARIANTS = [
         "--bf16 1 --fp16 0",
         ("--sharding_parallel_config", "enable_stage2_overlap with --sharding stage2 --logging_steps 1"),
     ),
-    wrong(
-        PRETRAIN,
-        "--sharding_parallel_config enable_stage2_overlap --logging_steps 10 --bf16 0 --fp16 1 "
-        "--gradient_accumulation_steps 4",
-        ("--sharding_parallel_config", "enable_stage2_overlap with --fp16 1"),
-        ("--sharding_parallel_config", "enable_stage2_overlap with --gradient_accumulation_steps 4"),
+    *(
+        wrong(
+            PRETRAIN,
+            f"--sharding_parallel_config enable_stage2_overlap --gradient_accumulation_steps 4 {precision}",
+            ("--sharding_parallel_config", "enable_stage2_overlap in float16"),
+            ("--sharding_parallel_config", "enable_stage2_overlap with --gradient_accumulation_steps 4"),
+        )
+        for precision in ("--bf16 0 --fp16 1", "--precision auto")
     ),
     Variant(
         PRETRAIN,
