@@ -37,6 +37,7 @@ from launch.plan.hardware import Card, card_named, card_of_memory, requested_car
 from launch.preflight.fitted import fitted, is_on, write_record
 from launch.preflight.flags import flag_help
 from launch.preflight.memory import card_here
+from launch.preflight.rules.model_limits import packed_where_possible
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
@@ -78,19 +79,21 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
 def requested_run(
     recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE, own: Flags | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """The run of a recipe with the user's variables, fitted to its cards unless FIT=off, and notes for the user.
+    """The run of a recipe with the user's variables, packed only if its model can be, fitted to its cards unless
+    FIT=off; and notes for the user.
 
     own: flags of the command line, which FIT leaves alone. Raises UserError for an unknown CARD, and for a value of FIT
     that it does not take.
     """
     run, notes = apply_variables(recipe, variables, nodes, own)
+    run, padded = packed_where_possible(run)
     card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
     if fits := is_on(variables.get("FIT") or ""):
         card = card or card_here(run)
     if card:
         run = replace(run, gpu_memory_gb=card.named_gb)
     run, lines = fitted(run, card_of_plan(run)) if fits else (run, [])
-    return run, [*notes, *lines]
+    return run, [*notes, *padded, *lines]
 
 
 def known_model(run: RunConfig) -> RunConfig:

@@ -40,6 +40,7 @@ def comments(output: str) -> list[str]:
     ("arguments", "card"),
     [
         ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
+        ("--model glm-515m --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),  # which cannot pack
         pytest.param(
             "--model facebook/llama-7b --gpus 4 --gpu_memory_gb 80 --method full", "A100-80G", marks=pytest.mark.long
         ),

@@ -3,8 +3,12 @@
 The keys are those of the families' config.json; a size that a family does not state is not checked.
 """
 
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
 from launch.families.family import FEATURES
+from launch.families.named_configs import load_config
 from launch.families.parameters import HEADS, LAYERS
+from launch.families.registry import family_of_config
 from launch.preflight.rules.rule import ANNOUNCE, INNER, Rule
 
 # Modules that a pipeline counts beside the decoder layers: embedding, last norm, head.
@@ -162,3 +166,20 @@ FAMILY_RULES = tuple(
     )
     for feature, (flag, requested, fix) in REQUESTED_BY.items()
 )
+
+
+def packed_where_possible(run: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run without its recipe's packing where the model's family has none, and a line that says so.
+
+    The user's own --zero_padding 1 stays as it is, and is refused.
+    """
+    if not run.flags.zero_padding or "zero_padding" in run.own:
+        return run, []
+    try:
+        family = family_of_config(load_config(run.flags.model_name_or_path or ""))
+    except UserError:  # which the check of the model reports
+        return run, []
+    if "packing" not in family.lacking:
+        return run, []
+    line = f"--zero_padding 0, not 1 as in the recipe: {family.title} has no packing: {family.lacking['packing']}"
+    return run.with_words(run.words | {"zero_padding": ["0"]}), [line]

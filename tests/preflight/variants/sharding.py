@@ -33,6 +33,11 @@ VARIANTS = [
         ("--sharding", "stage3 with GLM"),
     ),
     wrong(
+        "llama-7b/lora",
+        "--model_name_or_path glm-515m --zero_padding 1",
+        ("--zero_padding", "GLM has no packing"),
+    ),
+    wrong(
         PRETRAIN,
         "--offload activations --recompute 1 --recompute_granularity core_attn",
         ("--offload", "other activations stay on the card"),
