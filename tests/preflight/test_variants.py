@@ -100,8 +100,8 @@ def test_two_nodes_worth_of_cards_keep_the_samples_of_a_step(machine):
     assert split(findings) == ([], [])
     [layout] = [finding.found for finding in findings if finding.subject == "layout"]
     assert layout == (
-        "16 processes: sharding stage1 2 x tensor parallel 4 x pipeline parallel 2; 32 samples a step "
-        "(data ranks 2 x micro batch 1 x accumulation 16)"
+        "16 processes: sharding stage1 2 x tensor parallel 4 x pipeline parallel 2; 256 samples a step "
+        "(data ranks 2 x micro batch 2 x accumulation 64)"
     )
 
 

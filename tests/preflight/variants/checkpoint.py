@@ -32,8 +32,8 @@ VARIANTS = [
     ),
     wrong(
         PRETRAIN,
-        "--load_best_model_at_end 1 --save_steps 1500",
-        ("--save_steps", "1500 with --eval_steps 1000"),
+        "--load_best_model_at_end 1 --save_steps 150",
+        ("--save_steps", "150 with --eval_steps 100"),
     ),
     wrong(PRETRAIN, "--resume_from_checkpoint True", ("resume", "True is no checkpoint")),
     wrong(

@@ -17,7 +17,7 @@ VARIANTS = [
     wrong(
         FOUR_D,
         "--tensor_parallel_degree 1 --pipeline_parallel_degree 8 --sequence_parallel 0 --gradient_accumulation_steps 32"
-        " --per_device_eval_batch_size 32 --model_name_or_path some/qwen2-7b",
+        " --per_device_eval_batch_size 64 --model_name_or_path some/qwen2-7b",
         told=[
             ("--sharding", "stage1 does nothing on 8 processes: pipeline parallel 8"),
             ("--pipeline_parallel_degree", "8 stages for 28 layers"),

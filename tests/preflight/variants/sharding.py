@@ -64,7 +64,7 @@ VARIANTS = [
     wrong(
         PRETRAIN,
         "",
-        ("memory", "DOES NOT FIT: 105"),
+        ("memory", "DOES NOT FIT: 137"),
         wishes={"GPUS": "1"},
         told=[("--sharding", "stage2 does nothing on 1 process")],
     ),
