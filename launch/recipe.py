@@ -34,7 +34,7 @@ from launch.guard import guarded
 from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
-from launch.preflight.fitted import fitted, is_on, write_record
+from launch.preflight.fitted import fitted, is_on, propose_record
 from launch.preflight.flags import flag_help
 from launch.preflight.memory import card_here
 from launch.preflight.rules.model_limits import packed_where_possible
@@ -134,7 +134,6 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
         raise UserError("\n".join(lines))
-    write_record(run, card_of_plan(run))
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
@@ -147,6 +146,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     started = time.time()
     if run.nodes.rank == 0:
         lock_start(run.words["output_dir"][0])
+        propose_record(run, card_of_plan(run))
     exit_code = supervise(command.words(), command.own_log_dir, command.processes, meet(command))
     if exit_code == 0 and run.nodes.rank == 0:
         for line in next_step(run, started):

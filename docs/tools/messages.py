@@ -58,6 +58,9 @@ TERMS = (
     *("Free the disk", "Make the output directory writable", "Leave more host memory to the ranks"),
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
     *("stage {0}", "fits: {0}, {1}{2}", "other {0}"),
+    # Lines of FIT's that begin with another term.
+    "optimizer and gradients in host memory: {0} GiB, time a token x {1}",
+    "optimizer in host memory between steps: {0} GiB, time a token x {1}",
     *PARTS,
     *(f"{part} {{0}}" for part in STEP_PARTS),
     *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),

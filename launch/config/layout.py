@@ -137,9 +137,11 @@ def keep_global_batch(
     smaller = next(number for number in range(size, 0, -1) if each % number == 0)
     changed = {ACCUMULATION: [str(each // smaller)]} | ({MICRO_BATCH: [str(smaller)]} if smaller < size else {})
     told = ", ".join(
-        f"--{name} {value} instead of {before}" if int(value) != before else f"--{name} {value}"
+        f"--{name} {value} instead of {before}"
         for (name, [value]), before in zip(changed.items(), (steps, size), strict=False)
+        if int(value) != before
     )
+    told = told or f"--{ACCUMULATION} {steps}"
     return flags | changed, f"{variable}: {processes} instead of {stated.processes}, {told}: as many samples a step"
 
 

@@ -175,7 +175,7 @@ def _with_evaluation(way: Way, run: RunConfig, share: float) -> Way | None:
     if way.fits(share):
         return way
     pipeline = way.job.layout.pipeline_parallel_degree > 1  # evaluates in the micro batches of training
-    if way.job.eval_batch <= 1 or pipeline or _given(EVALUATION, run):
+    if way.job.eval_batch <= 1 or pipeline or is_given(EVALUATION, run):
         return None
     single = way.changed(EVALUATION, {EVALUATION_BATCH: ["1"]}, eval_batch=1)
     return single if single.fits(share) else None
@@ -191,7 +191,7 @@ def _offloads(before: Way, run: RunConfig) -> Iterator[Way]:
     """The optimizer's states, or with them gradients and parameters, in host memory; in the stage as it is."""
     yield before
     job, stage = before.job, before.job.layout.sharding
-    if _given(OFFLOAD, run):
+    if is_given(OFFLOAD, run):
         return
     kinds = [Offload()]
     if job.trains_all and (job.layout.data_ranks == 1 or stage in ("stage2", "stage3")):
@@ -213,7 +213,7 @@ def _offloads(before: Way, run: RunConfig) -> Iterator[Way]:
 
 def _recomputes(way: Way, run: RunConfig) -> Iterator[Way]:
     yield way
-    if _given(RECOMPUTE, run) or "recompute" in way.job.family.lacking:
+    if is_given(RECOMPUTE, run) or "recompute" in way.job.family.lacking:
         return
     for grade in GRADES:
         if grade != way.job.recompute:
@@ -222,8 +222,12 @@ def _recomputes(way: Way, run: RunConfig) -> Iterator[Way]:
 
 
 def _batches(way: Way, run: RunConfig) -> list[Way]:
-    """Each micro batch that divides the samples of a step, up to the fastest."""
-    if _given(BATCH, run):
+    """Each micro batch that divides the samples of a step, up to the fastest.
+
+    The noise of NEFTune becomes smaller the longer a micro batch is padded: there it stays. Packed rows are not padded
+    to each other.
+    """
+    if is_given(BATCH, run) or (run.flags.neftune and not run.flags.zero_padding):
         return [way]
     samples = way.job.micro_batch * way.job.accumulation
     ways = []
@@ -236,12 +240,7 @@ def _batches(way: Way, run: RunConfig) -> list[Way]:
     return ways
 
 
-def not_given(words: Flags, run: RunConfig) -> Flags:
-    """Of the flags that are fitted, those whose group the user leaves alone."""
-    return {name: words[name] for group in GROUPS if not _given(group, run) for name in group if name in words}
-
-
-def _given(group: tuple[str, ...], run: RunConfig) -> bool:
+def is_given(group: tuple[str, ...], run: RunConfig) -> bool:
     """Whether the user has given one of the flags."""
     return not run.own.keys().isdisjoint(group)
 

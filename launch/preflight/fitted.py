@@ -2,31 +2,36 @@
 
 A run that goes on from a checkpoint keeps the flags that it began with: another micro batch adds gradients up in
 another order. They are in OUTPUT/fit.json, beside the kind and number of the cards. On other cards it is fitted anew.
+
+The record belongs to the checkpoints beside it. So node 0, which has locked OUTPUT, writes that of a start as
+fit.next.json, and rank 0 puts it in place when the checkpoints of an earlier run are out of the way.
 """
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from launch import preflight
+from launch.checkpoint.data_ledger import BATCH as BATCH_CHANGED
 from launch.checkpoint.output_directory import AUTO, NONE
 from launch.config.flag_values import Flags, flag_words
-from launch.config.run_config import RunConfig
+from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.errors import UserError
-from launch.plan.fitting import fit, not_given
+from launch.plan.fitting import BATCH, GROUPS, fit, is_given
 from launch.plan.hardware import Card
 from launch.preflight.continuation import goes_on_from
 from launch.preflight.memory import available_bytes, card_here
 
-RECORD = "fit.json"
+RECORD, PROPOSED = "fit.json", "fit.next.json"
 SETTINGS = ("on", "off")  # of the variable FIT; "" means on
 
 
 class Record(NamedTuple):
-    """What a run was fitted to. words: the flags that were changed."""
+    """What a run was fitted to. words: the flags that were changed, and those that the user gave in their place."""
 
     card: str
     memory_bytes: int
@@ -65,7 +70,7 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
         if record is None:  # it was not fitted
             return run, []
         if record[:3] == (card.name, card.memory_bytes, run.processes):
-            words = not_given(record.words, run)
+            words = _of_the_run_so_far(record.words, run)
             return _changed(run, words), _of_earlier(words, start)
     try:
         fitting = fit(run, card, preflight.is_legal, _host_bytes(run))
@@ -74,24 +79,53 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
     return _changed(run, fitting.words), [f"FIT for {card.name}: {line}" for line in fitting.lines()]
 
 
-def write_record(run: RunConfig, card: Card | None) -> None:
-    """Before a fitted run starts; on each node."""
+def propose_record(run: RunConfig, card: Card | None) -> None:
+    """Before the ranks of a run start, on node 0, which has locked its output."""
+    proposed = Path(run.flags.output_dir) / PROPOSED
     if run.fitted is None or card is None:
+        proposed.unlink(missing_ok=True)
         return
-    record = Record(card.name, card.memory_bytes, run.processes, run.fitted)
-    output = Path(run.flags.output_dir)
-    output.mkdir(parents=True, exist_ok=True)
-    partial = output / f"{RECORD}.{os.getpid()}"
-    partial.write_text(json.dumps(record._asdict()) + "\n", encoding="utf-8")
-    partial.replace(output / RECORD)
+    given = {name: run.words[name] for group in GROUPS if is_given(group, run) for name in group if name in run.words}
+    record = Record(card.name, card.memory_bytes, run.processes, run.fitted | given)
+    proposed.write_text(json.dumps(record._asdict()) + "\n", encoding="utf-8")
+
+
+def copy_record(output: Path, folder: Path) -> None:
+    """For checkpoints that are moved to a folder."""
+    if (output / RECORD).exists():
+        shutil.copy2(output / RECORD, folder / RECORD)
+
+
+def take_record(output: Path, begins: bool) -> None:
+    """On rank 0, when nothing can refuse the run any more. begins: it goes on from no checkpoint of its output.
+
+    A run that begins without FIT leaves no record. One that is started without a recipe proposes none: a proposal is
+    of a start that failed.
+    """
+    if HANDED_OVER in os.environ and (output / PROPOSED).exists():
+        (output / PROPOSED).replace(output / RECORD)
+    elif begins:
+        (output / RECORD).unlink(missing_ok=True)
 
 
 def _start(run: RunConfig) -> Path | None:
-    """The checkpoint that the run goes on from."""
-    stated = run.flags.resume_from_checkpoint
-    if stated in (None, AUTO, NONE) or run.flags.overwrite_output_dir:
+    """The checkpoint that the run goes on from with as many samples a step; None where it begins, if with weights."""
+    flags = run.flags
+    if flags.ignore_load_lr_and_optim or BATCH_CHANGED in flags.words("resume_changed"):
+        return None
+    stated = flags.resume_from_checkpoint
+    if stated in (None, AUTO, NONE) or flags.overwrite_output_dir:
         return goes_on_from(run)
     return Path(stated)
+
+
+def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:
+    """Those of the groups that the user leaves alone. A batch of other samples than the recipe's by now is left out, so
+    that the check of the checkpoint refuses the recipe's."""
+    words = {name: recorded[name] for group in GROUPS if not is_given(group, run) for name in group if name in recorded}
+    if is_given(BATCH, run) or run.with_words(run.words | words).samples_a_data_rank == run.samples_a_data_rank:
+        return words
+    return {name: value for name, value in words.items() if name not in BATCH}
 
 
 def _host_bytes(run: RunConfig) -> float:

@@ -34,6 +34,7 @@ from launch.checkpoint.model_identity import base_fingerprint, differences, mode
 from launch.checkpoint.output_directory import AUTO, LOCK, NONE, lock_output, move_aside, remove_partial
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.errors import UserError
+from launch.preflight.fitted import copy_record, take_record
 from launch.reporting.records import cut_log, next_free_name, plain, topology
 
 # ---- which checkpoint a run continues from: decided on rank 0, the same on all ranks
@@ -176,12 +177,16 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
         folder = output / "earlier"
         folder = next_free_name(folder) if folder.exists() else folder
         folder.mkdir()
+        copy_record(output, folder)
+        if (output / PISSA_START).exists():
+            shutil.copytree(output / PISSA_START, folder / PISSA_START)
         moved = {checkpoint.resolve(): folder / checkpoint.name for checkpoint in later}
         if step:
             print(f"going back to step {step:,}: {len(later)} later checkpoints are kept in {folder}", flush=True)
     for checkpoint, place in moved.items():
         os.rename(checkpoint, place)
     cut_log(output, step)
+    take_record(output, begins=not step)
     return moved
 
 

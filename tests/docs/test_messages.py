@@ -13,6 +13,7 @@ from data_tools import language
 from data_tools.language import CATALOG, PLACE, is_chinese, read_catalog, read_po, translated
 from data_tools.terminal import columns, wrapped
 from docs.tools.messages import messages
+from launch.config.layout import ACCUMULATION, MICRO_BATCH, Layout, keep_global_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -72,6 +73,26 @@ def test_which_language(environment, chinese):
 def test_what_the_catalog_does_not_have_stays():
     assert translated("Zyx wvu tsr.") == "Zyx wvu tsr."
     assert translated("") == ""
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "optimizer and gradients in host memory",
+        "optimizer, gradients and parameters in host memory",
+        "optimizer in host memory between steps",
+        "nothing in host memory",
+    ],
+)
+def test_what_fit_keeps_in_host_memory_is_a_phrase(title):
+    line = translated(f"FIT for 4090: {title}: 25.7 -> 21.2 GiB, time a token x 1.10")
+    assert line == f"FIT（4090）：{read_catalog().exact[title]}：25.7 -> 21.2 GiB，每个 token 的时间 x 1.10"
+
+
+def test_a_smaller_micro_batch_is_told_in_chinese():
+    words = {ACCUMULATION: ["1"], MICRO_BATCH: ["2"]}
+    _, line = keep_global_batch(words, Layout.from_flags(words, 8), 16)
+    assert translated(line) == f"GPUS：16，而不是 8，--{MICRO_BATCH} 1，而不是 2：每步样本数不变"
 
 
 def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():

@@ -84,6 +84,13 @@ def test_what_the_user_has_given_stays(args, kept):
     assert asked.fitted is None
 
 
+def test_the_micro_batch_stays_where_noise_depends_on_its_padding():
+    run = recipe_run("llama-7b/lora", "--neftune 1 --zero_padding 0", GPU_MEMORY_GB="80")
+    packed = recipe_run("llama-7b/lora", "--neftune 1 --zero_padding 1", GPU_MEMORY_GB="80")
+    stated = recipe_run("llama-7b/lora", FIT="off")
+    assert batch(run) == batch(stated) != batch(packed)
+
+
 def test_offload_that_the_user_has_given_stays():
     run = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
     assert run.flags.sharding == "stage2 offload"

@@ -244,19 +244,27 @@ def test_a_start_that_is_refused_leaves_damaged_and_unfinished_checkpoints_where
 def test_starting_anew_keeps_what_was_there(ranks, material, whole, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(whole, output)
+    (output / "fit.json").write_text("{}")
+    (output / "pissa_start").mkdir()
     [said] = ranks(1, PRETRAIN, argv(material, output, "--overwrite_output_dir", "1"))
     assert said["exit_code"] == 0 and said["steps"] == [1, 2, 3, 4, 5, 6]
     assert names(output) == [] and names(output / "earlier") == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+    assert (output / "earlier" / "fit.json").read_text() == "{}" and not (output / "fit.json").exists()
+    assert (output / "earlier" / "pissa_start").is_dir()
 
 
 def test_a_run_that_goes_back_keeps_what_it_made_after_that_step_elsewhere(ranks, material, whole, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(whole, output)
+    (output / "fit.json").write_text("{}")
+    (output / "pissa_start").mkdir()
     back = ["--save_steps", "2", "--resume_from_checkpoint", str(output / "checkpoint-2")]
     for said in ranks(2, PRETRAIN, argv(material, output, *back, "--per_device_train_batch_size", "1")):
         assert (said["exit_code"], said["steps"]) == (0, [3, 4, 5, 6]), said["stderr"]
     assert names(output) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
     assert names(output / "earlier") == ["checkpoint-4", "checkpoint-6"]
+    for folder in (output, output / "earlier"):
+        assert (folder / "fit.json").read_text() == "{}" and (folder / "pissa_start").is_dir()
     assert np.abs(np.array(losses(output)) - losses(whole)).max() < 2e-6
 
 
