@@ -22,7 +22,7 @@ from launch.plan.memory_model import host_bytes as needed_on_host
 from launch.plan.memory_model import least_bytes, plan_memory
 from launch.plan.time_plan import plan_time
 
-# What a plan leaves free where it can: its largest error on published runs (docs/plan.md).
+# What a way leaves free where it can: most published runs are within this share of their plans (docs/plan.md).
 SPARE = 0.06
 # A recipe that fits is changed only for a step that is shorter by more than this share.
 WORTH = 0.05
