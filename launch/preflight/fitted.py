@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch import preflight
-from launch.checkpoint.data_ledger import BATCH as BATCH_CHANGED
 from launch.checkpoint.output_directory import AUTO, NONE
 from launch.config.flag_values import Flags, flag_words
 from launch.config.run_config import HANDED_OVER, RunConfig
@@ -111,7 +110,7 @@ def take_record(output: Path, begins: bool) -> None:
 def _start(run: RunConfig) -> Path | None:
     """The checkpoint that the run goes on from with as many samples a step; None where it begins, if with weights."""
     flags = run.flags
-    if flags.ignore_load_lr_and_optim or BATCH_CHANGED in flags.words("resume_changed"):
+    if flags.ignore_load_lr_and_optim or "batch" in flags.words("resume_changed"):
         return None
     stated = flags.resume_from_checkpoint
     if stated in (None, AUTO, NONE) or flags.overwrite_output_dir:
