@@ -159,10 +159,10 @@ def loss_and_grad_norm(model, family: Family, tensor_parallel: int) -> dict[str,
     model.train()
     loss = model(**batch(family, samples=4))[0]
     loss.backward()
-    return {"loss": float(loss), "grad_norm": _grad_norm(model, tensor_parallel)}
+    return {"loss": float(loss), "grad_norm": grad_norm(model, tensor_parallel)}
 
 
-def _grad_norm(model, tensor_parallel: int) -> float:
+def grad_norm(model, tensor_parallel: int) -> float:
     """Of the whole model: divided parameters of all ranks, whole ones once."""
     divided = whole = 0.0
     for parameter in model.parameters():

@@ -16,7 +16,7 @@ from launch.training.losses import TokenLoss
 from launch.training.model import norms_and_head_in_float32
 from launch.training.pretraining import PretrainingLoss
 from tests.checkpoint import half_arithmetic
-from tests.families.family_ranks import batch, build, tiny
+from tests.families.family_ranks import batch, build, grad_norm, load, start_fleet, tiny
 
 ARGS = SimpleNamespace(pipeline_parallel_degree=1, gradient_accumulation_steps=1, dataset_world_size=1)
 ANSWERS, PRETRAINING = "answers", "pretraining"
@@ -173,3 +173,21 @@ def gradients_of_unequal_tokens() -> list[bool]:
         losses = model.lm_head(hidden_states)
     (losses.sum() + losses[0, 3].sum()).backward()
     return [bool(tensor.grad.isnan().all()) for tensor in (hidden_states, model.lm_head.weight)]
+
+
+def of_ranks(names: list[str], directory: str, tensor_parallel: int, chunk: str) -> dict[str, dict[str, float]]:
+    """By family, of its saved model divided over the ranks: the loss of the answers of a batch, the norm of the
+    gradient."""
+    start_fleet(mp_degree=tensor_parallel)
+    found = {}
+    for name in names:
+        model, family = load(name, f"{directory}/{name}", tensor_parallel), FAMILIES[name]
+        chunk_loss(model, family, chunks(chunk), pipeline=False)
+        computed = AnswerLoss(model.config.vocab_size, None, ARGS)
+        computed.attach(model, ARGS)
+        computed.token_loss.divisor = 61.0
+        model.train()
+        loss = computed(model, batch(family, samples=4), return_outputs=False)
+        loss.backward()
+        found[name] = {"loss": float(loss), "grad_norm": grad_norm(model, tensor_parallel)}
+    return found

@@ -74,6 +74,17 @@ def test_small_gradients_survive_in_float16(ranks):
     assert whole.any() and abs(chunked - whole).max() <= 0.1 * abs(whole).max()
 
 
+def test_tensor_parallel_in_chunks_is_one_process_whole(ranks, tmp_path):
+    """Every family that has it: each rank has a part of the vocabulary."""
+    names = [name for name in FAMILY_NAMES if "tensor_parallel" not in FAMILIES[name].lacking]
+    ranks(1, "tests.families.family_ranks:save_all", names, str(tmp_path))
+    (whole,) = ranks(1, f"{RANKS}:of_ranks", names, str(tmp_path), 1, "off")
+    for found in ranks(2, f"{RANKS}:of_ranks", names, str(tmp_path), 2, "10"):
+        for name, expected in whole.items():
+            assert abs(found[name]["loss"] - expected["loss"]) <= LOSS_BOUND, name
+            assert found[name]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRADIENT_BOUND), name
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize(
     "vocabulary, share", [(32_000, 8), pytest.param(152_000, 16, marks=pytest.mark.long)], ids=["32k", "152k"]

@@ -1,19 +1,6 @@
 """Rank functions of test_shared_weight_counted_twice.py."""
 
-import json
-from pathlib import Path
-
 from tests.distributed import training_ranks
-
-
-def make_tied_material(directory: str) -> None:
-    """The material of the parity tests, with one matrix for embedding and head."""
-    from launch.training.model import save_random_model
-
-    training_ranks.make_material(directory, key_value_heads=4)
-    config = Path(directory) / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_word_embeddings": True}))
-    save_random_model(str(config), Path(directory) / "model")
 
 
 def pretrain(directory: str, output: str, argv: list[str], corrected: bool) -> None:
