@@ -35,7 +35,7 @@ from launch.checkpoint.output_directory import AUTO, LOCK, NONE, lock_output, mo
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.errors import UserError
 from launch.preflight.fitted import copy_record, take_record
-from launch.reporting.records import cut_log, next_free_name, plain, topology
+from launch.reporting.records import cut_log, next_free_name, topology
 
 # ---- which checkpoint a run continues from: decided on rank 0, the same on all ranks
 
@@ -262,15 +262,15 @@ RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from 
 REPORTED_CHANGES = (
     "max_steps", "learning_rate", "min_learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
     "decay_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "lora_dropout", "neftune", "neftune_noise_alpha",
 )  # fmt: skip
 
 
 def changed_arguments(before: dict, now: dict) -> list[str]:
     """Lines about the REPORTED_CHANGES that differ from those with which a checkpoint was made."""
     now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
-    return [
-        f"--{key} is {now[key]}, was {before[key]}" for key in REPORTED_CHANGES if before.get(key, now[key]) != now[key]
-    ]
+    both = [key for key in REPORTED_CHANGES if key in before and key in now]
+    return [f"--{key} is {now[key]}, was {before[key]}" for key in both if before[key] != now[key]]
 
 
 class Continuation(TrainerCallback):
@@ -293,7 +293,7 @@ class Continuation(TrainerCallback):
             elif rank() == 0:
                 print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
             if rank() == 0:
-                for line in changed_arguments(read_manifest(checkpoint).arguments, plain(vars(trainer.args))):
+                for line in changed_arguments(read_manifest(checkpoint).arguments, trainer.flags):
                     print(f"resume: {line}", flush=True)
 
     @property

@@ -157,6 +157,7 @@ def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_iden
         stage.make_loss(model, data),
         throughput,
         model_identity,
+        vars(stage.adapter_args) | vars(stage.data_args),
         random_weights_loss=stage.random_weights_loss(throughput.shape),
         answers=stage.make_answers(tokenizer, model),
         keep_best=stage.keep_best,

@@ -30,7 +30,7 @@ from launch.checkpoint.manifest import RUN, Manifest, rank_file, tensor_file
 from launch.checkpoint.parts import Part
 from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
 from launch.errors import UserError
-from launch.reporting.records import git_revision, how_to_mend, package_versions, plain
+from launch.reporting.records import git_revision, how_to_mend, package_versions
 from launch.training.result import whole_config
 from launch.training.resuming import layout_of
 
@@ -174,7 +174,7 @@ class Saver:
             trained_only=not trains_all(trainer.model),
             data=self.checkpointer.data_identity(),
             model=self.checkpointer.model_identity,
-            arguments=plain(vars(self._args)),
+            arguments=trainer.flags,
             **self._software,
         )
 

@@ -25,6 +25,7 @@ from launch import watch
 from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
 from launch.offload.group_sharded import Offload
+from launch.reporting.records import plain
 from launch.reporting.throughput import Throughput
 from launch.training import narrow_moments
 from launch.training.arguments import RunArguments
@@ -43,8 +44,9 @@ SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": Line
 class Trainer(paddlenlp.trainer.Trainer):
     """model_identity: what a checkpoint keeps of the model (launch/checkpoint/model_identity.py).
 
-    random_weights_loss: what random weights give at first, None for trained ones. answers: has the model answer at each
-    evaluation; None where the loss is enough. keep_best: whether the model of the lowest evaluation loss is kept, too.
+    other_flags: those of adapter and data. random_weights_loss: what random weights give at first, None for trained
+    ones. answers: has the model answer at each evaluation; None where the loss is enough. keep_best: whether the model
+    of the lowest evaluation loss is kept, too.
     """
 
     args: RunArguments
@@ -59,10 +61,12 @@ class Trainer(paddlenlp.trainer.Trainer):
         loss: Loss,
         throughput: Throughput,
         model_identity: dict,
+        other_flags: dict,
         random_weights_loss: float | None = None,
         answers: Answers | None = None,
         keep_best: bool = False,
     ):
+        self.other_flags = other_flags
         self.data, self.loss = data, loss
         self.grad_norm = GradNorm()
         self.watches = Watches(args, random_weights_loss)
@@ -83,6 +87,11 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.reporter = Reporter(self, throughput)
         self.evaluator = Evaluator(self, answers, self.result.save if keep_best else None)
         self.checkpointer = Checkpointer(self, model_identity)
+
+    @property
+    def flags(self) -> dict:
+        """What a checkpoint records of the flags, as JSON holds it."""
+        return plain(self.other_flags | vars(self.args))
 
     # ---- train
 

@@ -104,6 +104,7 @@ def changed(ranks, material, tmp_path_factory) -> dict:
         "accepted": {"lora_alpha": 5, "resume_changed": "model"},
         "weights": {"lora_alpha": 5, "ignore_load_lr_and_optim": 1},
         "schedule": {"learning_rate": 5e-4, "adam_beta2": 0.95, "max_steps": 4, "warmup_steps": 1},
+        "noise": {"lora_dropout": 0.1, "neftune": 1},
     }
     for name in changes:
         shutil.copytree(root / "out", root / name)
@@ -132,15 +133,31 @@ def test_a_change_that_is_accepted_is_told(changed, name):
     assert "resume: the model has scaling 0.625, was 2.0\n" in changed[name]["stdout"]
 
 
-def test_another_schedule_is_told_in_one_line_each(changed):
-    assert changed["schedule"]["exit_code"] == 0, changed["schedule"]["stderr"]
-    told = [line for line in changed["schedule"]["stdout"].splitlines() if line.startswith("resume: --")]
-    assert told == [
-        "resume: --max_steps is 4, was 2",
-        "resume: --learning_rate is 0.0005, was 0.001",
-        "resume: --warmup_steps is 1, was 0",
-        "resume: --adam_beta2 is 0.95, was 0.999",
-    ]
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "schedule",
+            [
+                "resume: --max_steps is 4, was 2",
+                "resume: --learning_rate is 0.0005, was 0.001",
+                "resume: --warmup_steps is 1, was 0",
+                "resume: --adam_beta2 is 0.95, was 0.999",
+            ],
+        ),
+        (
+            "noise",
+            [
+                "resume: --max_steps is 3, was 2",
+                "resume: --lora_dropout is 0.1, was 0.0",
+                "resume: --neftune is True, was False",
+            ],
+        ),
+    ],
+)
+def test_other_flags_are_told_in_one_line_each(changed, name, lines):
+    assert changed[name]["exit_code"] == 0, changed[name]["stderr"]
+    assert [line for line in changed[name]["stdout"].splitlines() if line.startswith("resume: --")] == lines
 
 
 # ---- chats
