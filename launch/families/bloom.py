@@ -42,7 +42,7 @@ class BloomForward(Model):
     def prepare(self) -> Tensor | None:
         """Under exact attention, one mask for each head, in float32."""
         if self.job.flash_attention:
-            return None
+            return super().prepare() if self.job.masked else None
         with self.memory.of("attention"):
             return self.ops.new((self.batch * self.heads, self.length, self.keys_length), FLOAT32)
 
@@ -74,7 +74,7 @@ class BloomForward(Model):
         query, key, value = (ops.slice(fused, each) for _ in range(3))
         key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
         if self.job.flash_attention:
-            context, kept = self.alibi_attention(query, key, value), [query, key, value]
+            context, kept = self.alibi_attention(query, key, value, mask), [query, key, value]
         else:
             context, kept = self.exact_attention(query, key, value, mask)
         context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))

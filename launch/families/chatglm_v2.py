@@ -97,7 +97,7 @@ class ChatGLM2Forward(Model):
         key, value = self.each(lambda x: ops.tile(x, (*x.shape[:2], self.heads, self.head_size)), key, value)
         if self.job.flash_attention:
             query, key, value = (ops.transpose(x, (1, 0, 2, 3)) for x in (query, key, value))
-            context = ops.flash_attention(query, key, value)
+            context = ops.flash_attention(query, key, value, mask)
             context = ops.reshape(context, (*self._rows, self.heads * self.head_size))
         else:
             context = self.core_block(query, key, value, mask)

@@ -34,6 +34,8 @@ class Run(Protocol):
     @property
     def flash_attention(self) -> bool: ...
     @property
+    def masked(self) -> bool: ...
+    @property
     def fused_rms_norm(self) -> bool: ...
     @property
     def fused_rope(self) -> bool: ...
@@ -179,15 +181,15 @@ class Model(ABC):
 
     # ---- layers
 
-    def alibi_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def alibi_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Flash attention with ALiBi in columns of queries and keys (launch/models/alibi_columns.py)."""
         ops = self.ops
 
         def widened(x: Tensor) -> Tensor:
             return ops.concat([x, Tensor((*x.shape[:-1], ALIBI_COLUMNS), x.item, None)])
 
-        scaled = ops.scale(query)
-        out = ops.flash_attention(*self.each(widened, scaled, key, value))
+        wide_query, wide_key, wide_value = self.each(widened, ops.scale(query), key, value)
+        out = ops.flash_attention(wide_query, wide_key, wide_value, mask)
         cut = ops.reshape(ops.slice(out, query.shape), query.shape)
         self.alive(query, key, value, out)
         return cut

@@ -115,8 +115,6 @@ def rotary_rows(length: int, positions: int) -> int:
 
 
 class GatedDecoder(Model):
-    masks_flash_attention = False  # whether flash attention gets a mask, too
-
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         config = job.config
@@ -128,7 +126,7 @@ class GatedDecoder(Model):
         self.head_size = head_size(config)
 
     def prepare(self) -> Tensor | None:
-        return super().prepare() if self.masks_flash_attention or not self.job.flash_attention else None
+        return super().prepare() if self.job.masked or not self.job.flash_attention else None
 
     def tables(self, layers: int) -> dict[str, int]:
         """Cosines and sines once, in float32, and frequencies of each layer; ALiBi needs none."""
@@ -197,7 +195,7 @@ class GatedDecoder(Model):
         ops = self.ops
         if self.job.flash_attention:
             attend = self.alibi_attention if self.has_alibi else ops.flash_attention
-            return self.merge_heads(attend(query, key, value))
+            return self.merge_heads(attend(query, key, value, mask))
         query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
         weights = ops.matmul(ops.scale(query), ops.transpose(key, (0, 1, 3, 2)))
         if self.has_alibi:

@@ -22,8 +22,6 @@ PUBLISHED_LENGTH = "original_max_position_embeddings"
 class MistralForward(GatedDecoder):
     """Heads come before positions, norms keep their input in float32, recomputation is of whole layers."""
 
-    masks_flash_attention = True
-
     def tables(self, layers: int) -> dict[str, int]:
         """Cosines and sines once, in the dtype of the weights, and frequencies of each layer in float32."""
         rows = rotary_rows(self.keys_length, max(self.job.config["max_position_embeddings"], self.length))
@@ -62,7 +60,7 @@ class MistralForward(GatedDecoder):
         ops = self.ops
         if self.job.flash_attention:
             query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-            out = ops.transpose(ops.flash_attention(query, key, value), (0, 2, 1, 3))
+            out = ops.transpose(ops.flash_attention(query, key, value, mask), (0, 2, 1, 3))
         else:
             weights = ops.scale(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
             assert mask is not None, "exact attention always has a mask"

@@ -7,7 +7,7 @@ from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.devices import fused_kernels, precision
-from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle
+from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
 from launch.devices.fused_kernels import ALL_REDUCE, FUSED_ROPE, OVERLAP, REDUCE_SCATTER, SHARED_INPUT
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
@@ -73,6 +73,7 @@ class Job:
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues, whose loss is our own (launch/training/losses.py)
     saves_in_background: checkpoints are copied to host memory before they are written
+    dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
     fused_rope:        rotary embeddings by one kernel
     tensor_parallel_overlap: sums of gradients over tensor parallel ranks beside the products of weights' gradients
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
@@ -92,6 +93,7 @@ class Job:
     sequence_parallel: bool = False
     recompute: str = ""
     flash_attention: bool = False
+    dense_mask: bool = False
     fused_rms_norm: bool = False
     fused_rope: bool = False
     tensor_parallel_overlap: bool = False
@@ -126,6 +128,11 @@ class Job:
     def moment_bytes(self) -> int:
         """Of both moments of a trained parameter."""
         return 2 * self.moment_item
+
+    @property
+    def masked(self) -> bool:
+        """Whether flash attention reads a mask, too."""
+        return self.dense_mask or self.family.always_masked
 
     @property
     def trains_all(self) -> bool:
@@ -172,6 +179,7 @@ class Job:
         level = values.fp16_opt_level if half != FLOAT32 else "O0"
         whole = level == "O2"
         layout = run.layout
+        flash_attention = _flash_attention(values, config, capability, half)
         return cls(
             config=config,
             layout=layout,
@@ -184,7 +192,8 @@ class Job:
             master_gradients=whole and bool(values.amp_master_grad),
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
-            flash_attention=_flash_attention(values, config, capability, half),
+            flash_attention=flash_attention,
+            dense_mask=packs(values) and not (flash_attention and _flash_mask(config, capability, half, layout)),
             fused_rms_norm=_fused_rms_norm(values, config, on_gpu),
             **_fused_kernels(values, config, capability, layout.tensor_parallel_degree, half),
             adapter=_adapter(values, family_of_config(config)),
@@ -234,6 +243,12 @@ def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, in
         return False
     build = "12.6" if capability else "cpu"
     return not obstacle(case_of(config, capability, dtype, mask_of(values), build, values.fp16_opt_level))
+
+
+def _flash_mask(config: dict, capability: tuple[int, int] | None, dtype: str, layout: Layout) -> bool:
+    """Whether packed rows under flash attention need no mask."""
+    pipeline = layout.pipeline_parallel_degree > 1
+    return not row_ends_obstacle(case_of(config, capability, dtype, build="12.6"), family_of_config(config), pipeline)
 
 
 def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:

@@ -85,6 +85,11 @@ class Step:
     def is_last(self) -> bool:
         return self.place.stage == self.job.layout.pipeline_parallel_degree - 1
 
+    @property
+    def sends_mask(self) -> bool:
+        """Whether stages send each other the mask of a micro batch."""
+        return self.job.layout.pipeline_parallel_degree > 1 and self.job.masked
+
     def _weight(self, one: LocalTensor) -> Tensor:
         """A weight as operators see it: its bytes are among the states."""
         leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
@@ -100,6 +105,11 @@ class Step:
         in_flight = min(stages - self.place.stage, self.job.accumulation)
         ids = 2 * self.job.micro_batch * self.job.sequence_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
+        if self.job.dense_mask:
+            at_once = self.job.accumulation if stages > 1 else 1  # batches that are on the device
+            self.kept.append(
+                self.memory.take(at_once * self.job.micro_batch * self.job.sequence_length**2, "attention")
+            )
         self.memory.begin(FORWARD)
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
@@ -109,8 +119,9 @@ class Step:
             waiting.append(self.forward())
             self.memory.begin(BACKWARD)
             self.backward(*waiting.pop(0))
-        for output, _ in waiting:
+        for output, received in waiting:
             keep_graph(output)
+            self.model.alive(*received)
         self.memory.begin(OPTIMIZER)
         self.update()
         if self.job.eval_batch:
@@ -150,27 +161,29 @@ class Step:
         if self.job.layout.sharding == "stage3" or self.job.layout.tensor_parallel_degree > 1:
             self.memory.take(largest, "communication")
 
-    def forward(self) -> tuple[Tensor, Tensor | None]:
-        """A micro batch: what backward begins with, and what came from the stage before."""
+    def forward(self) -> tuple[Tensor, list[Tensor]]:
+        """A micro batch: what backward begins with, and what came from the stage before: activations, and a mask."""
         model = self.model
         self.gradients.begin()
         mask = model.prepare()
         model.read_prefix()
-        received = None
+        received = []
         if self.is_first:
             x = model.embed()
         else:
             with self.memory.of("communication"):
-                received = x = self._received()
+                x = self._received()
+            received = [x, *([mask] if mask and self.sends_mask else [])]
         for index in self.layers:
             x = model.layer_block(index, x, mask)
+            mask = self._handed_on(mask)
         if not self.is_last:
             return x, received
         x = model.norm(x)
         model.alive(mask)
         logits = model.logits(x)
         loss = self.loss(logits)
-        model.alive(x, logits, received)
+        model.alive(x, logits, *received)
         return loss, received
 
     def _received(self) -> Tensor:
@@ -178,14 +191,24 @@ class Step:
         x.node = Leaf(self.memory, "received", x.shape, x.elements)
         return x
 
-    def backward(self, output: Tensor, received: Tensor | None) -> None:
+    def _handed_on(self, mask: Tensor | None) -> Tensor | None:
+        """Layers of a pipeline give the next one a copy (paddlenlp, modeling_pp.py of each family, return_args)."""
+        if mask is None or not self.sends_mask:
+            return mask
+        with self.memory.of("attention"):
+            copy = self.model.ops.new(mask.shape, mask.item)
+        self.model.alive(mask)
+        return copy
+
+    def backward(self, output: Tensor, received: list[Tensor]) -> None:
         gradient = None
         if not self.is_last:
             gradient = self.memory.take(output.nbytes, "communication")
         backward(output, gradient)
-        if received is not None:
-            assert isinstance(received.node, Leaf) and isinstance(received.node.gradient, Storage)
-            self.memory.alive(received.storage, received.node.gradient)
+        if received:
+            node = received[0].node
+            assert isinstance(node, Leaf) and isinstance(node.gradient, Storage)
+            self.memory.alive(*(x.storage for x in received), node.gradient)
 
     def loss(self, logits: Tensor) -> Tensor:
         """The mean over tokens; of parallel logits a sum over ranks."""

@@ -217,9 +217,11 @@ class Work:
         """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * query_width(job.config) / self.tensor * products
+        scores = self.tokens * length * attention_heads(job.config) / self.tensor
+        if job.flash_attention and job.masked:  # which it reads for each head
+            return self.pace.attend(flops * self._widened) + self.pace.stream(scores * job.item)
         if job.flash_attention:
             return self.pace.attend(flops * self._widened / 2)  # it leaves out the half above the diagonal
-        scores = self.tokens * length * attention_heads(job.config) / self.tensor
         return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
 
     @property

@@ -240,7 +240,7 @@ class Operators:
         out = self.new((*ids.shape, table.shape[-1]), table.item)
         return self.record(out, [table], [ids])
 
-    def flash_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def flash_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """[batch, length, heads, head size] each; keeps the inputs, the output and the log of each row's sum.
 
         Backward has a float32 gradient of the queries (flash_attn_grad's dq_accum) beside the results.
@@ -248,7 +248,8 @@ class Operators:
         out = self.new(query.shape, query.item)
         batch, length, heads, _ = query.shape
         rows = self.new((batch, heads, length), FLOAT32)
-        return self.record(out, [query, key, value], [query, key, value, out, rows], temporary=FLOAT32 * query.elements)
+        saved = [query, key, value, out, rows, *([mask] if mask else [])]
+        return self.record(out, [query, key, value], saved, temporary=FLOAT32 * query.elements)
 
     def fused_rope(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Of [batch, length, heads, head size] each; keeps cosines and sines of the sequence, in the dtype of both."""

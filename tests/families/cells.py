@@ -18,7 +18,8 @@ METHOD_FLAGS = {
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
-    recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config."""
+    recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config.
+    packed: by a mask."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -30,6 +31,7 @@ class Cell:
     activations: bool = False
     moments: int = 32
     overlap: str = ""
+    packed: bool = False
 
     @property
     def name(self) -> str:
@@ -41,6 +43,7 @@ class Cell:
         parts += ["activations-offload"] if self.activations else []
         parts += [f"moments-{self.moments}"] if self.moments < 32 else []
         parts += ["overlap"] if self.overlap else []
+        parts += ["packed"] if self.packed else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -64,6 +67,8 @@ class Cell:
             base["offload"] = "activations"
         if self.overlap:
             base["tensor_parallel_config"] = self.overlap
+        if self.packed:
+            base["zero_padding"] = "1"
         return layout | METHOD_FLAGS[self.method] | recompute | base
 
 
@@ -155,4 +160,6 @@ CELLS = [
     Cell(method=LORA, chunk=32),
     Cell(layout=TP2, overlap="enable_mp_async_allreduce,enable_mp_skip_c_identity"),
     Cell(layout=SP2, overlap="enable_sp_async_reduce_scatter"),
+    *[Cell(family, FINETUNE, packed=True) for family in ("llama", "bloom")],
+    Cell(method=FINETUNE, layout=PP2, packed=True),
 ]

@@ -140,6 +140,32 @@ def test_flash_attention_keeps_no_scores():
     assert plan_memory(exact).peak_bytes - plan_memory(flash).peak_bytes > scores
 
 
+def test_a_mask_of_packed_rows_is_kept_once_and_in_a_pipeline_for_each_layer():
+    """Beside flash attention, in 16 bit, and as it is read in bytes: those of all micro batches of a pipeline at once.
+    Its first stage has two micro batches under way, of 16 layers; the mask after the last one is sent."""
+    mask, data = 2 * 2048**2, 2048**2
+    for layout, micro_batches, masks in ((ONE, 1, 1), (Layout(1, 1, 1, 2, ""), 4, 2 * 16)):
+        job = half("llama-7b", layout, flash_attention=True, accumulation=4)
+        ends, masked = (replay(one, Place())["forward"]["attention"] for one in (job, job.changed(dense_mask=True)))
+        assert masked - ends == pytest.approx(masks * mask + micro_batches * data, abs=2 * mask), layout
+
+
+@pytest.mark.parametrize(
+    ("model", "card", "flags", "dense"),
+    [
+        ("llama-7b", "A100-40G", {}, False),
+        ("llama-7b", "V100-32G", {}, True),
+        ("llama-7b", "A100-40G", {"pipeline_parallel_degree": ["2"]}, True),
+        ("llama-7b", "A100-40G", {"use_flash_attention": ["off"]}, True),
+        ("bloom-7b1", "A100-40G", {}, True),
+        ("llama-7b", "V100-32G", {"zero_padding": ["0"]}, False),
+    ],
+)
+def test_packed_rows_have_a_mask_where_flash_mask_is_off(model, card, flags, dense):
+    given = {"model_name_or_path": [model], "precision": ["auto"], "fp16_opt_level": ["O2"], "zero_padding": ["1"]}
+    assert Job.from_flags("finetune_generation", given | flags, 2, CARDS[card]).dense_mask == dense
+
+
 def test_the_first_stage_of_a_pipeline_has_most_micro_batches():
     plan = plan_memory(half("llama-7b", Layout(1, 1, 1, 4, ""), accumulation=8))
     attention = [stage.peak.parts["attention"] for stage in plan.stages]

@@ -191,6 +191,15 @@ def test_flash_attention_with_alibi_has_larger_heads():
     assert plan_time(alibi, A100).parts["attention"] == pytest.approx(flops / 2 * 160 / 128)
 
 
+def test_flash_attention_with_a_mask_leaves_nothing_out_and_reads_it_for_each_head():
+    """Forward once, backward once."""
+    job = JOB.changed(micro_batch=1, accumulation=1)
+    causal, masked = (plan_time(one, A100).parts["attention"] for one in (job, job.changed(dense_mask=True)))
+    heads, layers = job.config["num_attention_heads"], job.config["num_hidden_layers"]
+    read = layers * 2 * heads * job.sequence_length**2 * job.item / job.layout.tensor_parallel_degree
+    assert masked == pytest.approx(2 * causal + Pace(A100, job.compute, job.item).stream(read))
+
+
 def test_accumulation_is_cheaper_than_as_many_steps():
     layout = Layout(1, 8, 1, 1, "stage1")
     many = plan_time(JOB.changed(layout=layout, accumulation=1), A100).step_seconds
