@@ -54,7 +54,8 @@ def examine():
 
 def translate_file(file):
     """Print the flags for a configuration of DeepSpeed or of Hugging Face's Trainer."""
-    from launch.config.deepspeed import read_source, show, translate
+    from launch.config.deepspeed import show, translate
+    from launch.config.key_files import read_source
 
     print(show(translate(read_source(file)), file))
 

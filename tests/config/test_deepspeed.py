@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from docs.tools import deepspeed_page as page
-from launch.config.deepspeed import AUTO, parse_words, read_source, show, table, translate
+from launch.config.deepspeed import AUTO, parse_words, show, table, translate
 from launch.config.flag_values import load_schema, parse_flags
+from launch.config.key_files import read_source
 from launch.errors import UserError
 from launch.preflight.flags import check_flags
 

@@ -1,0 +1,131 @@
+"""Files of keys and values that other programs' users wrote, as JSON or YAML: every key with its line.
+
+[Stated("ds_config.json", 3, "fp16.enabled", True), ...] = read_source("ds_config.json")
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.errors import UserError
+
+YAML = (".yaml", ".yml")
+
+# A string, with the colon behind it where it is a key; else what opens and closes. Numbers and words matter not.
+_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]')
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a file states. key: with dots, such as fp16.enabled. value: no object with keys of its own."""
+
+    file: str
+    line: int
+    key: str
+    value: Any
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}: {self.key}"
+
+    @property
+    def text(self) -> str:
+        """The value as JSON has it."""
+        return json.dumps(self.value, ensure_ascii=False)
+
+
+def read_source(path: Path | str) -> list[Stated]:
+    """All that a file states, in its order. Raises UserError, with file and line, where it is no JSON object (a .yaml
+    file: no mapping of keys to values), or states a key twice."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is no UTF-8 text: byte {error.start}") from error
+    return list((_of_yaml if Path(path).suffix in YAML else _of_json)(text, str(path)))
+
+
+def _of_json(text: str, file: str) -> Iterator[Stated]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{file}:{error.lineno}: no JSON at column {error.colno}: {error.msg}") from error
+    except RecursionError:
+        raise UserError(f"{file}: lists or objects are nested too deeply.") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{file}:1: found {type(values).__name__}; expected an object, {{...}}")
+    lines = _lines_of_keys(text, file)
+    return (Stated(file, lines[key], key, value) for key, value in _leaves(values))
+
+
+def _leaves(values: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _lines_of_keys(text: str, file: str) -> dict[str, int]:
+    """{dotted key: line} of valid JSON; keys of objects in lists are not looked at."""
+    lines, path, lists, key = {}, [], 0, ""
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[]":
+            lists += 1 if token[0] == "[" else -1
+        elif lists:
+            continue
+        elif token[0] == "{":
+            path.append(key)
+        elif token[0] == "}":
+            path.pop()
+        elif token[2]:
+            key = json.loads(token[1])
+            dotted, line = ".".join([*path[1:], key]), text.count("\n", 0, token.start()) + 1
+            if dotted in lines:
+                raise UserError(_twice(file, line, dotted, lines[dotted]))
+            lines[dotted] = line
+    return lines
+
+
+def _twice(file: str, line: int, key: str, before: int) -> str:
+    return f"{file}:{line}: {key}: stated in line {before}, too. Keep one."
+
+
+def _of_yaml(text: str, file: str) -> Iterator[Stated]:
+    """One level of keys: what is nested, or stands for something else (an anchor), is refused with its line."""
+    try:
+        import yaml  # only here: most files are JSON, and plans run where nothing is installed
+    except ImportError:
+        raise UserError(f"{file}: YAML needs the package PyYAML. Run make setup, or write it as JSON.") from None
+    loader, lines = yaml.SafeLoader(text), {}
+    try:
+        root = loader.get_single_node()
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{file}:{mark.line + 1}: no YAML at column {mark.column + 1}" if mark else f"{file}: no YAML"
+        reason = getattr(error, "problem", None) or "nested too deeply"
+        raise UserError(f"{place}: {reason}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{file}:1: found no mapping; expected lines of key: value")
+
+    def scalar(node: Any) -> Any:
+        """A yes or no, a number, nothing or, of anything else, its text."""
+        if not isinstance(node, yaml.ScalarNode):
+            raise UserError(f"{file}:{node.start_mark.line + 1}: found something nested; expected key: value")
+        kind = node.tag.rpartition(":")[2]
+        plain = kind in ("bool", "int", "float", "null")
+        return loader.construct_object(node) if plain else node.value
+
+    stated = []
+    for key_node, node in root.value:
+        key, line = str(getattr(key_node, "value", "")), key_node.start_mark.line + 1
+        if key in lines:
+            raise UserError(_twice(file, line, key, lines[key]))
+        lines[key] = line
+        value = [scalar(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else scalar(node)
+        stated.append(Stated(file, line, key, value))
+    return iter(stated)
