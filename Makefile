@@ -2,8 +2,8 @@
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command, plan-X the memory and
 # time that it needs.
 #
-# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER ARGS, given as `make X GPUS=4`, reach the
-# recipe through the environment, where make puts every variable of its command line.
+# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER CONFIG ARGS, given as `make X GPUS=4`, reach
+# the recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit measures certify import export merge predict serve ledger rounding clean

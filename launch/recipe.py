@@ -5,8 +5,8 @@
     ACTION=plan      print the memory and time that it needs, start nothing
     ACTION=rehearse  run it on the CPU with a tiny model of the family
 
-The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, ARGS, FIT, and
-for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
+The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
+FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
 """
 
 import argparse

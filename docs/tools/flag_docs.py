@@ -1,4 +1,4 @@
-"""Write docs/flags.md: flags that cannot be combined, allowed values, and today's names of flags of 2.6.
+"""Write docs/flags.md: flags that cannot be combined, allowed values, and what becomes of PaddleNLP's flags.
 
     python -m docs.tools.flag_docs
 
@@ -59,15 +59,17 @@ Each numeric flag takes the values below, and none that is not finite.
 
 <!-- end of flags -->
 
-## Names of PaddleNLP 2.6
+## Names of PaddleNLP's scripts
 
-A flag of the 2.6 scripts is understood, with one line that names today's. `--tgt_length N` becomes `--max_length`,
-which counts question and answer together (`--src_length` + N), and `--pipeline_parallel_mirco_batch_size` (so it was
-spelt) becomes the micro batch, with the rest of the batch as accumulation.
+Flags of the scripts of PaddleNLP 2.6 and 3.0, and keys of its files of arguments
+([recipes.md](recipes.md#paddlenlps-files-of-arguments)), are understood, with one line for each that changes.
+`--tgt_length N` becomes `--max_length`, which counts question and answer together (`--src_length` + N), and
+`--pipeline_parallel_mirco_batch_size` (so it was spelt) becomes the micro batch, with the rest of the batch as
+accumulation. What is in none of these tables keeps its name.
 
 <!-- flags -->
 
-{_table(("2.6", "today"), renamed)}
+{_table(("theirs", "today"), renamed)}
 
 <!-- end of flags -->
 
@@ -75,7 +77,7 @@ Left out:
 
 <!-- flags -->
 
-{_table(("2.6", "instead"), left_out)}
+{_table(("theirs", "instead"), left_out)}
 
 <!-- end of flags -->
 
@@ -83,7 +85,7 @@ Refused, unless they ask for nothing:
 
 <!-- flags -->
 
-{_table(("2.6", "asks for nothing", "why"), refused)}
+{_table(("theirs", "asks for nothing", "why"), refused)}
 
 <!-- end of flags -->
 """

@@ -1,10 +1,11 @@
-"""Flags of PaddleNLP 2.6's scripts, and what each is called or done by today.
+"""Flags of PaddleNLP's own scripts, and what each is called or done by here.
 
     flags, lines = todays_flags({"r": ["4"], "tgt_length": ["160"]})
     # {"lora_rank": ["4"], "src_length": ["128"], "max_length": ["288"]}, one line for each that was changed
 
 Sources: examples/language_model/llama of mid 2023 (run_pretrain.py, finetune_generation.py,
-finetune_instruction_generation.py, predict_generation.py) and llm/ of v2.6.1.
+finetune_instruction_generation.py, predict_generation.py), llm/ of v2.6.1, and llm/ of 3.0 with its files of arguments
+(run_pretrain.py, run_finetune.py, config/; paddlenlp/trl and LlmMetaConfig of the wheel).
 """
 
 from launch.config.flag_values import NO, Flags
@@ -23,6 +24,10 @@ RENAMED = {
     "sharding_degree": "sharding_parallel_degree",
 }
 
+LOSS_IN_CHUNKS = "--loss_chunk_tokens auto computes output layer and loss a few tokens at a time"
+FOR_GPT = "it is for GPT-3, which is no family here"
+NO_SUCH_ADAPTER = "adapters here are LoRA (with --rslora, --lora_plus_scale, --pissa) and prefixes"
+
 # Accepted, and nothing is done: what the flag said is found elsewhere.
 DROPPED = {
     "model_type": "the model's config.json says it (--model_name_or_path)",
@@ -33,7 +38,26 @@ DROPPED = {
     "fuse_attention_qkv": "weights keep q, k and v apart: fusing them would save 1 to 2 % (docs/gpu-speed.md)",
     "fuse_attention_ffn": "weights keep gate and up apart: fusing them would save 1 % (docs/gpu-speed.md)",
     "select_topk": "evaluation generates greedily (--eval_with_do_generation)",
+    "save_generation_output": "--eval_with_do_generation saves what was said",
     "model_prefix": "--model_name_or_path names the whole model directory",
+    "lazy": "how rows are read is the same for all data, and changes no result",
+    "pad_to_max_length": "rows are padded to the longest of their batch: the loss is the same",
+    "data_impl": "token files are .bin and .idx, read where they are needed",
+    "skip_warmup": "token files are .bin and .idx, read where they are needed",
+    "tensor_parallel_output": "each family has the setting that is right",
+    "use_fused_head_and_loss_fn": LOSS_IN_CHUNKS,
+    "use_sparse_head_and_loss_fn": LOSS_IN_CHUNKS,
+    "use_fused_linear_cross_entropy": LOSS_IN_CHUNKS,
+    "enable_linear_fused_grad_add": "gradients are added by Paddle's own operators (docs/gpu-speed.md)",
+    "recompute_use_reentrant": "--recompute has one way, with the same results",
+    "use_quick_lora": "LoRA is computed in one way, with the same results",
+    "use_fast_layer_norm": FOR_GPT,
+    "use_fused_linear": FOR_GPT,
+    "fused_linear": FOR_GPT,
+    "use_fused_dropout_add": FOR_GPT,
+    "num_hidden_layers": "all layers of the model's config.json are trained; for fewer, give a config.json of your own",
+    "do_predict": "a run ends with an evaluation (--do_eval), without a test on the last part of --split",
+    "benchmark": "the run is an ordinary one: other flags say what it evaluates and saves",
 }
 
 # Left out where they ask for nothing (a value that means no, or these), else refused with the reason.
@@ -53,10 +77,36 @@ REFUSED = {
     "pp": ((), "the model that a run leaves is whole, whatever its layout"),
     "config_name": ((), "--model_name_or_path names the configuration, too"),
     "data_name": ((), "data are files, --dataset_name_or_path FOLDER; a data set is not loaded by its name"),
-    "benchmark": ((), "see benchmarks/"),
+    "autotuner_benchmark": ((), "--max_steps 5 --save_strategy no --do_eval 0 means the same"),
     "profiler_options": ((), "there is no profiler here"),
     "qat": ((), "quantization-aware training is not supported here"),
     "qat_type": ((), "quantization-aware training is not supported here"),
+    "do_qat": ((), "quantization-aware training is not supported here"),
+    "hidden_dropout_prob": (("0.0",), "the model's config.json says it"),
+    "attention_probs_dropout_prob": (("0.0",), "the model's config.json says it"),
+    "lora_path": ((), "adapters begin anew; --resume_from_checkpoint goes on from a checkpoint"),
+    "prefix_path": ((), "adapters begin anew; --resume_from_checkpoint goes on from a checkpoint"),
+    "lora_use_mixer": ((), NO_SUCH_ADAPTER),
+    "use_mora": ((), NO_SUCH_ADAPTER),
+    "vera": ((), NO_SUCH_ADAPTER),
+    "lokr": ((), NO_SUCH_ADAPTER),
+    "reft": ((), NO_SUCH_ADAPTER),
+    "dislora": ((), NO_SUCH_ADAPTER),
+    "hqlora_quantize_cfg": ((), NO_SUCH_ADAPTER),
+    "lqlora_quantize_cfg": ((), NO_SUCH_ADAPTER),
+    "use_ssa": ((), "attention reaches all positions: LongLoRA's shifted sparse attention is not supported here"),
+    "use_shift_sparse_attention": (
+        (),
+        "attention reaches all positions: LongLoRA's shifted sparse attention is not supported here",
+    ),
+    "use_pose_convert": ((), "positions are those of the tokens: PoSE is not supported here"),
+    "use_long_sequence_strategies": ((), "the model's config.json says how positions are scaled"),
+    "autoregressive": ((), "the form of the data says what is learned"),
+    "no_recompute_layers": ((), "every layer is computed again; --recompute_granularity says what of it"),
+    "pp_recompute_interval": (("1",), "every layer is computed again; --recompute_granularity says what of it"),
+    "offload_recompute_inputs": ((), "--offload activations does it"),
+    "from_aistudio": ((), "models are directories; docs/ai-studio.md"),
+    "save_to_aistudio": ((), "nothing is uploaded; docs/ai-studio.md"),
 }
 
 # Translated by arithmetic, and refused where that cannot be done.
@@ -93,7 +143,7 @@ def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
 
 
 def refusal(name: str) -> str | None:
-    """Why a flag of 2.6 was not translated; None for a flag that was not in it."""
+    """Why a flag of PaddleNLP's was not translated; None for any other."""
     return UNREADABLE.get(name) or (REFUSED[name][1] if name in REFUSED else None)
 
 

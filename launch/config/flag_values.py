@@ -47,6 +47,18 @@ def parse_flags(words: list[str]) -> Flags:
     return flags
 
 
+def answered(later: Flags) -> set[str]:
+    """Earlier flags of precision where a later one is given: --precision excludes --bf16 and --fp16."""
+    former = {"bf16", "fp16"}
+    return (former if "precision" in later else {"precision"} if former & later.keys() else set()) - later.keys()
+
+
+def overridden(flags: Flags, later: Flags) -> Flags:
+    """The flags with later ones in their place."""
+    gone = answered(later)
+    return {name: words for name, words in flags.items() if name not in gone} | later
+
+
 def flag_lines(flags: Flags) -> list[list[str]]:
     """[["--name", "value"], ...]"""
     return [[f"--{name}", *words] for name, words in flags.items()]
@@ -158,6 +170,22 @@ def read_number(expected: dict, word: str) -> int | float:
     if not inside:
         raise ValueError(range_text(expected))
     return value
+
+
+def expectation(word: str, expected: dict) -> str | None:
+    """What a value should have been, None where it is right."""
+    kind = expected["type"]
+    if kind == "bool":
+        return None if word.lower() in (*YES, *NO) else "1 or 0 (true, false)"
+    if kind == "switch":
+        return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
+    if kind in ("int", "float"):
+        try:
+            read_number(expected, word)
+        except ValueError as error:
+            return str(error)
+    choices = expected.get("choices") or expected.get("words")
+    return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None
 
 
 def range_text(expected: dict) -> str:

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from launch.config.aliases import todays_flags
-from launch.config.flag_values import Flags, FlagValues, flag_words, parse_flags
+from launch.config.argument_files import is_argument_file, read_arguments
+from launch.config.flag_values import Flags, FlagValues, flag_words, overridden, parse_flags
 from launch.config.layout import Layout
 
 
@@ -73,10 +74,17 @@ class RunConfig:
 
     @classmethod
     def from_words(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:
-        """The run of a command line, and a line for each flag that had another name. Raises UserError for a word of no
-        flag."""
-        words, lines = todays_flags(parse_flags(argv))
-        return cls(script, words, processes=processes), lines
+        """The run of a command line, and lines: what its file of arguments states, and flags that had another name.
+
+        A file is the first word, and flags behind it win. Raises UserError for a word of no flag, and for a file that
+        cannot be used.
+        """
+        from_file, lines = {}, []
+        if argv and is_argument_file(argv[0]):
+            from_file, lines = read_arguments(argv[0], script)
+            argv = argv[1:]
+        words, renamed = todays_flags(parse_flags(argv))
+        return cls(script, overridden(from_file, words), processes=processes), lines + renamed
 
     @classmethod
     def of_rank(

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launch.config.aliases import todays_flags
-from launch.config.flag_values import Flags, flag_words, parse_flags
-from launch.config.layout import Layout, LayoutError, keep_global_batch
+from launch.config.argument_files import read_arguments
+from launch.config.flag_values import Flags, answered, flag_words, overridden, parse_flags
+from launch.config.layout import ACCUMULATION, MICRO_BATCH, Layout, LayoutError, keep_global_batch
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.errors import UserError
 
-RECIPE = ("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "ARGS", "FIT", "FORMAT")
+RECIPE = (
+    *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
+    *("CONFIG", "ARGS", "FIT", "FORMAT"),
+)
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
@@ -50,20 +54,25 @@ def apply_variables(
     own: flags of the recipe that are the user's, from its command line. Raises UserError where the variables cannot be
     met. gpu_memory_gb is 0 where CARD alone says it.
     """
-    flags = dict(recipe.flags)
+    flags, from_file, notes = dict(recipe.flags), {}, []
+    if file := variables.get("CONFIG"):
+        from_file, notes = read_arguments(file, recipe.script)
+        flags = overridden(flags, from_file)
+        notes += _that_stay(recipe.flags, flags, from_file)
     for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if variables.get(variable):
             flags |= {name: [variables[variable]]}
     own = (own or {}) | _further_flags(variables)
-    flags, notes = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
+    flags, renamed = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
+    notes += renamed
     own, _ = todays_flags(own)
-    for name in _answered(own):
+    for name in answered(own):
         flags.pop(name, None)
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)
     stated = _stated_layout(recipe)
-    if stated and stated.processes == processes:
-        stated = None  # as the recipe has it
+    if (stated and stated.processes == processes) or not from_file.keys().isdisjoint((MICRO_BATCH, ACCUMULATION)):
+        stated = None  # as the recipe has it; the batch of a file counts for each card, as PaddleNLP has it
     if stated:
         each = "GPUS" if devices else "PROCESSES"
         variable = f"NNODES x {each}" if nodes.count > 1 else each
@@ -84,10 +93,10 @@ def apply_variables(
     return run, notes
 
 
-def _answered(own: Flags) -> set[str]:
-    """The recipe's flags of precision where the user has given another one of them: --precision excludes the two."""
-    former = {"bf16", "fp16"}
-    return (former if "precision" in own else {"precision"} if former & own.keys() else set()) - own.keys()
+def _that_stay(recipe: Flags, flags: Flags, from_file: Flags) -> list[str]:
+    """A line of the recipe's flags that a file leaves as they are."""
+    staying = [f"--{name}" for name in recipe if name in flags and name not in from_file]
+    return [f"of the recipe's own flags stay: {' '.join(staying)}"] if staying else []
 
 
 def _stated_layout(recipe: Recipe) -> Layout | None:

@@ -5,17 +5,7 @@ from pathlib import Path
 
 from data_tools.terminal import wrapped
 from launch.config.aliases import refusal
-from launch.config.flag_values import (
-    ALIASES,
-    CHOICES,
-    NO,
-    YES,
-    Flags,
-    load_schema,
-    range_text,
-    read_number,
-    split_words,
-)
+from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
 from launch.preflight.report import Finding
 
 
@@ -38,7 +28,7 @@ def _fault(name: str, words: list[str], known: dict) -> Finding | None:
         return Finding(False, f"--{name}", f"found {len(words)} values: {together}", f"one value: {fix}")
     for value in words:
         for word in split_words(name, value) if "words" in expected else [value]:
-            allowed = _expectation(word, expected)
+            allowed = expectation(word, expected)
             if allowed:
                 return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
     return None
@@ -53,26 +43,10 @@ def _is_negation(name: str, words: list[str], known: dict) -> bool:
 def _unknown(name: str, known: dict) -> Finding:
     reason = refusal(name)
     if reason:
-        return Finding(False, f"--{name}", f"a flag of PaddleNLP 2.6: {reason}", "leave it out")
+        return Finding(False, f"--{name}", f"a flag of PaddleNLP: {reason}", "leave it out")
     nearest = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean --{nearest[0]}?" if nearest else "leave it out; --help lists all flags"
     return Finding(False, f"--{name}", "unknown flag", fix)
-
-
-def _expectation(word: str, expected: dict) -> str | None:
-    """What a value should have been, None where it is right."""
-    kind = expected["type"]
-    if kind == "bool":
-        return None if word.lower() in (*YES, *NO) else "1 or 0 (true, false)"
-    if kind == "switch":
-        return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
-    if kind in ("int", "float"):
-        try:
-            read_number(expected, word)
-        except ValueError as error:
-            return str(error)
-    choices = expected.get("choices") or expected.get("words")
-    return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None
 
 
 def flag_help(script: str) -> str:

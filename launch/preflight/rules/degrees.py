@@ -190,7 +190,6 @@ UNSUPPORTED = {
     "auto_parallel_resume_form_hybrid_parallel": ((False,), AUTOMATIC),
     "flatten_param_grads": ((False,), "upstream has it for NPUs only"),
     "refined_recompute": (("",), "nothing passes it to the model"),
-    "do_predict": ((False,), NOT_HERE),
     "do_export": ((False,), NOT_HERE),
     "no_cuda": ((False,), "upstream does not read it: --device cpu"),
 }

@@ -15,7 +15,6 @@ UNSUPPORTED = {
     "auto_parallel_resume_form_hybrid_parallel": "True",
     "flatten_param_grads": "True",
     "refined_recompute": "flash_attn:1",
-    "do_predict": "True",
     "do_export": "True",
     "no_cuda": "True",
 }
@@ -24,7 +23,7 @@ VARIANTS = [
     wrong(PRETRAIN, "--max_step 10", ("--max_step", "unknown flag")),
     wrong(PRETRAIN, "--sharding stage4", ("--sharding", "found 'stage4'")),
     wrong(PRETRAIN, "--lr_scheduler_type cosinus", ("--lr_scheduler_type", "found 'cosinus'")),
-    wrong(PRETRAIN, "--merge_weights True", ("--merge_weights", "a flag of PaddleNLP 2.6")),
+    wrong(PRETRAIN, "--merge_weights True", ("--merge_weights", "a flag of PaddleNLP")),
     wrong(PRETRAIN, "--virtual_pp_degree 2", ("--virtual_pp_degree", "interleaved pipeline")),
     wrong(TINY, "--max_steps ten", ("--max_steps", "found 'ten'")),
     wrong(PRETRAIN, "--prefix_tuning 1", ("--prefix_tuning", "1 in pretraining")),

@@ -1,0 +1,166 @@
+"""PaddleNLP's files of arguments (its llm/config/) as flags of a shared module.
+
+    flags, lines = read_arguments("sft_argument.json", "finetune_generation")
+    # {"model_name_or_path": ["meta-llama/Meta-Llama-3-8B"], ...}, and what is to be told about the file
+
+A key is the flag of its name, or of the name that launch/config/aliases.py has for it today. What has no effect here is
+left out with a line; what cannot be done is refused. paddlenlp's own reader (paddlenlp/trainer/argparser.py, read_json)
+passes each value on as text, so that "1e-4" is a number here, too.
+"""
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.config.aliases import DROPPED, REFUSED, RENAMED, UNREADABLE, refusal, todays_flags
+from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
+from launch.config.key_files import YAML, Stated, read_source
+from launch.errors import UserError
+
+SUFFIXES = (".json", *YAML)
+# What an evaluation of pretraining measures (launch/training/evaluation.py).
+PRETRAINING_METRICS = ("loss", "eval_loss", "perplexity", "eval_perplexity")
+
+
+@dataclass(frozen=True)
+class Method:
+    """What the files of one of PaddleNLP's scripts are for.
+
+    keys: any of them, unless it says no, tells such a file. script: the shared module that does it, "" where none does.
+    """
+
+    title: str
+    keys: frozenset[str]
+    script: str = ""
+
+
+# The first that has a key of the file is meant.
+METHODS = (
+    Method("PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
+    Method("quantization after training", frozenset({"do_ptq", "do_gptq", "do_awq", "load_quant_model"})),
+    Method("a process reward model", frozenset({"process_reward"})),
+    Method("a reward model", frozenset({"normalizer_type", "normalize_score_during_training"})),
+    Method("embeddings", frozenset({"max_query_len", "max_passage_len"})),
+    Method("DPO", frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"})),
+    Method("KTO", frozenset({"beta", "desirable_weight", "undesirable_weight"})),
+    Method("a reward model", frozenset({"train_dataset_path", "dev_dataset_path"})),
+    Method("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), "finetune_generation"),
+    Method("pretraining", frozenset({"input_dir", "max_seq_length"}), "run_pretrain"),
+)
+
+
+def is_argument_file(word: str) -> bool:
+    """Whether the first word of a command line is a file of arguments, as paddlenlp's parser takes it."""
+    return not word.startswith("--") and Path(word).suffix in SUFFIXES
+
+
+def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
+    """The flags that a file states for a shared module, and lines to print: how many there are, what is left out.
+
+    Raises UserError with file, line and key: for all unknown keys at once, for a value of a wrong kind, for what cannot
+    be done here, and where the file is for another module.
+    """
+    stated = read_source(file)
+    _require_method(stated, Path(script).stem)
+    known = load_schema(script)
+    faults = [fault for entry in stated if (fault := _fault(entry, known))]
+    if faults:
+        raise UserError("\n".join(faults))
+    given = [entry for entry in stated if entry.value is not None]
+    flags, lines = todays_flags({entry.key: _words(entry, _expected(entry, known)) for entry in given})
+    refused = [f"{entry.place}: {refusal(entry.key)}" for entry in given if entry.key in flags.keys() - known.keys()]
+    if refused:
+        raise UserError("\n".join(refused))
+    flags, line = _metric(flags, Path(script).stem)
+    return flags, [
+        f"{file}: {len(stated)} keys read, {len(flags)} flags made of them",
+        *lines,
+        *([line] if line else []),
+    ]
+
+
+def method_of(stated: list[Stated]) -> tuple[Method, Stated] | None:
+    """What the file is for, and the key that tells it; None where no key does."""
+    for method in METHODS:
+        for entry in stated:
+            if entry.key in method.keys and entry.value not in (None, False, 0, ""):
+                return method, entry
+    return None
+
+
+def _require_method(stated: list[Stated], script: str) -> None:
+    found = method_of(stated)
+    if found is None:
+        return
+    method, entry = found
+    if not method.script:
+        raise UserError(
+            f"{entry.place}: this is a file for {method.title}, which has no module here. "
+            f"Files for {_titles()} can be used."
+        )
+    if method.script != script:
+        raise UserError(
+            f"{entry.place}: this is a file for {method.title}, launch/{method.script}.py, not launch/{script}.py. "
+            "Give it to that module, or to a recipe of it."
+        )
+
+
+def _titles() -> str:
+    return " and ".join(method.title for method in METHODS if method.script)
+
+
+def _expected(entry: Stated, known: dict) -> dict:
+    return known.get(RENAMED.get(entry.key, entry.key), {})
+
+
+def _fault(entry: Stated, known: dict) -> str | None:
+    """What is wrong with a key or its value by itself."""
+    name = RENAMED.get(entry.key, entry.key)
+    if name in known:
+        allowed = None if entry.value is None else _allowed(entry, name, known[name])
+        return f"{entry.place}: found {entry.text}; allowed: {allowed}" if allowed else None
+    of_others = {*RENAMED, *DROPPED, *REFUSED, *UNREADABLE}
+    return None if entry.key in of_others else _unknown(entry, {*known, *of_others})
+
+
+def _allowed(entry: Stated, name: str, expected: dict) -> str | None:
+    """What a value should have been, None where it is right."""
+    several = expected.get("many") or "words" in expected
+    if isinstance(entry.value, dict) or (isinstance(entry.value, list) and not several):
+        return "one value"
+    if isinstance(entry.value, bool) and "range" in expected:
+        return range_text(expected)
+    words = _words(entry, expected)
+    values = split_words(name, words[0]) if "words" in expected else words
+    return next(filter(None, (expectation(word, expected) for word in values)), None)
+
+
+def _unknown(entry: Stated, known: set[str]) -> str:
+    near = difflib.get_close_matches(entry.key, sorted(known), 1)
+    meant = f". Did you mean {near[0]}?" if near else ""
+    return f"{entry.place}: no argument of PaddleNLP that is known here{meant}"
+
+
+def _words(entry: Stated, expected: dict) -> list[str]:
+    """The value as words of a command line. expected: of its flag, {} for a flag of PaddleNLP's alone."""
+    values = entry.value if isinstance(entry.value, list) else [entry.value]
+    words = [_word(value, expected.get("type")) for value in values]
+    return words if expected.get("many") else [" ".join(words)]
+
+
+def _word(value: Any, kind: str | None) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and kind == "int" and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _metric(flags: Flags, script: str) -> tuple[Flags, str]:
+    """--metric_for_best_model accuracy, which PaddleNLP's files of fine-tuning have, is not measured in pretraining."""
+    metric = " ".join(flags.get("metric_for_best_model", []))
+    if script != "run_pretrain" or not metric or metric in PRETRAINING_METRICS:
+        return flags, ""
+    rest = {name: words for name, words in flags.items() if name != "metric_for_best_model"}
+    return rest, f"--metric_for_best_model {metric} is left out: an evaluation of pretraining has the loss alone"
