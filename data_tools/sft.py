@@ -73,7 +73,7 @@ def read_dialogues(
         chat = rows.schema.chat
         faults += rows.faults
         every.append(rows)
-        for dialogue in rows.dialogues:
+        for dialogue in rows.entries:
             row = row_of(dialogue, rows.schema.chat)
             side = dev if in_dev(dialogue, dev_percent) else train
             repeated += row in side

@@ -10,6 +10,7 @@ counts the answer from 1. Which tokens these are: Family.answer_marks.
 Sources: arXiv 2103.10360, section 2; get_position_ids and get_masks of THUDM/chatglm-6b.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from data_tools.formats.dialogues.chat_template import (
     directory_template,
     load_template,
     special_tokens,
+    trained_with,
 )
 from data_tools.formats.dialogues.encoding import Encoding
 from launch.errors import UserError
@@ -68,6 +70,26 @@ def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
 def template_line(template: ChatTemplate | None) -> str:
     """The line about it at the start of a run."""
     return f"chat template: {template.origin if template else 'none, the bare texts'}"
+
+
+def template_lines(templates: list[ChatTemplate | None], tokenizer, trains: bool) -> list[str]:
+    """A line about each. trains: note the only one, or that there is none, with the tokenizer, which is saved with what
+    is trained."""
+    different = list(dict.fromkeys(templates))
+    if trains:
+        only = different[0] if len(different) == 1 else None
+        tokenizer.init_kwargs = trained_with(only, tokenizer.init_kwargs)
+    return [template_line(template) for template in different]
+
+
+def check_vocabulary(datasets: Iterable, vocab_size: int) -> None:
+    """datasets: have largest_id, or are None. Raises UserError where a model of this vocabulary lacks a token."""
+    for dataset in datasets:
+        if dataset is not None and dataset.largest_id >= vocab_size:
+            raise UserError(
+                f"the tokenizer makes id {dataset.largest_id}, but the model has {vocab_size} ids, 0 to "
+                f"{vocab_size - 1}: --tokenizer_name_or_path names another model's."
+            )
 
 
 def _shipped(name: str, origin: str, tokens: dict[str, str]) -> ChatTemplate:

@@ -41,7 +41,7 @@ def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:
     except DataError as error:
         return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
     parts = [_describe(name, source) for name, source in (("train", found.train), ("dev", found.dev)) if source]
-    if unused := unused_line(rows for source in [*found.train, *found.dev] for rows in source):
+    if unused := unused_line(found.files):
         parts.append(unused)
     if found.faults:
         parts.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
@@ -52,7 +52,7 @@ def _describe(name: str, sources: list[list[Rows]]) -> str:
     """train 114,599 dialogues (content/summary)"""
     rows = [part for source in sources for part in source]
     schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
-    dialogues = sum(len(part.dialogues) for part in rows)
+    dialogues = sum(len(part.entries) for part in rows)
     return f"{name} {plural(dialogues, 'dialogue')} ({schemas})"
 
 
@@ -83,18 +83,17 @@ def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> li
 
 def _first_of_each_kind(found: Survey) -> list[Rows]:
     """Rows of chats and others, which have different templates."""
-    every = [rows for source in [*found.train, *found.dev] for rows in source]
-    return list({rows.schema.chat: rows for rows in reversed(every)}.values())
+    return list({rows.schema.chat: rows for rows in reversed(found.files)}.values())
 
 
 def _spread(rows: Rows) -> Rows:
     """Some of the first, and of the others at even distances."""
-    count = len(rows.dialogues)
+    count = len(rows.entries)
     others = MEASURED - SHOWN_OF
     step = max(1, -(-(count - SHOWN_OF) // others))
     indices = [*range(min(SHOWN_OF, count)), *range(SHOWN_OF, count, step)]
     return replace(
-        rows, dialogues=[rows.dialogues[index] for index in indices], lines=[rows.lines[index] for index in indices]
+        rows, entries=[rows.entries[index] for index in indices], lines=[rows.lines[index] for index in indices]
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import paddle
 
-from data_tools.formats.dialogues.chat_template import trained_with
 from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
 from data_tools.formats.dialogues.samples import sample_lines
 from data_tools.formats.tokens.blend import find_corpora, open_splits
@@ -17,7 +16,7 @@ from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.manifest import read_manifest
 from launch.checkpoint.ranks import first_on_rank_zero, rank
 from launch.errors import UserError
-from launch.families.encoding import encoding_of, template_line
+from launch.families.encoding import check_vocabulary, encoding_of, template_lines
 from launch.processes.orphans import be_data_worker
 from launch.reporting.throughput import TimedLoader, TrainingClock
 from launch.training.batches import PaddedDataset, PaddedShard, SampleStream
@@ -219,7 +218,7 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
             earlier = encode_survey(found, of_family, packed)
             if _continues(earlier, before):
                 datasets, encoding = earlier, of_family
-        _check_vocabulary(datasets, config.vocab_size)
+        check_vocabulary((datasets.train, datasets.dev), config.vocab_size)
         return replace(datasets, lines=datasets.lines + _template_lines(found, datasets, encoding, tokenizer))
 
     return first_on_rank_zero(open_all)
@@ -234,20 +233,7 @@ def _continues(datasets: Datasets, before: dict) -> bool:
 
 def _template_lines(found: Survey, datasets: Datasets, encoding, tokenizer) -> list[str]:
     """Lines for the user: which template the rows have, and a sample as the model sees it."""
-    kinds = {rows.schema.chat for source in [*found.train, *found.dev] for rows in source}
-    templates = {kind: encoding(kind).template for kind in sorted(kinds)}
-    if found.train:
-        template = next(iter(templates.values())) if len(set(templates.values())) == 1 else None
-        tokenizer.init_kwargs = trained_with(template, tokenizer.init_kwargs)
+    kinds = sorted({rows.schema.chat for rows in found.files})
+    lines = template_lines([encoding(kind).template for kind in kinds], tokenizer, trains=bool(found.train))
     shown: Any = datasets.train if datasets.train is not None else datasets.dev
-    lines = [template_line(template) for template in dict.fromkeys(templates.values())]
     return lines + sample_lines(shown, partial(tokenizer.decode, clean_up_tokenization_spaces=False))
-
-
-def _check_vocabulary(datasets: Datasets, vocab_size: int) -> None:
-    for dataset in (datasets.train, datasets.dev):
-        if dataset is not None and dataset.largest_id >= vocab_size:
-            raise UserError(
-                f"the tokenizer makes id {dataset.largest_id}, but the model has {vocab_size} ids, 0 to "
-                f"{vocab_size - 1}: --tokenizer_name_or_path names another model's."
-            )

@@ -73,7 +73,7 @@ def test_dialogues(tmp_path, count):
         except DataError as error:
             assert str(file) in str(error)
         else:
-            for dialogue in (one for source in found.train for rows in source for one in rows.dialogues):
+            for dialogue in (one for source in found.train for rows in source for one in rows.entries):
                 assert dialogue.turns and all(turn.answer for turn in dialogue.turns)
                 (dialogue.system + "".join(turn.prompt + turn.answer for turn in dialogue.turns)).encode()
         try:

@@ -60,7 +60,7 @@ def test_each_form_becomes_one_that_training_reads(write, form):
     sides = read(write("a.json", [ROWS[form]]))
     assert [json.loads(row) for row in sides.train] == [WRITTEN[form]]
     again = read_rows(write("b.json", [json.loads(row) for row in sides.train]))
-    assert again.dialogues == list(sides.train.values())
+    assert again.entries == list(sides.train.values())
     assert again.schema.chat == ("messages" in WRITTEN[form])
 
 

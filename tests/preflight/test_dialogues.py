@@ -82,5 +82,5 @@ def test_ranks_that_show_nothing_render_nothing(found, monkeypatch):
 def test_no_more_than_two_hundred_are_rendered(count):
     rows = Rows("f", [*range(count)], [*range(1, count + 1)], None, [], Counter())
     some = _spread(rows)
-    assert some.dialogues[:100] == list(range(100)) and min(count, 150) <= len(some.dialogues) <= 200
-    assert some.lines == [one + 1 for one in some.dialogues] and len(set(some.lines)) == len(some.lines)
+    assert some.entries[:100] == list(range(100)) and min(count, 150) <= len(some.entries) <= 200
+    assert some.lines == [one + 1 for one in some.entries] and len(set(some.lines)) == len(some.lines)

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol
 
 from data_tools.formats.blended import weighted_paths
+from data_tools.formats.dialogues.dialogue import Dialogue, Entry
 from data_tools.formats.dialogues.encoding import Encoded, Encoding, encode_dialogues
 from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
 from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
@@ -63,22 +65,35 @@ class Columns:
     prompt: str | None = None
     response: str | None = None
 
+    def read(self, file: Path) -> Rows[Dialogue]:
+        return read_rows(file, self.prompt, self.response)
+
+
+class Reader(Protocol[Entry]):
+    """Columns, and those of other kinds of rows."""
+
+    def read(self, file: Path) -> Rows[Entry]: ...
+
 
 @dataclass(frozen=True)
-class Survey:
+class Survey(Generic[Entry]):
     """What the files hold. train, dev: by source, then by file. allowed: broken rows, at most."""
 
     sources: list[Source]
-    train: list[list[Rows]]
-    dev: list[list[Rows]]
+    train: list[list[Rows[Entry]]]
+    dev: list[list[Rows[Entry]]]
     allowed: int
 
     @property
+    def files(self) -> list[Rows[Entry]]:
+        return [rows for source in [*self.train, *self.dev] for rows in source]
+
+    @property
     def faults(self) -> list[Fault]:
-        return [fault for source in [*self.train, *self.dev] for rows in source for fault in rows.faults]
+        return [fault for rows in self.files for fault in rows.faults]
 
 
-def survey(named: str, wanted: tuple[str, ...], columns: Columns, max_broken_rows: int) -> Survey:
+def survey(named: str, wanted: tuple[str, ...], columns: Reader[Entry], max_broken_rows: int) -> Survey[Entry]:
     """Read every row of the files that --dataset_name_or_path names.
 
     wanted: "train", "dev" or both. Raises DataError when files are missing, of no known schema, hold more broken rows
@@ -103,8 +118,8 @@ def survey(named: str, wanted: tuple[str, ...], columns: Columns, max_broken_row
     return found
 
 
-def _read(files: tuple[Path, ...], columns: Columns) -> list[Rows]:
-    return [read_rows(file, columns.prompt, columns.response) for file in files]
+def _read(files: tuple[Path, ...], columns: Reader[Entry]) -> list[Rows[Entry]]:
+    return [columns.read(file) for file in files]
 
 
 Dialogues = DialogueDataset | PackedDialogues | BlendedDialogues
@@ -142,19 +157,21 @@ def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_to
     if found.dev:
         dev = evaluated
         lines.append(_line("evaluation data", dev, found.dev, len(of_dev)))
-    if unused := unused_line(rows for source in [*found.train, *found.dev] for rows in source):
-        lines.append(unused)
-    if faults:
-        lines.append(f"broken rows left out: {len(faults)}, the first {faults[0]}")
-    return Datasets(train, dev, lines)
+    return Datasets(train, dev, [*lines, *left_out_lines(found, faults)])
+
+
+def left_out_lines(found: Survey, faults: list[Fault]) -> list[str]:
+    """Keys that nothing is made of, broken rows."""
+    lines = [unused] if (unused := unused_line(found.files)) else []
+    return [*lines, f"broken rows left out: {len(faults)}, the first {faults[0]}"] if faults else lines
 
 
 def encode_rows(rows: Rows, encoding: Encoding) -> tuple[list[Encoded], list[Fault]]:
     """The samples of a file, and its rows that the chat template does not render. Raises DataError where it renders
     none of the first ones."""
     samples, faults = [], []
-    first = min(FIRST_ROWS, len(rows.dialogues))
-    for number, (line, found) in enumerate(zip(rows.lines, encode_dialogues(rows.dialogues, encoding), strict=True), 1):
+    first = min(FIRST_ROWS, len(rows.entries))
+    for number, (line, found) in enumerate(zip(rows.lines, encode_dialogues(rows.entries, encoding), strict=True), 1):
         if not isinstance(found, DataError):
             samples += found
             continue
@@ -187,7 +204,7 @@ def _blended(found: Survey, parts: list[DialogueDataset], row_tokens: int | None
 def _line(name: str, dataset: Dialogues, sources: list[list[Rows]], left_out: int) -> str:
     rows = [dataset for source in sources for dataset in source]
     schemas = ", ".join(dict.fromkeys(dataset.schema.name for dataset in rows))
-    dialogues = sum(len(dataset.dialogues) for dataset in rows) - left_out
+    dialogues = sum(len(dataset.entries) for dataset in rows) - left_out
     samples = f" as {len(dataset):,} samples" if len(dataset) > dialogues else ""
     return (
         f"{name}: {plural(dialogues, 'dialogue')} ({schemas}){samples}, {dataset.tokens.sum():,} tokens, "

@@ -76,13 +76,20 @@ def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
 
 def encode_dialogues(dialogues: Iterable[Dialogue], encoding: Encoding) -> Iterator[list[Encoded] | DataError]:
     """`encode_dialogue` of each, or what it raises."""
+    for dialogue, texts in rendered(dialogues, encoding):
+        if isinstance(texts, DataError):
+            yield texts
+            continue
+        first, *others = _samples(texts, encoding)
+        yield [replace(first, not_learnt=len(dialogue.turns) - len(texts)), *others]
+
+
+def rendered(
+    dialogues: Iterable[Dialogue], encoding: Encoding
+) -> Iterator[tuple[Dialogue, list[tuple[str, str]] | DataError]]:
+    """Each dialogue with what Encoding.texts makes of it, some dialogues in each round trip."""
     for batch in _batches(dialogues):
-        for dialogue, texts in zip(batch, encoding.texts(batch), strict=True):
-            if isinstance(texts, DataError):
-                yield texts
-                continue
-            first, *others = _samples(texts, encoding)
-            yield [replace(first, not_learnt=len(dialogue.turns) - len(texts)), *others]
+        yield from zip(batch, encoding.texts(batch), strict=True)
 
 
 def _batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:

@@ -1,26 +1,29 @@
-"""Read files of dialogues: JSON lines, or one JSON list. A row that is none is a fault with its place and reason."""
+"""Read files of rows: JSON lines, one JSON list, or Parquet. A row that is no entry is a fault with its place and
+reason."""
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
-from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Schema, find_schema
+from data_tools.formats.dialogues.dialogue import Dialogue, Entry, RowError, Schema, find_schema
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import BOM, NotJson, parse_json
+from data_tools.formats.json_files import BOM, NotJson, not_utf8, parse_json
 from data_tools.formats.plural import plural
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
 UNUSED_SHOWN = 10
+PARQUET_ROWS = 1000  # that are in memory at a time
 
 
 @dataclass(frozen=True)
 class Fault:
     file: str
-    line: int  # 1 for the first; in a JSON list the number of the row
+    line: int  # 1 for the first; in a JSON list or Parquet the number of the row
     reason: str
 
     def __str__(self) -> str:
@@ -28,48 +31,53 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What a file holds. lines: that of each dialogue. faults: its rows that are no dialogues, in order. unused: keys
-    of which nothing is made, and in how many rows each is."""
+class Rows(Generic[Entry]):
+    """What a file holds. entries: such as dialogues; lines: that of each. faults: its rows that are none, in order.
+    unused: keys of which nothing is made, and in how many rows each is."""
 
     file: str
-    dialogues: list[Dialogue]
+    entries: list[Entry]
     lines: list[int]
-    schema: Schema
+    schema: Schema[Entry]
     faults: list[Fault]
     unused: Counter[str]
 
 
-def read_rows(file: str | Path, prompt_column: str | None = None, response_column: str | None = None) -> Rows:
+def read_rows(file: str | Path, prompt_column: str | None = None, response_column: str | None = None) -> Rows[Dialogue]:
     """All dialogues of a file, by the schema that its first whole rows have, or by the columns named.
 
     Raises DataError when the file cannot be read, no schema fits, or no row is a dialogue.
     """
+    return read_entries(file, partial(find_schema, prompt_column=prompt_column, response_column=response_column))
+
+
+def read_entries(file: str | Path, find: Callable[[list[dict]], Schema[Entry]]) -> Rows[Entry]:
+    """All entries of a file. find: the schema from its first whole rows. Raises DataError as read_rows."""
     rows = records(Path(file))
     first = list(itertools.islice(rows, FIRST_ROWS))
     if not first:
-        raise DataError(f"{file}: the file is empty. Give one with dialogues.")
+        raise DataError(f"{file}: the file is empty. Give one with rows.")
     if all(isinstance(record, str) for _, record in first):
         raise DataError(f"{file}: none of the first rows can be read. Line {first[0][0]}: {first[0][1]}.")
     try:
         whole = [record for _, record in first if isinstance(record, dict)]
-        schema = find_schema(whole, prompt_column, response_column)
+        schema = find(whole)
     except DataError as error:
         broken = next((f" Line {line}: {record}." for line, record in first if isinstance(record, str)), "")
         raise DataError(f"{file}: {error}{broken}") from None
-    dialogues, lines, faults, unused = [], [], [], Counter()
+    entries, lines, faults, unused = [], [], [], Counter()
     for line, record in itertools.chain(first, rows):
         try:
             if isinstance(record, str):
                 raise RowError(record)
-            dialogues.append(schema.read(record))
+            entries.append(schema.read(record))
             lines.append(line)
             unused.update(set(schema.unused(record)))
         except RowError as error:
             faults.append(Fault(str(file), line, str(error)))
-    if not dialogues:
-        raise DataError(f"{file}: no dialogues, {plural(len(faults), 'broken row')}. {faults[0]}")
-    return Rows(str(file), dialogues, lines, schema, faults, unused)
+    if not entries:
+        raise DataError(f"{file}: no row can be used, {plural(len(faults), 'broken row')}. {faults[0]}")
+    return Rows(str(file), entries, lines, schema, faults, unused)
 
 
 def unused_line(files: Iterable[Rows]) -> str:
@@ -94,6 +102,9 @@ def check_faults(faults: list[Fault], allowed: int) -> None:
 
 def records(file: Path) -> Iterator[tuple[int, dict | str]]:
     """(number, the row or the reason why it is none) of each row that is not blank."""
+    if file.suffix == ".parquet":
+        yield from _of_parquet(file)
+        return
     try:
         with open(file, "rb") as lines:
             begin = len(BOM) if lines.read(len(BOM)) == BOM else 0
@@ -118,6 +129,26 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
         return
     for number, row in enumerate(rows, start=1):
         yield number, _object(row)
+
+
+def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
+    import pyarrow  # takes a tenth of a second
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(file) as parquet:
+            number = 0
+            for batch in parquet.iter_batches(PARQUET_ROWS, use_threads=False):
+                for place in range(len(batch)):
+                    number += 1
+                    try:
+                        [row] = batch.slice(place, 1).to_pylist()
+                    except UnicodeDecodeError as error:
+                        yield number, not_utf8(error, file)
+                    else:
+                        yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
 
 
 def _parsed(content: bytes, file: Path) -> Any:

@@ -5,6 +5,9 @@ import itertools
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +53,8 @@ class DialogueDataset:
     def __init__(self, dialogues: Iterable[Encoded]):
         dialogues = list(dialogues)
         self._starts = np.cumsum([0] + [len(dialogue.ids) for dialogue in dialogues])
-        self._ids = _flat(dialogue.ids for dialogue in dialogues)
-        self._labels = _flat(dialogue.labels for dialogue in dialogues)
+        self._ids = flat(dialogue.ids for dialogue in dialogues)
+        self._labels = flat(dialogue.labels for dialogue in dialogues)
         self.tokens = np.diff(self._starts) - 1
         self.counted = np.array([sum(label != IGNORED for label in dialogue.labels[1:]) for dialogue in dialogues])
         self.cuts = Cuts(
@@ -132,25 +135,26 @@ class PackedDialogues:
 
 
 class BlendedDialogues:
-    """Several datasets of dialogues as one: an epoch reads of each its share (BlendedDataset).
+    """Several datasets of dialogues, or of preferences, as one: an epoch reads of each its share (BlendedDataset).
 
-    counted, tokens, cuts: as DialogueDataset has them, of all samples, those that an epoch has no place for included.
+    counted, tokens, cuts: as DialogueDataset or PreferenceDataset has them, of all samples, those that an epoch has no
+    place for included.
     """
 
-    def __init__(self, datasets: Sequence[DialogueDataset | PackedDialogues], weights: Sequence[float]):
+    def __init__(self, datasets: Sequence[Any], weights: Sequence[float]):
         self._blend = BlendedDataset(datasets, weights)
         self.datasets, self.samples_used = datasets, self._blend.samples_used
         self.tokens, self.counted = (np.empty(self._blend.sample.size, dtype=np.int64) for _ in range(2))
         for number, dataset in enumerate(datasets):
             self.tokens[self._blend.component == number] = dataset.tokens
             self.counted[self._blend.component == number] = dataset.counted
-        self.cuts = sum((dataset.cuts for dataset in datasets), Cuts(0, 0, 0))
+        self.cuts = reduce(add, (dataset.cuts for dataset in datasets))
         self.largest_id = max(dataset.largest_id for dataset in datasets)
 
     def __len__(self) -> int:
         return len(self._blend)
 
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+    def __getitem__(self, i: int) -> Any:
         return self._blend[i]
 
     def identity(self) -> dict:
@@ -182,7 +186,7 @@ def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]
     return ["a sample; what is learnt stands in [[ ]]:", *(f"    {line}" for line in "".join(parts).split("\n"))]
 
 
-def _flat(lists: Iterable[list[int]]) -> np.ndarray:
+def flat(lists: Iterable[list[int]]) -> np.ndarray:
     """int32 [all their ids]: those of any vocabulary fit."""
     arrays = [np.array(values, dtype=np.int32) for values in lists]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)

@@ -26,14 +26,14 @@ def test_lines_and_a_list_hold_the_same(file):
     write(file, GOOD, "", GOOD)
     lines = read_rows(file)
     file.write_text(json.dumps([GOOD, GOOD]))
-    assert read_rows(file).dialogues == lines.dialogues and len(lines.dialogues) == 2
+    assert read_rows(file).entries == lines.entries and len(lines.entries) == 2
     assert lines.faults == []
 
 
 def test_each_broken_row_is_told_with_its_line_and_reason(file):
     write(file, GOOD, '{"src" "Q"}', "", '["Q"]', {"src": "Q"}, '"text"', GOOD)
     rows = read_rows(file)
-    assert len(rows.dialogues) == 2
+    assert len(rows.entries) == 2
     assert rows.faults == [
         Fault(str(file), 2, "not JSON, Expecting ':' delimiter at column 8"),
         Fault(str(file), 4, "a JSON list, expected an object"),
@@ -46,7 +46,7 @@ def test_a_row_of_chats_without_its_key_is_a_fault_with_its_line(file):
     chat = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
     write(file, chat, {"text": "Q"}, chat)
     rows = read_rows(file)
-    assert len(rows.dialogues) == 2
+    assert len(rows.entries) == 2
     assert [str(fault) for fault in rows.faults] == [f"{file}:2: no key 'messages', only text"]
 
 
@@ -60,7 +60,7 @@ def test_keys_that_are_not_used_are_counted(file):
 @pytest.mark.parametrize("content", ['{"src": "Q", "tgt": "A"}\n', '[{"src": "Q", "tgt": "A"}]'])
 def test_a_byte_order_mark_is_no_part_of_a_file(file, content):
     file.write_text("\ufeff" + content, encoding="utf-8")
-    assert len(read_rows(file).dialogues) == 1
+    assert len(read_rows(file).entries) == 1
 
 
 def test_json_that_python_refuses_is_a_fault(file):
@@ -93,13 +93,13 @@ def test_broken_row_of_a_list_has_its_number(file):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "train.json: the file is empty. Give one with dialogues."),
+        ("", "train.json: the file is empty. Give one with rows."),
         ("\n  \n", "train.json: the file is empty"),
         ("[]", "train.json: the file is empty"),
         ("{}", "the keys of the first rows are none"),
         ("[1, 2", "Line 1: not JSON"),
         ("no json at all", "Line 1: not JSON"),
-        ('{"src": "Q", "tgt": ""}', "no dialogues, 1 broken row\\. .*train.json:1: an empty answer"),
+        ('{"src": "Q", "tgt": ""}', "no row can be used, 1 broken row\\. .*train.json:1: an empty answer"),
     ],
 )
 def test_file_without_dialogues(file, content, message):

@@ -1,0 +1,1 @@
+"""Preferences: prompts with responses of which one is better, or which are good or bad."""

@@ -1,0 +1,257 @@
+"""What preference tuning learns from: prompts with judged responses, and the rows that hold them.
+
+Pairs, of which one response is better than the other:
+
+    {"prompt": "...", "chosen": "...", "rejected": "..."}             TRL's, texts
+    {"prompt": [...], "chosen": [...], "rejected": [...]}             TRL's, messages {"role", "content"}
+    {"chosen": [...], "rejected": [...]}                              the same, the prompt being what both begin with
+    {"prompt": "...", "chosen": [...], "rejected": [...]}             UltraFeedback's: the messages hold the prompt, too
+    {"chosen": "...", "rejected": "..."}                              texts that begin with the prompt; Anthropic's
+                                                                      "\\n\\nHuman: ...\\n\\nAssistant: ..." are chats
+    {"src": [...], "tgt": [...], "response": ["", ""], "sort": [1, 0]}     PaddleNLP's: of the higher "sort" is chosen
+    {"conversations": [...], "chosen": {...}, "rejected": {...}}      ShareGPT's messages {"from", "value"}
+    {"instruction": "...", "input": "...", "chosen": "...", "rejected": "..."}     Alpaca's
+
+Single responses, which are desired or not:
+
+    {"prompt": "...", "completion": "...", "label": true}             TRL's for KTO, texts or messages
+    {"src": [...], "tgt": [...], "response": ["..."], "sort": [1]}    PaddleNLP's for KTO: 1 is desired, 0 is not
+
+Each may have "system". Messages of both responses of a pair are the same up to the last one, the assistant's.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from data_tools.formats.dialogues.dialogue import (
+    MESSAGE_ROLES,
+    SHAREGPT_ROLES,
+    Dialogue,
+    RowError,
+    Schema,
+    Turn,
+    alpaca_dialogue,
+    best_schema,
+    dialogue_of,
+    one_text,
+    optional_text,
+    spoken_dialogue,
+    texts_at,
+    value_at,
+)
+from data_tools.formats.dialogues.rows import Rows, read_entries
+from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import shown
+
+ANTHROPIC = "\n\nHuman:"
+SPEAKER = re.compile(r"\n\n(Human|Assistant):")
+COLUMNS = ("prompt_column", "chosen_column", "rejected_column")
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A prompt, which is a question after earlier turns, and its responses. chosen, rejected: both of a pair; of a
+    single response one is None."""
+
+    turns: tuple[Turn, ...]
+    question: str
+    system: str
+    chosen: str | None
+    rejected: str | None
+
+    @property
+    def is_pair(self) -> bool:
+        return self.chosen is not None and self.rejected is not None
+
+    @property
+    def responses(self) -> list[str]:
+        return [response for response in (self.chosen, self.rejected) if response is not None]
+
+    def dialogues(self) -> list[Dialogue]:
+        """The dialogue that each response makes."""
+        return [Dialogue((*self.turns, Turn(self.question, response)), self.system) for response in self.responses]
+
+
+@dataclass(frozen=True)
+class Form(Schema[Preference]):
+    """also: what a row with these keys must be, too: some forms have the same keys."""
+
+    also: Callable[[dict], bool] = lambda row: True
+
+    def fits(self, row: dict) -> bool:
+        return super().fits(row) and self.also(row)
+
+
+@dataclass(frozen=True)
+class PreferenceColumns:
+    """Keys of the texts of pairs, None where the first rows of each file tell."""
+
+    prompt: str | None = None
+    chosen: str | None = None
+    rejected: str | None = None
+
+    def read(self, file: Any) -> Rows[Preference]:
+        """All preferences of a file. Raises DataError as read_rows."""
+        return read_entries(file, self._find)
+
+    def _find(self, rows: list[dict]) -> Schema[Preference]:
+        if self.prompt and self.chosen and self.rejected:
+            keys = (self.prompt, self.chosen, self.rejected)
+            return Form("/".join(keys), keys, False, lambda row: _texts(row, *keys))
+        if self.prompt or self.chosen or self.rejected:
+            raise DataError(f"{', '.join(f'--{name}' for name in COLUMNS)}: give all three or none.")
+        return best_schema(rows, FORMS, " ".join(f"--{name} KEY" for name in COLUMNS))
+
+
+def of_pair(chosen: Dialogue, rejected: Dialogue) -> Preference:
+    """Two dialogues that differ in their last answer alone. Raises RowError where they do not."""
+    for name, dialogue in (("chosen", chosen), ("rejected", rejected)):
+        if not dialogue.turns[-1].answer.strip():
+            raise RowError(f"an empty {name} response")
+    if _prompt(chosen) != _prompt(rejected):
+        raise RowError("chosen and rejected differ before their last message, which alone may differ")
+    response, other = chosen.turns[-1].answer, rejected.turns[-1].answer
+    if response.strip() == other.strip():
+        raise RowError("chosen and rejected are the same")
+    return Preference(*_prompt(chosen), response, other)
+
+
+def of_single(dialogue: Dialogue, desired: bool) -> Preference:
+    """A dialogue whose last answer is desired or not. Raises RowError where that is empty."""
+    response = dialogue.turns[-1].answer
+    if not response.strip():
+        raise RowError("an empty response")
+    return Preference(*_prompt(dialogue), *((response, None) if desired else (None, response)))
+
+
+def _prompt(dialogue: Dialogue) -> tuple[tuple[Turn, ...], str, str]:
+    return dialogue.turns[:-1], dialogue.turns[-1].prompt, dialogue.system
+
+
+def _both(read: Callable[[dict, str], Dialogue]) -> Callable[[dict], Preference]:
+    """read: the dialogue of a row whose last answer is at a key."""
+    return lambda row: of_pair(read(row, "chosen"), read(row, "rejected"))
+
+
+def _texts(row: dict, prompt: str, chosen: str, rejected: str) -> Preference:
+    system = optional_text(row, "system")
+    return of_pair(*(dialogue_of([(one_text(row, prompt), one_text(row, key))], system) for key in (chosen, rejected)))
+
+
+def _with_prompt(row: dict, key: str) -> Dialogue:
+    """Messages, of which the earlier ones are at "prompt" or stand before the response itself."""
+    said, prompt = _listed(value_at(row, key)), _listed(row.get("prompt") or [])
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
+    if not isinstance(said, list) or not isinstance(prompt, list):
+        raise RowError(f"{key!r} or 'prompt' is not a list of messages: {shown(row)}")
+    whole = said if said[: len(prompt)] == prompt else [*prompt, *said]
+    return spoken_dialogue({"system": row.get("system"), key: whole}, key, "role", "content", MESSAGE_ROLES)
+
+
+def _sharegpt(row: dict, key: str) -> Dialogue:
+    before, said = value_at(row, "conversations"), _listed(value_at(row, key))
+    if not isinstance(before, list) or not isinstance(said, list):
+        raise RowError(f"'conversations' or {key!r} is not a list of messages: {shown(row)}")
+    whole = {"system": row.get("system"), key: [*before, *said]}
+    return spoken_dialogue(whole, key, "from", "value", SHAREGPT_ROLES)
+
+
+def _listed(messages: Any) -> Any:
+    return [messages] if isinstance(messages, dict) else messages
+
+
+def _anthropic(row: dict, key: str) -> Dialogue:
+    before, *parts = SPEAKER.split(one_text(row, key))
+    speakers, said = parts[0::2], [text.strip() for text in parts[1::2]]
+    if before.strip() or speakers != ["Human", "Assistant"] * (len(speakers) // 2):
+        raise RowError(f"{key!r}: Human and Assistant do not take turns, ending with the Assistant")
+    return dialogue_of(zip(said[0::2], said[1::2], strict=True))
+
+
+def _implicit(row: dict) -> Preference:
+    """Texts: the prompt is the words that both begin with, the space behind them belongs to the responses."""
+    chosen, rejected = one_text(row, "chosen"), one_text(row, "rejected")
+    same = os.path.commonprefix([chosen, rejected])
+    spaces = [place for place, character in enumerate(same) if character.isspace()]
+    prompt = same[: spaces[-1]] if spaces else same
+    if not prompt.strip():
+        raise RowError("chosen and rejected begin with different words, and there is no 'prompt'")
+    whole = row | {"prompt": prompt, "chosen": chosen[len(prompt) :], "rejected": rejected[len(prompt) :]}
+    return _texts(whole, "prompt", "chosen", "rejected")
+
+
+def _sorted(row: dict) -> Preference:
+    questions = texts_at(row, "src")
+    answers = texts_at(row, "tgt") if row.get("tgt") else []
+    responses, order = texts_at(row, "response"), value_at(row, "sort")
+    if len(questions) != len(answers) + 1:
+        raise RowError(f"{len(questions)} texts at 'src' and {len(answers)} at 'tgt', expected one more at 'src'")
+    if not isinstance(order, list) or not all(isinstance(number, (int, float)) for number in order):
+        raise RowError(f"'sort' is not a list of numbers: {shown(order)}")
+    if len(responses) != len(order) or len(responses) not in (1, 2):
+        raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
+    system = optional_text(row, "system")
+    dialogues = [dialogue_of(zip(questions, [*answers, text], strict=True), system) for text in responses]
+    if len(order) == 1:
+        return of_single(dialogues[0], _truth("sort", order[0]))
+    if order[0] == order[1]:
+        raise RowError(f"'sort' has {shown(order[0])} twice: the higher number is that of the chosen response")
+    return of_pair(*(dialogues if order[0] > order[1] else dialogues[::-1]))
+
+
+def _labeled(row: dict) -> Preference:
+    completion, prompt = value_at(row, "completion"), value_at(row, "prompt")
+    if isinstance(completion, str) and isinstance(prompt, str):
+        dialogue = dialogue_of([(one_text(row, "prompt"), one_text(row, "completion"))], optional_text(row, "system"))
+    else:
+        dialogue = _with_prompt(row, "completion")
+    return of_single(dialogue, _truth("label", value_at(row, "label")))
+
+
+def _truth(key: str, value: object) -> bool:
+    if not isinstance(value, (bool, int)) or value not in (0, 1):
+        raise RowError(f"{key!r} is {shown(value)}, expected true or 1 for a desired response, false or 0 for another")
+    return bool(value)
+
+
+def _has_text(row: dict) -> bool:
+    return isinstance(row.get("chosen", row.get("completion")), str)
+
+
+def _has_messages(row: dict) -> bool:
+    return not _has_text(row)
+
+
+def _is_anthropic(row: dict) -> bool:
+    return _has_text(row) and row["chosen"].startswith(ANTHROPIC)
+
+
+def _has_no_other_text(row: dict) -> bool:
+    """Another text may be the prompt, at a key that is not known."""
+    others = row.keys() - {"chosen", "rejected", "system"}
+    return _has_text(row) and not any(isinstance(row[key], (str, list)) for key in others)
+
+
+PAIR, SINGLE = ("prompt", "chosen", "rejected"), ("prompt", "completion", "label")
+FORMS = (
+    Form("prompt/chosen/rejected", PAIR, False, lambda row: _texts(row, *PAIR), also=_has_text),
+    Form("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system")),
+    Form("prompt/completion/label", SINGLE, False, _labeled, also=_has_text),
+    Form("prompt/completion/label messages", SINGLE, True, _labeled, also=_has_messages),
+    Form("conversations/chosen/rejected", ("conversations", *PAIR[1:]), True, _both(_sharegpt), also=_has_messages),
+    Form(
+        "instruction/chosen/rejected",
+        ("instruction", *PAIR[1:]),
+        True,
+        _both(alpaca_dialogue),
+        ("input", "history", "system"),
+        also=_has_text,
+    ),
+    Form("chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", "system"), also=_has_messages),
+    Form("chosen/rejected of Anthropic", PAIR[1:], True, _both(_anthropic), (), also=_is_anthropic),
+    Form("chosen/rejected", PAIR[1:], False, _implicit, also=_has_no_other_text),
+)

@@ -1,0 +1,236 @@
+"""Preferences as ids, stored in a few flat arrays.
+
+What does not fit into max_length ids, prompt and response together, is cut so: first the prompt, which keeps its end
+and the special tokens that begin it, as far as the longest response needs, but not below src_length ids; then the
+responses, which keep their beginning, and no end that could be learnt. A pair whose responses are the same then is
+dropped.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+
+from data_tools.formats.dialogues.encoding import Encoding, rendered
+from data_tools.formats.dialogues.samples import flat, pack
+from data_tools.formats.errors import DataError
+from data_tools.formats.plural import plural
+from data_tools.formats.preferences.forms import Preference
+
+
+class Pair(NamedTuple):
+    """int32 ids. prompt_ids: as the template has it, cut; chosen_ids, rejected_ids: with their end, where it was not
+    cut."""
+
+    prompt_ids: np.ndarray
+    chosen_ids: np.ndarray
+    rejected_ids: np.ndarray
+
+
+class Desired(NamedTuple):
+    """unrelated_ids: a response to another prompt, of which KTO estimates the distance to the reference (arXiv
+    2402.01306, section 4.1)."""
+
+    prompt_ids: np.ndarray
+    response_ids: np.ndarray
+    desired: bool
+    unrelated_ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class EncodedPreference:
+    """responses: the ids of chosen and rejected, or of the only one. whole: ids of prompt and responses before they
+    were cut."""
+
+    prompt: list[int]
+    responses: list[list[int]]
+    desired: bool
+    whole: tuple[int, ...]
+
+    @property
+    def cut_prompt(self) -> bool:
+        return len(self.prompt) < self.whole[0]
+
+    @property
+    def cut_responses(self) -> int:
+        return sum(len(ids) < size for ids, size in zip(self.responses, self.whole[1:], strict=True))
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing is left to compare."""
+        return len(self.responses) == 2 and self.responses[0] == self.responses[1]
+
+
+def encode_preferences(
+    preferences: Sequence[Preference], encoding: Encoding
+) -> Iterator[EncodedPreference | DataError]:
+    """The ids of each, or why the chat template has none."""
+    dialogues = (dialogue for preference in preferences for dialogue in preference.dialogues())
+    texts = (found for _, found in rendered(dialogues, encoding))
+    for preference in preferences:
+        found = [next(texts) for _ in preference.responses]
+        try:
+            yield _encode(found, encoding, preference.chosen is not None)
+        except DataError as error:
+            yield error
+
+
+def _encode(found: list[list[tuple[str, str]] | DataError], encoding: Encoding, desired: bool) -> EncodedPreference:
+    turns = []
+    for one in found:
+        if isinstance(one, DataError):
+            raise one
+        turns.append(one)
+    *earlier, (question, _) = turns[0]
+    if any((*others, before) != (*earlier, question) for *others, (before, _) in turns):
+        origin = encoding.template.origin if encoding.template else "the bare texts"
+        raise DataError(f"{origin}: the text before the response depends on the response, so the two do not share it.")
+    prompt = []
+    for before, answer in earlier:
+        prompt += encoding.encode(before) + encoding.answer(answer, last=False)
+    prompt += encoding.encode(question)
+    responses = [encoding.answer(answer, last=True) for *_, (_, answer) in turns]
+    if not encoding.begin and not prompt:
+        raise DataError("an empty prompt, and the tokenizer begins no text with a special token.")
+    whole = (len(encoding.begin) + len(prompt), *map(len, responses))
+    allowed = max(encoding.max_length - max(map(len, responses)), encoding.src_length) - len(encoding.begin)
+    prompt = [*encoding.begin, *prompt[max(len(prompt) - allowed, 0) :]]
+    room = encoding.max_length - len(prompt)
+    return EncodedPreference(prompt, [ids[:room] for ids in responses], desired, whole)
+
+
+@dataclass(frozen=True)
+class PreferenceCuts:
+    """What did not fit into the lengths allowed. dropped: pairs whose responses were the same then; first: where."""
+
+    prompts: int
+    responses: int
+    dropped: int = 0
+    first: str = ""
+
+    def __add__(self, other: "PreferenceCuts") -> "PreferenceCuts":
+        return PreferenceCuts(
+            self.prompts + other.prompts,
+            self.responses + other.responses,
+            self.dropped + other.dropped,
+            self.first or other.first,
+        )
+
+    def __str__(self) -> str:
+        counts = [(self.prompts, "prompt"), (self.responses, "response")]
+        parts = [plural(count, name) for count, name in counts if count]
+        line = f"cut: {', '.join(parts)}" if parts else "nothing cut"
+        dropped = f"; dropped: {plural(self.dropped, 'pair')} whose responses are the same when cut, the first"
+        return f"{line}{dropped} {self.first}" if self.dropped else line
+
+
+class PreferenceDataset:
+    """What datasets of pairs and of single responses have in common: ids, each sample a few lists of them.
+
+    tokens: int64 [samples], positions of the rows of each; counted: int64 [samples], its pairs, or judged responses;
+    labels: of all responses together; cuts: what did not fit.
+    """
+
+    def __init__(self, samples: list[EncodedPreference], lists: int, cuts: PreferenceCuts):
+        parts = [part for sample in samples for part in (sample.prompt, *sample.responses)]
+        self._starts = np.cumsum([0, *map(len, parts)])
+        self._ids = flat(parts)
+        self._lists = lists
+        self.lengths = np.diff(self._starts).reshape(-1, lists)
+        self.cuts = reduce(
+            add, (PreferenceCuts(int(sample.cut_prompt), sample.cut_responses) for sample in samples), cuts
+        )
+        self.counted = np.ones(len(samples), dtype=np.int64)
+        self.labels = int(self.lengths[:, 1:].sum())
+        self.tokens = self._tokens()
+
+    def _tokens(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def identity(self) -> dict:
+        """What the samples and their numbers depend on: every token."""
+        digest = hashlib.sha256()
+        for array in (self._starts, self._ids):
+            digest.update(np.ascontiguousarray(array).data)
+        return {"preferences": digest.hexdigest(), "samples": len(self)}
+
+    @property
+    def largest_id(self) -> int:
+        return int(self._ids.max(initial=0))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def part(self, sample: int, number: int) -> np.ndarray:
+        """int32 ids: of the prompt (0), of a response (1, 2)."""
+        place = sample * self._lists + number
+        return self._ids[self._starts[place] : self._starts[place + 1]]
+
+
+class PairDataset(PreferenceDataset):
+    """Pairs. rows: int64 [samples, 2], positions of the rows of chosen and rejected."""
+
+    def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts):
+        super().__init__(samples, 3, cuts)
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.lengths[:, :1] + self.lengths[:, 1:] - 1
+
+    def _tokens(self) -> np.ndarray:
+        return self.rows.sum(1)
+
+    def __getitem__(self, i: int) -> Pair:
+        return Pair(*(self.part(i, number) for number in range(3)))
+
+
+class DesiredDataset(PreferenceDataset):
+    """Single responses, each with that of the sample half of the dataset away, cut to fit into max_length ids behind
+    the prompt."""
+
+    def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts, max_length: int):
+        self._desired = np.array([sample.desired for sample in samples], dtype=bool)
+        self._max_length = max_length
+        super().__init__(samples, 2, cuts)
+
+    def _tokens(self) -> np.ndarray:
+        prompts, responses = self.lengths[:, 0], self.lengths[:, 1]
+        unrelated = np.minimum(np.roll(responses, -(len(self) // 2)), self._max_length - prompts)
+        return 2 * prompts + responses + unrelated - 2
+
+    def __getitem__(self, i: int) -> Desired:
+        prompt = self.part(i, 0)
+        unrelated = self.part((i + len(self) // 2) % len(self), 1)[: self._max_length - len(prompt)]
+        return Desired(prompt, self.part(i, 1), bool(self._desired[i]), unrelated)
+
+    def identity(self) -> dict:
+        return super().identity() | {"desired": hashlib.sha256(self._desired.tobytes()).hexdigest()}
+
+
+class PackedPairs:
+    """Pairs packed into samples of two rows of at most `room` positions: the chosen responses, each behind its prompt,
+    in one, the rejected ones in the other in the same order. A sample is a list of pairs.
+
+    tokens, counted, labels, cuts: as PreferenceDataset has them.
+    """
+
+    def __init__(self, dataset: PairDataset, room: int):
+        self._dataset, self._room = dataset, room
+        self._samples = pack(dataset.rows.max(1).tolist(), room)
+        self.counted = np.array([len(sample) for sample in self._samples])
+        self.tokens = np.array([dataset.tokens[sample].sum() for sample in self._samples])
+        self.labels, self.cuts, self.largest_id = dataset.labels, dataset.cuts, dataset.largest_id
+
+    def identity(self) -> dict:
+        """What the samples and their numbers depend on."""
+        return self._dataset.identity() | {"room": self._room, "samples": len(self)}
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, i: int) -> list[Pair]:
+        return [self._dataset[number] for number in self._samples[i]]

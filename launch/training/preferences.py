@@ -1,0 +1,110 @@
+"""The data of preference tuning: from files to pairs of responses, and from these to batches. No Paddle."""
+
+from collections.abc import Sequence
+from functools import cache, partial
+
+import numpy as np
+
+from data_tools.formats.dialogues.datasets import survey
+from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.formats.preferences.datasets import PreferenceSets, encode_preference_survey, pair_lines
+from data_tools.formats.preferences.forms import PreferenceColumns
+from data_tools.formats.preferences.samples import Desired, Pair
+from launch.errors import UserError
+from launch.families.encoding import check_vocabulary, encoding_of, template_lines
+from launch.families.registry import family_of_config
+from launch.training.batches import Collator
+
+# Takes the place of a sample that is not there (PaddedDataset): none of its labels counts.
+_ONE, _NONE = np.zeros(2, dtype=np.int32), np.zeros(0, dtype=np.int32)
+NO_PAIR = Pair(_ONE, _NONE, _NONE)
+NO_RESPONSE = Desired(_ONE, _NONE, True, _NONE)
+
+
+def load_preferences(
+    data_args, tokenizer, config: dict, wanted: tuple[str, ...], paired: bool = True
+) -> PreferenceSets:
+    """Read and encode all preferences that --dataset_name_or_path names. The tokenizer, which is saved with what is
+    trained, then says which chat template that was.
+
+    data_args: has dataset_name_or_path (a list of words), chat_template, src_length, max_length, zero_padding and
+    max_broken_rows. config: the model's. wanted: "train", "dev" or both. paired: samples are Pair, with zero_padding
+    lists of them; else Desired. Raises UserError or DataError where data or chat template cannot be used, or a token is
+    beyond the vocabulary.
+    """
+    family = family_of_config(config)
+    if family.answer_marks:
+        raise UserError(
+            f"--model_name_or_path: {family.title} reads a prompt in both directions; batches of preferences are made "
+            "for models that read from left to right, such as LLaMA and Qwen2."
+        )
+    found = survey(" ".join(data_args.dataset_name_or_path), wanted, PreferenceColumns(), data_args.max_broken_rows)
+    encodings = cache(partial(encoding_of, data_args, tokenizer, config))
+    packed = data_args.max_length if data_args.zero_padding and paired else None
+    sets = encode_preference_survey(found, encodings, paired, packed)
+    used = [encodings(chat) for chat in sorted({rows.schema.chat for rows in found.files})]
+    check_vocabulary((sets.train, sets.dev), config["vocab_size"])
+    shown = sets.train if sets.train is not None else sets.dev
+    decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
+    lines = template_lines([one.template for one in used], tokenizer, trains=sets.train is not None)
+    return PreferenceSets(sets.train, sets.dev, [*sets.lines, *lines, *pair_lines(shown, decode)])
+
+
+def collate_pairs(
+    samples: Sequence[Pair] | Sequence[list[Pair]],
+    pad: int,
+    length: int | None = None,
+    multiple: int = 8,
+    packed: bool = False,
+    row_ends: bool = False,
+) -> dict[str, np.ndarray]:
+    """A batch of B samples: {"input_ids", "labels"}, int64 [2 B, n], first the rows of chosen responses, then those of
+    rejected ones in the same order. Labels are those of the next position, IGNORED outside of responses. A row without
+    labels is padding.
+
+    packed: a sample is a list of pairs, NO_PAIR or [NO_PAIR] for none. Adds "position_ids", a mask or the ends of
+    samples as Collator does, and "pairs", int64 [2 B, n]: the number, in the batch, of the pair that a label belongs
+    to, -1 where there is none.
+    pad, length, multiple, row_ends: of Collator.
+    """
+    rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
+    chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
+    rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
+    joined = [_row(parts) for parts in (*chosen, *rejected)]
+    batch = Collator(pad, length, packed, multiple, row_ends)(joined)
+    if packed:
+        batch["pairs"] = _numbers(batch["labels"], batch["position_ids"], [len(row) for row in rows])
+    return batch
+
+
+def collate_desired(
+    samples: Sequence[Desired], pad: int, length: int | None = None, multiple: int = 8
+) -> dict[str, np.ndarray]:
+    """A batch of B samples: {"input_ids", "labels"}, int64 [2 B, n], as collate_pairs has them, first the rows of the
+    judged responses, then those of unrelated ones behind the same prompts; and {"desired"}, bool [B]."""
+    judged = [_row([(sample.prompt_ids, sample.response_ids)]) for sample in samples]
+    unrelated = [_row([(sample.prompt_ids, sample.unrelated_ids)]) for sample in samples]
+    batch = Collator(pad, length, multiple=multiple)([*judged, *unrelated])
+    return batch | {"desired": np.array([sample.desired for sample in samples])}
+
+
+def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+    """A sample of Collator's, of prompts and their responses."""
+    inputs, labels, positions = [], [], []
+    for prompt, response in parts:
+        ids = np.concatenate([prompt, response])[:-1].astype(np.int64)
+        inputs.append(ids)
+        labels += [np.full(len(prompt) - 1, IGNORED), response.astype(np.int64)]
+        positions.append(np.arange(len(ids)))
+    return {
+        "input_ids": np.concatenate(inputs),
+        "labels": np.concatenate(labels),
+        "position_ids": np.concatenate(positions),
+    }
+
+
+def _numbers(labels: np.ndarray, position_ids: np.ndarray, pairs: list[int]) -> np.ndarray:
+    """pairs: of each sample. A dialogue begins where position_ids is 0."""
+    first = np.cumsum([0, *pairs[:-1]])
+    numbers = np.cumsum(position_ids == 0, axis=1) - 1 + np.tile(first, 2)[:, None]
+    return np.where(labels != IGNORED, numbers, -1)

@@ -1,0 +1,139 @@
+"""Preferences as ids: prompts keep their end, responses their beginning, and nothing equal is compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data_tools.formats.dialogues.chat_template import ChatTemplate
+from data_tools.formats.dialogues.datasets import survey
+from data_tools.formats.dialogues.dialogue import Turn
+from data_tools.formats.errors import DataError
+from data_tools.formats.preferences.datasets import encode_preference_survey, pair_lines
+from data_tools.formats.preferences.forms import Preference, PreferenceColumns
+from data_tools.formats.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
+from tests.data_tools.formats.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
+
+ONE = Preference((), "Q", "", "A", "B")
+TWO = Preference((Turn("P", "O"),), "Q", "S", "A", "B")
+
+
+def texts(preference: Preference, how) -> tuple[str, ...]:
+    [found] = encode_preferences([preference], how)
+    if isinstance(found, DataError):
+        raise found
+    return tuple(map(decode, (found.prompt, *found.responses)))
+
+
+def test_bare_texts_and_templates():
+    assert texts(ONE, encoding()) == ("<s>Q", "A</s>", "B</s>")
+    assert texts(TWO, encoding()) == ("<s>S\n\nPO</s>Q", "A</s>", "B</s>")
+    assert texts(TWO, encoding(LLAMA)) == ("<s>[INST] S\n\nP [/INST] O </s><s>[INST] Q [/INST]", " A </s>", " B </s>")
+    assert texts(TWO, encoding(GREETING)) == ("S\nHuman: P\nBot: O\nHuman: Q\nBot:", " A\n</s>", " B\n</s>")
+    assert texts(Preference((), "Q", "", None, "B"), encoding()) == ("<s>Q", "B</s>")
+
+
+@pytest.mark.parametrize(
+    ("max_length", "src_length", "expected"),
+    [
+        (12, 2, ("<s>prompt", "AB</s>", "C</s>")),
+        (9, 2, ("<s>rompt", "AB</s>", "C</s>")),  # the prompt gives what the longer response needs
+        (6, 4, ("<s>mpt", "AB", "C</s>")),  # and no more than src_length leaves
+        (5, 4, ("<s>mpt", "A", "C")),
+        (5, 2, ("<s>t", "AB</s>", "C</s>")),
+    ],
+)
+def test_the_prompt_keeps_its_end_and_responses_their_beginning(max_length, src_length, expected):
+    how = encoding(src_length=src_length, max_length=max_length)
+    assert texts(Preference((), "prompt", "", "AB", "C"), how) == expected
+
+
+def test_a_template_that_shows_the_response_before_itself_is_refused():
+    source = "{{ messages[-1].content[0] }}:{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"  # noqa: E501
+    with pytest.raises(DataError, match="mine: the text before the response depends on the response"):
+        texts(ONE, encoding(ChatTemplate(source, "mine")))
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def open_rows(rows: list[dict], paired=True, row_tokens=None, allowed=0, **lengths):
+        (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = survey(str(tmp_path), ("train",), PreferenceColumns(), allowed)
+        return encode_preference_survey(found, lambda chat: encoding(**lengths), paired, row_tokens)
+
+    return open_rows
+
+
+def row(prompt: str, chosen: str, rejected: str) -> dict:
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+
+
+def test_pairs_of_a_file(opened):
+    sets = opened([row("q1", "abc", "d"), row("q2", "e", "fg")])
+    assert isinstance(sets.train, PairDataset) and len(sets.train) == 2
+    assert [decode(ids) for ids in sets.train[1]] == ["<s>q2", "e</s>", "fg</s>"]
+    assert {ids.dtype for ids in sets.train[1]} == {np.dtype("int32")}
+    assert sets.train.tokens.tolist() == [6 + 4, 4 + 5] and sets.train.rows.tolist() == [[6, 4], [4, 5]]
+    assert sets.train.counted.tolist() == [1, 1] and sets.train.largest_id == ord("q")
+    assert sets.lines == [
+        "training data: 2 pairs (prompt/chosen/rejected), 19 tokens, 11 of responses, nothing cut",
+    ]
+    assert pair_lines(sets.train, decode) == [
+        "a sample; chosen, then rejected, in [[ ]]:",
+        "    <s>q2",
+        "    [[e</s>]]",
+        "    [[fg</s>]]",
+    ]
+    other = opened([row("q1", "abc", "d"), row("q2", "e", "fh")]).train
+    assert other.identity()["preferences"] != sets.train.identity()["preferences"]
+
+
+def test_pairs_that_are_equal_when_cut_are_dropped_counted_and_told(opened, tmp_path):
+    rows = [row("q", "same beginning A", "same beginning B"), row("q", "x", "y"), row("q", "x" * 30, "y")]
+    sets = opened(rows, src_length=4, max_length=12)
+    assert len(sets.train) == 2 and [decode(ids) for ids in sets.train[1]] == ["<s>q", "x" * 10, "y</s>"]
+    assert (
+        f"cut: 1 response; dropped: 1 pair whose responses are the same when cut, the first {tmp_path}" in sets.lines[0]
+    )
+    assert sets.lines[0].endswith("/train.json:1")
+    with pytest.raises(DataError, match="nothing is left to learn from; nothing cut; dropped: 1 pair"):
+        opened(rows[:1], src_length=4, max_length=12)
+
+
+def test_single_responses_are_no_pairs_and_a_pair_makes_two_of_them(opened, tmp_path):
+    labeled = [{"prompt": f"q{i}", "completion": "abc"[: i + 1], "label": i != 1} for i in range(3)]
+    with pytest.raises(DataError, match=r"train\.json:1: one response .* --loss_type kto learns from single responses"):
+        opened(labeled)
+    singles = opened(labeled, paired=False, src_length=4, max_length=6).train
+    assert isinstance(singles, DesiredDataset)
+    assert [sample.desired for sample in singles] == [True, False, True]
+    assert [decode(sample.unrelated_ids) for sample in singles] == ["ab</s>", "abc", "a</s>"]
+    assert singles.tokens.tolist() == [4 + 5, 5 + 5, 5 + 4]
+    of_pair = opened([row("q", "a", "b")], paired=False).train
+    assert [(decode(sample.response_ids), sample.desired) for sample in of_pair] == [("a</s>", True), ("b</s>", False)]
+    turned = [one | {"label": not one["label"]} for one in labeled]
+    assert opened(turned, paired=False).train.identity() != opened(labeled, paired=False).train.identity()
+
+
+def test_a_row_that_the_template_refuses_is_a_broken_one(tmp_path, opened):
+    rows = [row("q", "x", "y"), row("q", "x", "z"), row("bad", "x", "y")]
+    refusing = ChatTemplate(
+        "{{ raise_exception('no') if messages[0].content == 'bad' }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    (tmp_path / "train.json").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    found = survey(str(tmp_path), ("train",), PreferenceColumns(), 0)
+    with pytest.raises(DataError, match=r"train\.json:3: .*it says: no"):
+        encode_preference_survey(found, lambda chat: encoding(refusing), paired=True)
+
+
+def test_packing_puts_each_pair_into_both_rows_of_a_sample(opened):
+    rows = [row("q", "a" * one, "b" * other) for one, other in ((5, 1), (1, 5), (2, 2), (7, 7), (1, 1))]
+    sets = opened(rows, row_tokens=10)
+    packed = sets.train
+    assert isinstance(packed, PackedPairs)
+    assert [[len(pair.chosen_ids) for pair in sample] for sample in packed] == [[8], [6, 2], [2], [3]]
+    assert packed.counted.tolist() == [1, 2, 1, 1] and packed.tokens.sum() == opened(rows).train.tokens.sum()
+    for sample in packed:
+        for response in (1, 2):
+            assert sum(len(pair.prompt_ids) + len(pair[response]) - 1 for pair in sample) <= 10
+    assert sets.lines[1] == f"packed: 4 times two rows of up to 10 tokens, {packed.tokens.sum() / 80:.0%} full"
