@@ -1,6 +1,6 @@
 """The data of preference tuning: from files to pairs of responses, and from these to batches. No Paddle."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -13,7 +13,7 @@ from data_tools.formats.preferences.samples import Desired, Pair
 from launch.errors import UserError
 from launch.families.encoding import check_vocabulary, encoding_of, template_lines
 from launch.families.registry import family_of_config
-from launch.training.batches import Collator
+from launch.training.batches import Collator, pad_id
 
 # Takes the place of a sample that is not there (PaddedDataset): none of its labels counts.
 _ONE, _NONE = np.zeros(2, dtype=np.int32), np.zeros(0, dtype=np.int32)
@@ -21,33 +21,46 @@ NO_PAIR = Pair(_ONE, _NONE, _NONE)
 NO_RESPONSE = Desired(_ONE, _NONE, True, _NONE)
 
 
-def load_preferences(
-    data_args, tokenizer, config: dict, wanted: tuple[str, ...], paired: bool = True
-) -> PreferenceSets:
+def load_preferences(data_args, training_args, tokenizer, config, paired: bool = True) -> PreferenceSets:
     """Read and encode all preferences that --dataset_name_or_path names. The tokenizer, which is saved with what is
     trained, then says which chat template that was.
 
-    data_args: has dataset_name_or_path (a list of words), chat_template, src_length, max_length, zero_padding and
-    max_broken_rows. config: the model's. wanted: "train", "dev" or both. paired: samples are Pair, with zero_padding
-    lists of them; else Desired. Raises UserError or DataError where data or chat template cannot be used, or a token is
-    beyond the vocabulary.
+    config: the model's, of paddlenlp. paired: samples are Pair, with zero_padding lists of them; else Desired. Raises
+    UserError or DataError where data or chat template cannot be used, or a token is beyond the vocabulary.
     """
-    family = family_of_config(config)
+    values = config.to_dict()
+    wanted = tuple(
+        name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed
+    )
+    family = family_of_config(values)
     if family.answer_marks:
         raise UserError(
             f"--model_name_or_path: {family.title} reads a prompt in both directions; batches of preferences are made "
             "for models that read from left to right, such as LLaMA and Qwen2."
         )
     found = survey(" ".join(data_args.dataset_name_or_path), wanted, PreferenceColumns(), data_args.max_broken_rows)
-    encodings = cache(partial(encoding_of, data_args, tokenizer, config))
+    encodings = cache(partial(encoding_of, data_args, tokenizer, values))
     packed = data_args.max_length if data_args.zero_padding and paired else None
     sets = encode_preference_survey(found, encodings, paired, packed)
     used = [encodings(chat) for chat in sorted({rows.schema.chat for rows in found.files})]
-    check_vocabulary((sets.train, sets.dev), config["vocab_size"])
+    check_vocabulary((sets.train, sets.dev), config.vocab_size)
     shown = sets.train if sets.train is not None else sets.dev
     decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
     lines = template_lines([one.template for one in used], tokenizer, trains=sets.train is not None)
     return PreferenceSets(sets.train, sets.dev, [*sets.lines, *lines, *pair_lines(shown, decode)])
+
+
+def pair_collator(tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> Callable:
+    """collate_pairs as the flags have it. row_ends: see Collator."""
+    length = data_args.max_length if sequence_parallel else None
+    return partial(
+        collate_pairs,
+        pad=pad_id(tokenizer),
+        length=length,
+        multiple=data_args.pad_to_multiple_of,
+        packed=data_args.zero_padding,
+        row_ends=row_ends,
+    )
 
 
 def collate_pairs(

@@ -12,7 +12,14 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.rehearsal.materials import documents
 from launch.training.batches import apart
-from launch.training.preferences import NO_PAIR, NO_RESPONSE, collate_desired, collate_pairs, load_preferences
+from launch.training.preferences import (
+    NO_PAIR,
+    NO_RESPONSE,
+    collate_desired,
+    collate_pairs,
+    load_preferences,
+    pair_collator,
+)
 from tests.devices.row_ends import visible
 
 N = IGNORED
@@ -70,7 +77,7 @@ class Tokenizer:
 
         self.directory, self.init_kwargs = directory, {"eos_token": "</s>"}
         self._encoder = load_encoder(directory)
-        self.eos_token_id = self._encoder.eos_id
+        self.eos_token_id = self.pad_token_id = self._encoder.eos_id
 
     def encode(self, text: str, add_special_tokens: bool = True) -> dict:
         found = self._encoder.encode_chat(text)
@@ -93,7 +100,9 @@ def load(tmp_path, tokenizer):
         (tmp_path / "train.json").write_text(text)
         flags = {"chat_template": None, "src_length": 32, "max_length": 64, "zero_padding": False, "max_broken_rows": 0}
         args = SimpleNamespace(dataset_name_or_path=[str(tmp_path)], **flags | changes)
-        return load_preferences(args, tokenizer, load_config(config) | {"vocab_size": 384}, ("train",))
+        values = load_config(config) | {"vocab_size": 384}
+        model = SimpleNamespace(to_dict=lambda: values, vocab_size=384)
+        return load_preferences(args, SimpleNamespace(do_train=True, do_eval=False), tokenizer, model)
 
     return load_rows
 
@@ -118,6 +127,15 @@ def test_chats_take_the_template_of_the_family_and_the_tokenizer_notes_it(load, 
 
 def test_packed_samples_are_lists(load):
     assert [len(sample) for sample in load(f"{CHAT}\n{CHAT}", zero_padding=True).train] == [2]
+
+
+def test_the_collator_of_a_run(tokenizer):
+    args = SimpleNamespace(max_length=24, pad_to_multiple_of=4, zero_padding=False)
+    assert pair_collator(tokenizer, args, sequence_parallel=False)([ONE])["labels"].shape == (2, 4)
+    assert pair_collator(tokenizer, args, sequence_parallel=True)([ONE])["labels"].shape == (2, 24)
+    args.zero_padding = True
+    packed = pair_collator(tokenizer, args, sequence_parallel=False, row_ends=True)([[ONE, TWO]])
+    assert set(packed) == {"input_ids", "labels", "position_ids", "attn_mask_startend_row_indices", "pairs"}
 
 
 def test_what_the_model_cannot_read_is_refused(load, tokenizer):
