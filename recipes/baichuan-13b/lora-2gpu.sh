@@ -44,7 +44,7 @@ run launch/run_pretrain.py \
     --max_steps 5000 \
     --save_steps 250 \
     --save_total_limit 2 \
-    --eval_steps 500 \
+    --eval_steps 250 \
     --evaluation_strategy steps \
     --logging_steps 10 \
     --dataloader_num_workers 1 \

@@ -37,7 +37,7 @@ run launch/finetune_generation.py \
     --warmup_steps 20 \
     --max_grad_norm 1.0 \
     --num_train_epochs 2 \
-    --save_steps 500 \
+    --save_steps 400 \
     --eval_steps 200 \
     --evaluation_strategy steps \
     --logging_steps 10 \

@@ -296,3 +296,14 @@ def test_bits_of_a_weight_in_4_bits(recipe):
     assert f"{2 * total / 1e9:.1f} GB" in text  # in 16 bits
     small = re.search(r"([\d.]+) GB of weights in 4 bits", text)
     assert not small or small[1] == f"{(linear * bits / 8 + (total - linear) * 2) / 1e9:.1f}"
+
+
+GENERATES_AT_THE_END = "full-2gpu"  # one evaluation, after the last step
+
+
+@of_each_recipe
+def test_the_best_model_can_be_loaded_at_the_end(recipe):
+    """Each checkpoint is of a step that is evaluated."""
+    flags = stated_flags(recipe)
+    whole = int(flags["save_steps"][0]) % int(flags["eval_steps"][0]) == 0
+    assert whole != (recipe.stem == GENERATES_AT_THE_END)
