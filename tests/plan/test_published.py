@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.page import place
 from benchmarks.plan_published import ROWS, markdown
+from launch.plan.fitting import SPARE
 
 EACH, MEDIAN = 0.10, 0.05
 MEASURED = [row for row in ROWS if row.published]
@@ -15,6 +16,16 @@ MEASURED = [row for row in ROWS if row.published]
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row.source} {row.name}")
 def test_each_is_within_10_per_cent(row):
     assert all(abs(error) <= EACH for error in row.errors), row.errors
+
+
+def test_no_published_run_took_more_than_what_fit_leaves_free_for_it():
+    """A run whose plan leaves SPARE of a card free took no more than the card has."""
+    assert 0.99 < max(shares()) <= 1
+
+
+def shares() -> list[float]:
+    """What each published run took, as a share of a card of which its plan takes 1 - SPARE."""
+    return [(1 - SPARE) / (1 + error) for row in MEASURED for error in row.errors]
 
 
 def test_the_median_is_within_5_per_cent():
