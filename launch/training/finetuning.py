@@ -53,6 +53,7 @@ class Finetuning(Stage):
             end=end,
             epochs_requested=epochs,
             lines=[*sets.lines, *self._padding_lines(samples, config)],
+            packed=self.data_args.zero_padding,
         )
 
     def _padding_lines(self, samples, config) -> list[str]:
@@ -105,14 +106,15 @@ def add_noise(model, alpha: float) -> None:
 
 
 class DialogueData(TrainingData):
-    """Samples of different lengths: the tokens of each are counted."""
+    """Samples of different lengths: the tokens of each are counted. packed: each is a row of several."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, packed: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
+        self._unit = "rows of packed samples" if packed else "samples"
         self._tokens_until = [self._ledger.tokens if self._ledger else 0]
 
     def step_text(self, global_batch: int) -> str:
-        return f"{global_batch} samples (about {self.train.tokens.mean() * global_batch:,.0f} tokens)"
+        return f"{global_batch} {self._unit} (about {self.train.tokens.mean() * global_batch:,.0f} tokens)"
 
     def tokens_until(self, step: int) -> int:
         known, first_step = self._tokens_until, self.stream.first_step

@@ -120,6 +120,8 @@ def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(ranks, few, tmp_path
     assert "padding: " in apart["told"] and "padding: " not in rows["told"]
     number = int(rows["told"].split("packed: ")[1].split(" rows")[0])
     assert 1 < number < 12
+    assert "steps: 1 of 12 samples (about " in apart["told"]
+    assert "steps: 1 of 1 rows of packed samples (about " in rows["told"]
     rows = train(ranks, few, tmp_path / "all-rows", per_device_train_batch_size=number, zero_padding=1)
     assert rows["first_loss"] == pytest.approx(apart["first_loss"], abs=2e-6)
     assert rows["evaluation"]["eval_loss"] == pytest.approx(apart["evaluation"]["eval_loss"], abs=2e-6)
