@@ -33,7 +33,9 @@ CHEAPEST, SPARED = 3, 0.1  # changes after an out-of-memory error, and what each
 
 
 def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
-    """Changes after which the run fits, the fastest first, with the user's own arguments; [] where none is enough."""
+    """Changes after which the run fits, the fastest first; [] where none is enough.
+
+    Their arguments hold the user's own, and those that FIT has changed: it leaves alone what is given."""
     try:
         changes = cheapest_changes(run, card, preflight.is_legal, count)
     except UserError:
@@ -41,11 +43,20 @@ def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Change]:
     if run.stated:
         ranks = run.stated.data_ranks
         changes = [restated for change in changes if (restated := _restated(change, run, ranks))]
-    return [_beside(run.own, change) for change in changes]
+    return [_beside(run.own | _fitted(run), change) for change in changes]
 
 
-def _beside(own: Flags, change: Change) -> Change:
-    words = flag_words(own | parse_flags(shlex.split(change.arguments)))
+def _fitted(run: RunConfig) -> Flags:
+    """What FIT has changed, with the accumulation that leads to the run's own once the recipe has kept the samples."""
+    fitted = run.fitted or {}
+    if run.stated is None or ACCUMULATION not in fitted:
+        return fitted
+    steps = run.global_batch // (run.flags.per_device_train_batch_size * run.stated.data_ranks)
+    return fitted | {ACCUMULATION: [str(steps)]}
+
+
+def _beside(given: Flags, change: Change) -> Change:
+    words = flag_words(given | parse_flags(shlex.split(change.arguments)))
     return replace(change, arguments=shlex.join(words))
 
 

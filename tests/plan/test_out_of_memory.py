@@ -1,14 +1,19 @@
 """What an out-of-memory error shows of the plan."""
 
 import re
+from dataclasses import replace
+
+import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.plan import plan_report
 from launch.plan.hardware import CARDS, GIB
+from launch.plan.job import Job
 from launch.plan.plan_report import this_run
-from launch.preflight.memory import lines_after_out_of_memory
+from launch.preflight.memory import changes_that_fit, lines_after_out_of_memory
 from launch.watch import BACKWARD, _message
+from tests.plan.test_fitting import recipe_run
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
 ON_A_CARD = [
@@ -69,3 +74,14 @@ def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
         arguments = [line for line in lines_after_out_of_memory(run) if "ARGS=" in line]
         assert len(arguments) == 3
         assert [line for line in arguments if f'ARGS="{own}' not in line or line.count("--lora_rank") > bool(own)] == []
+
+
+@pytest.mark.parametrize("gpus", ["", "2"])
+def test_the_changes_of_a_fitted_run_are_those_of_the_plan_when_they_are_given(gpus):
+    """FIT chooses nothing else beside them: its plan was too low. On twice the cards, too, with the same samples."""
+    here = {"GPU_MEMORY_GB": "24", "GPUS": gpus}
+    run = recipe_run("llama-7b/prefix", **here)
+    assert {"recompute", "per_device_train_batch_size"} <= run.fitted.keys()
+    for change in changes_that_fit(run, replace(CARDS["4090"], memory_bytes=19 * GIB), 4):
+        again = recipe_run("llama-7b/prefix", change.arguments, **here)
+        assert Job.from_run(again, CARDS["4090"]) == change.job, change.arguments
