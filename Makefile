@@ -6,7 +6,7 @@
 # the recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit measures certify import export merge predict serve ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit measures certify download import export merge predict serve ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -62,6 +62,10 @@ verify-gpu: only = $(if $(RECIPE),--only=recipe-$(or $(strip $(call target_of,$(
 verify-gpu: setup
 	@echo 'make verify-gpu is another name of make certify$(if $(only), ARGS=$(only))' >&2; \
 	    $(RUN) launch/commands/certify.py $(only) $(ARGS)
+
+download: setup ## MODEL=OWNER/NAME [FROM=modelscope OUTPUT=...]: from a hub
+	@$(call needs,MODEL) $(RUN) launch/commands/download.py $(if $(MODEL),"$(MODEL)") $(if $(FROM),--from "$(FROM)") \
+	    $(if $(OUTPUT),--output "$(OUTPUT)") $(ARGS)
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
 	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
@@ -124,6 +128,9 @@ lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --overrides overrides.txt \
 	    --output-file cpu.lock cpu.in dev.in $(ARGS)
+	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    --output-file hubs.lock hubs.in $(ARGS)
 	$(RUN) launch/environment/pins.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data

@@ -52,6 +52,7 @@ COMMANDS = [
 OTHERS = [
     "launch/commands/certify.py",
     "launch/commands/demo.py",
+    "launch/commands/download.py",
     "launch/environment/custom_ops.py",
     "launch/environment/setup.py",
     "launch/recipe.py",

@@ -30,6 +30,8 @@ ROOMS = (
     "launch/commands/plan_run.py",
     "launch/commands/fit.py",
     "launch/commands/doctor.py",
+    "launch/commands/download.py",
+    "launch/hubs/hub.py",
     "launch/environment/doctor_checks.py",
     "launch/config/aliases.py",
     "launch/config/argument_files.py",

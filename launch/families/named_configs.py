@@ -21,7 +21,7 @@ from launch.families.parameters import HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
 CONFIGS = Path(__file__).parent / "configs"
 NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
 
-GATED = "Meta asks for consent to its licence on the model's page; then `.venv/bin/huggingface-cli login` comes first."
+GATED = "Meta asks for consent to its licence on the model's page; then `.venv/bin/hf auth login` comes first."
 # Folders that our commands write to: a path below one that is not there yet is no name.
 OUR_FOLDERS = ("models", "runs", "exported", "checkpoints", "build", "data")
 
@@ -56,7 +56,7 @@ def find_config(model_name_or_path: str) -> Path:
 
 
 def how_to_get(repository: str) -> str:
-    """What to do with the name of a model at Hugging Face: lines that begin with spaces are commands.
+    """What to do with the name of a model at a hub: lines that begin with spaces are commands.
 
     "" for what can be no such name: a path into a folder that is here, or from `/`, `~` or `.`.
     """
@@ -67,9 +67,8 @@ def how_to_get(repository: str) -> str:
     gated = f"\n{GATED}" if repository.startswith("meta-llama/") else ""
     sizes = f"\nTo plan and rehearse without it: MODEL={nearest[0]}, the nearest size known by name." if nearest else ""
     return (
-        "It may be a model at Hugging Face. Two commands, the first needs the network, download it and make it ours:\n"
-        f"    .venv/bin/huggingface-cli download {repository} --local-dir models/hf/{name}\n"
-        f"    make import MODEL=models/hf/{name} OUTPUT=models/{name}\n"
+        "It may be a model at Hugging Face or ModelScope. This tells size and licence, fetches it and makes it ours:\n"
+        f"    make download MODEL={repository}\n"
         f"Then MODEL=models/{name}. The families that can be imported: docs/families.md.{gated}{sizes}"
     )
 

@@ -227,7 +227,8 @@ def _load(flag: str, name: str, load):
     except OSError as error:  # missing files, and every failure of a download
         reason = str(error).splitlines()[0][:200]
         raise UserError(
-            f"--{flag}: {name!r} cannot be loaded: {reason}. Give a directory that has it; a name needs the network."
+            f"--{flag}: {name!r} cannot be loaded: {reason}. PaddleNLP downloads names from its own hub. Give a "
+            "directory that has it: `make download MODEL=OWNER/NAME` makes one."
         ) from error
 
 

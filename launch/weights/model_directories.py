@@ -1,6 +1,8 @@
 """Model directories imported from Hugging Face and exported to it: whole, or not at all."""
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +39,9 @@ from launch.weights.torch_reader import find_torch_weights
 from launch.weights.whole import written_whole
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+# What goes along with an imported model: what it may be used for, and where make download had it from.
+LICENCE = re.compile(r"(\w+[ _-])?(licen[cs]e|notice|use_policy)([ _-]\w+)?(\.(md|txt|pdf))?", re.ASCII | re.IGNORECASE)
+DOWNLOAD = "download.json"
 # What transformers knows of a generation_config.json of ours.
 GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_new_tokens")
 
@@ -196,6 +201,27 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     with written_whole(target) as directory:
         with progress("importing", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
-        tokenizer = import_tokenizer(source, directory, family)
-        (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        tokenizer = _import_texts(source, directory, family, config)
     return Imported(family, sum(conversion.parameter.size for conversion in conversions), dtypes, tokenizer)
+
+
+def import_config(source: Path, target: Path) -> Imported:
+    """The same without weights, which source need not have: enough to plan and to rehearse."""
+    theirs = read_config(source / CONFIG, "a Hugging Face model")
+    config = our_config(theirs, str(source / CONFIG))
+    family = family_of_config(config)
+    dtype = theirs.get("dtype") or theirs.get("torch_dtype") or "float32"
+    config |= {"architectures": [family.model_class], "dtype": dtype}
+    with written_whole(target) as directory:
+        tokenizer = _import_texts(source, directory, family, config)
+    return Imported(family, sum(parameter.size for parameter in parameters(config)), [dtype], tokenizer)
+
+
+def _import_texts(source: Path, directory: Path, family: Family, config: dict) -> str:
+    """All but the weights; a line about the tokenizer."""
+    tokenizer = import_tokenizer(source, directory, family)
+    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for path in source.iterdir():
+        if (LICENCE.fullmatch(path.name) or path.name == DOWNLOAD) and path.is_file():
+            shutil.copyfile(path, directory / path.name)
+    return tokenizer

@@ -27,7 +27,7 @@ def written_whole(target: Path) -> Iterator[Path]:
         prefix = f".{target.name}.unfinished-"  # beside it: one rename away
         _remove_abandoned(target.parent, prefix)
         unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
-        lock = _lock(unfinished)
+        lock = lock_directory(unfinished)
         yield unfinished
         unfinished.chmod(0o755)  # a temporary directory is its owner's alone
         unfinished.rename(target)
@@ -44,13 +44,13 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Directories that no living process fills."""
     for path in parent.iterdir():
         if re.fullmatch(re.escape(prefix) + r"[a-z0-9_]{8}", path.name) and path.is_dir():
-            lock = _lock(path)
+            lock = lock_directory(path)
             if lock is not None:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(lock)
 
 
-def _lock(directory: Path) -> int | None:
+def lock_directory(directory: Path) -> int | None:
     """Held until it is closed, or the process ends; None where another process holds it, or nothing can be locked."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -43,6 +43,7 @@ RUN_BY = {
     "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
     "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
     "make demo": "tests/demo/test_demo.py::test_the_whole_demo",
+    "make download": "tests/hubs/test_download.py::test_the_commands_of_the_page",
     "make doctor": "tests/environment/test_doctor.py::test_lines_and_json_tell_the_same_from_any_folder",
     "make export": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
     "make fit": "tests/plan/test_fit.py::test_the_printed_commands_are_legal_and_fit",

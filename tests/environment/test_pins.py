@@ -42,14 +42,24 @@ def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
     assert names - {pin.name for pin in read_lock(REQUIREMENTS / "gpu.lock")} == {"paddlepaddle"}
 
 
-@pytest.mark.parametrize("name", ["cpu.lock", "gpu.lock"])
-def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name):
+@pytest.mark.parametrize(("name", "least"), [("cpu.lock", 101), ("gpu.lock", 101), ("hubs.lock", 8)])
+def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name, least):
     text = (REQUIREMENTS / name).read_text()
     assert "://" not in text and "--index" not in text and "--find-links" not in text
     pins = [line for line in text.splitlines() if not line.startswith((" ", "#"))]
-    assert len(pins) == len(read_lock(REQUIREMENTS / name)) > 100
+    assert len(pins) == len(read_lock(REQUIREMENTS / name)) >= least
     for block in re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]:
         assert "    --hash=sha256:" in block, block
+
+
+def test_what_is_installed_later_changes_nothing_that_is_there():
+    """`make download` adds hubs.lock to an environment: what cpu.lock has of it, it has in the same versions."""
+    locked, later = ({}, {})
+    for versions, name in ((locked, "cpu.lock"), (later, "hubs.lock")):
+        for pin in read_lock(REQUIREMENTS / name):
+            versions.setdefault(pin.name, set()).add(pin.version)
+    assert {name: versions for name, versions in later.items() if not versions <= locked.get(name, versions)} == {}
+    assert later.keys() - locked.keys() == {"modelscope-hub", "cryptography", "cffi", "pycparser"}
 
 
 def test_pins_of_the_in_files_are_those_of_the_lock():

@@ -55,18 +55,15 @@ def test_a_directory_a_file_and_a_name_find_a_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("name", "nearest"), [("Qwen/Qwen2-7B", "qwen2-7b"), ("meta-llama/Llama-3.1-8B", "llama-3-8b")]
 )
-def test_a_name_of_hugging_face_is_told_with_the_two_commands(name, nearest):
+def test_a_name_of_a_hub_is_told_with_the_command(name, nearest):
     with pytest.raises(UserError) as refused:
         find_config(name)
     lines, short = str(refused.value).splitlines(), name.partition("/")[2]
-    assert f"{name!r} is no directory" in lines[0] and "may be a model at Hugging Face" in lines[0]
-    assert lines[1:3] == [
-        f"    .venv/bin/huggingface-cli download {name} --local-dir models/hf/{short}",
-        f"    make import MODEL=models/hf/{short} OUTPUT=models/{short}",
-    ]
-    assert lines[3].startswith(f"Then MODEL=models/{short}. ")
+    assert f"{name!r} is no directory" in lines[0] and "may be a model at Hugging Face or ModelScope" in lines[0]
+    assert lines[1] == f"    make download MODEL={name}"
+    assert lines[2].startswith(f"Then MODEL=models/{short}. ")
     assert lines[-2] == f"To plan and rehearse without it: MODEL={nearest}, the nearest size known by name."
-    assert ("huggingface-cli login" in str(refused.value)) == name.startswith("meta-llama/")
+    assert ("hf auth login" in str(refused.value)) == name.startswith("meta-llama/")
 
 
 def test_a_path_of_ours_that_is_not_there_is_no_name_of_hugging_face():

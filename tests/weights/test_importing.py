@@ -245,17 +245,13 @@ def test_the_directory_can_be_pasted(source, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen2-7B", "meta-llama/Llama-3.1-8B"])
-def test_a_name_of_hugging_face_is_told_with_the_two_commands(name, tmp_path, monkeypatch):
+def test_a_name_of_a_hub_is_told_with_the_command(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    short = name.partition("/")[2]
     with pytest.raises(UserError) as refused:
         main([name])
     lines = str(refused.value).splitlines()
-    assert lines[0].startswith(f"{name}: no such directory. It may be a model at Hugging Face. Two commands")
-    assert lines[1:3] == [
-        f"    .venv/bin/huggingface-cli download {name} --local-dir models/hf/{short}",
-        f"    make import MODEL=models/hf/{short} OUTPUT=models/{short}",
-    ]
+    assert lines[0].startswith(f"{name}: no such directory. It may be a model at Hugging Face or")
+    assert lines[1] == f"    make download MODEL={name}"
     (tmp_path / name).mkdir(parents=True)
     with pytest.raises(UserError, match=f"^{name}/config.json: no such file. Name the directory of a Hugging Face"):
         main([name])

@@ -1,0 +1,228 @@
+"""Fetch a model from a hub and import it: Hugging Face, ModelScope or AI Studio.
+
+    make download MODEL=Qwen/Qwen3-8B                        to models/Qwen3-8B
+    make download MODEL=Qwen/Qwen3-8B FROM=modelscope
+    make download MODEL=Qwen/Qwen3-8B ARGS=--only_config     enough to plan
+
+Size, free disk and licence are told first. Only safetensors, configuration, tokenizer and licence are fetched: no
+pickles, no code. Files are compared with the hashes that the hub states. After Ctrl-C, a kill or a lost network the
+same command goes on where it stopped. Addresses and tokens are those of each hub's own client: HF_ENDPOINT, HF_TOKEN;
+MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN; STUDIO_GIT_HOST, AISTUDIO_ACCESS_TOKEN. docs/loading.md.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
+
+from data_tools.cli import GOES_ON, Parser
+from data_tools.language import localized
+from launch.checkpoint.weight_files import find_weights
+from launch.environment.optional_packages import require
+from launch.errors import UserError
+from launch.families.named_configs import read_config
+from launch.families.registry import family_of_config, parameters
+from launch.guard import guarded
+from launch.hubs import originals
+from launch.hubs.ai_studio import AIStudio
+from launch.hubs.hub import Hub, Unreachable
+from launch.hubs.hugging_face import HuggingFace
+from launch.hubs.model_scope import ModelScope
+from launch.hubs.repository import (
+    RemoteFile,
+    Snapshot,
+    check_repository,
+    first_files,
+    needed_files,
+    weight_bytes,
+)
+from launch.preflight.host import GB, free_bytes
+from launch.preflight.report import Finding, print_findings
+from launch.weights.conversion import our_config
+from launch.weights.model_directories import CONFIG, import_config, import_directory
+
+HUBS = {hub.key: hub for hub in (HuggingFace, ModelScope, AIStudio)}
+AUTO = "auto"
+SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    base = (args.output or Path("models") / check_repository(args.repository)).expanduser()
+    original = base.parent / "original" / base.name
+    target = base.with_name(f"{base.name}-config") if args.only_config and not args.output else base
+    if target.exists():
+        _check_imported(target, args)
+    else:
+        _download(args, original, target)
+    if not args.keep_original and (original / originals.DOWNLOAD).is_file():
+        with originals.held(original):
+            originals.remove(original)
+        print(localized(f"removed: {original}, as it was fetched"))
+    elif original.is_dir():
+        size = _size(originals.bytes_there(original))
+        print(localized(f"kept: {original}, {size}; the same command with --keep_original 0 removes it"))
+    print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={quote(str(target))}"))
+
+
+def _check_imported(target: Path, args: argparse.Namespace) -> None:
+    """Raises UserError where the target is not this model, whole. Asks no hub."""
+    record = originals.read_record(target)
+    if record is None:
+        raise UserError(
+            f"{target}: is there already, and not by make download. OUTPUT= names another folder; or remove it."
+        )
+    _compare(record, args, target)
+    if not args.only_config:
+        find_weights(target)
+    title = HUBS[record.hub].title
+    print(localized(f"{target}: is {record.repository} of {title} already, whole: nothing to fetch"))
+
+
+def _compare(record: originals.Record, args: argparse.Namespace, directory: Path) -> None:
+    """Raises UserError where a folder is of another repository, revision or hub than what is asked for."""
+    hub = record.hub if args.hub == AUTO else args.hub
+    asked = (hub, args.repository, args.revision)
+    if asked != (record.hub, record.repository, record.revision) or record.hub not in HUBS:
+        revision = f" at revision {record.revision}" if record.revision else ""
+        raise UserError(
+            f"{directory}: is {record.repository}{revision} from {record.hub}, not what is asked for. OUTPUT= names "
+            "another folder; or remove this one."
+        )
+
+
+def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
+    """Everything from the first question to the imported model. original: the folder of the files as they come."""
+    record = originals.read_record(original)
+    if record:
+        _compare(record, args, original)
+    hub, snapshot = _listed(args, record)
+    first = [file for file in first_files(snapshot) if not args.only_config or file.name == CONFIG]
+    with originals.held(original):
+        originals.write_record(original, snapshot, first)
+        try:
+            originals.fetch(hub, snapshot, first, original, told=False)
+            config = our_config(read_config(original / CONFIG, "a Hugging Face model"), str(original / CONFIG))
+            files = needed_files(snapshot, family_of_config(config), original, args.only_config)
+            disk = _check_disk(original, target, files)
+            print_findings([*_about(hub, snapshot, config), _files(snapshot, files, original), disk], sys.stdout)
+            if not disk.ok:
+                raise UserError(f"{snapshot.repository}: not fetched: {disk.found}")
+        except UserError:
+            if record is None:
+                originals.remove(original)  # nothing of a model that is not fetched
+            raise
+        originals.write_record(original, snapshot, [*first, *files])
+        originals.fetch(hub, snapshot, files, original, told=True)
+        if args.only_config:
+            imported = import_config(original, target)
+        else:
+            imported = import_directory(original, target, None, SHARD)
+    print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
+    print(imported.tokenizer)
+
+
+def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[Hub, Snapshot]:
+    """The hub, and what the repository lists: at the commit of the record, where a download goes on.
+
+    Without FROM it is Hugging Face, and ModelScope where that does not answer at all. An answer decides: what one hub
+    does not have, or does not give, is not looked for under the same name elsewhere, where it may be another's.
+    """
+    keys = [record.hub] if record else [args.hub] if args.hub != AUTO else [HuggingFace.key, ModelScope.key]
+    silent = []
+    for key in keys:
+        try:
+            hub = _open(key)
+            snapshot = hub.snapshot(args.repository, (record and record.commit) or args.revision)
+            return hub, replace(snapshot, revision=args.revision)
+        except Unreachable as error:
+            silent.append(str(error))
+            if key != keys[-1]:
+                print(localized(f"{error} Asking {HUBS[keys[-1]].title} instead"), flush=True)
+    raise UserError(silent[-1] if len(silent) == 1 else "No hub answers. " + " ".join(silent))
+
+
+def _open(key: str) -> Hub:
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for terminals; read when tqdm is imported
+    if key == ModelScope.key:
+        require("modelscope-hub", "hubs.lock")
+    return HUBS[key]()
+
+
+def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:
+    at = f"revision {snapshot.revision}" if snapshot.revision else "its default revision"
+    commit = f", commit {snapshot.commit[:12]}" if snapshot.commit else ""
+    page = hub.page(snapshot.repository)
+    size = sum(parameter.size for parameter in parameters(config))
+    licence = snapshot.licence or "not stated by the hub"
+    return [
+        Finding(True, "hub", f"{hub.title} ({hub.endpoint}): {snapshot.repository}, {at}{commit}"),
+        Finding(True, "licence", f"{licence}; to be read before use: {page}", warns=not snapshot.licence),
+        Finding(True, "model", f"{family_of_config(config).title}, {size:,} parameters"),
+    ]
+
+
+def _files(snapshot: Snapshot, files: list[RemoteFile], original: Path) -> Finding:
+    total = sum(file.size for file in files)
+    left = sorted(snapshot.files.keys() - {file.name for file in files})
+    others = f"; not fetched: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}" if left else ""
+    return Finding(True, "files", f"{len(files)} files, {_size(total)}, to {original}{others}")
+
+
+def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Finding:
+    """Room for what is still to come and for the import, which are there at once."""
+    to_fetch = max(0, sum(file.size for file in files) - originals.bytes_there(original))
+    to_import = weight_bytes(files)
+    needed: dict[Path, int] = {original: to_fetch}
+    is_one = os.stat(original).st_dev == os.stat(target.parent).st_dev
+    place = original if is_one else target.parent
+    needed[place] = needed.get(place, 0) + to_import
+    parts = f"{_size(to_fetch)} to fetch + {_size(to_import)} for the import"
+    found, short = [], []
+    for directory, size in needed.items():
+        free = free_bytes(str(directory))
+        found.append(f"{_size(size)} needed ({parts}), {_size(free)} free at {directory}")
+        if size > free:
+            short.append(found[-1])
+    if short:
+        return Finding(False, "disk", "; ".join(short), "OUTPUT=FOLDER on a larger disk; or free some")
+    return Finding(True, "disk", "; ".join(found))
+
+
+def _size(number: int) -> str:
+    return f"{number / GB:,.1f} GB" if number >= GB / 10 else f"{number / 1e6:,.1f} MB"
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser("python launch/commands/download.py", __doc__)
+    parser.add_argument("repository", metavar="OWNER/NAME", help="the model, as its page at the hub is called")
+    parser.add_argument(
+        "--from",
+        dest="hub",
+        choices=[AUTO, *HUBS],
+        default=AUTO,
+        help="the hub; auto: Hugging Face, or ModelScope where that does not answer",
+    )
+    parser.add_argument("--revision", default="", help="branch, tag or commit; default: the hub's own")
+    parser.add_argument("--output", type=Path, help="new directory; default models/NAME")
+    parser.add_argument(
+        "--only_config", action="store_true", help="no weights: models/NAME-config, to plan and to rehearse with"
+    )
+    parser.add_argument(
+        "--keep_original",
+        type=int,
+        choices=[0, 1],
+        default=1,
+        help="0: remove the files as they came, original/NAME beside the model; default: keep them",
+    )
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:], GOES_ON))

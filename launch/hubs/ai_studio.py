@@ -1,0 +1,147 @@
+"""AI Studio's hub (STUDIO_GIT_HOST), by the requests of aistudio-sdk 0.2.6, the release that paddlenlp 3.0.0b4 imports.
+
+Its `download` takes a file that was cut off for a whole one from then on, and never goes on within it. So a file is
+fetched here, from the same address with the same headers, by ranges. Its default address is HTTP, on which a token can
+be read by others; that of its later releases is HTTPS, and is the default here.
+"""
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from launch.errors import UserError
+from launch.hubs.hub import Hub
+from launch.hubs.repository import WEIGHTS, RemoteFile, Snapshot, own_files
+from launch.weights.model_directories import LICENCE
+
+HOST = "https://git.aistudio.baidu.com"  # aistudio-sdk 0.3.9, config.py
+BRANCH = "master"
+SECONDS = (10, 60)  # to connect, and between two pieces of a file
+PIECE = 1 << 20
+README = "README.md"
+# Of a file that git keeps elsewhere: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize (\d+)\s*")
+
+
+class AIStudio(Hub):
+    key, title = "aistudio", "AI Studio"
+    login = "`.venv/bin/aistudio config --token`"
+    address_variable, token_variable = "STUDIO_GIT_HOST", "AISTUDIO_ACCESS_TOKEN"
+
+    def __init__(self) -> None:
+        from aistudio_sdk import hub
+
+        hub.Hub()  # reads a stored token
+        self.endpoint = os.environ.get("STUDIO_GIT_HOST", HOST).rstrip("/")
+
+    def page(self, repository: str) -> str:
+        return f"{self.endpoint}/{repository}"
+
+    def snapshot(self, repository: str, revision: str) -> Snapshot:
+        listed = self._contents(repository, "", revision)
+        if not isinstance(listed, list):
+            raise self.failed(repository, "it lists no files")
+        names = [entry["path"] for entry in listed if entry.get("type") == "file"]
+        plain = own_files(repository, (RemoteFile(name, 0) for name in names))
+        files = {name: self._file(repository, name, revision) for name in plain if _may_be_needed(name)}
+        return Snapshot(self.key, repository, revision, "", self._licence(repository, revision, plain), plain | files)
+
+    def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        """Goes on behind what is there of the file, where the hub sends parts."""
+        import requests
+        from aistudio_sdk.requests.hub import _header_fill
+
+        part = directory / f".{file.name}.part"
+        if part.is_symlink() or (part.exists() and part.stat().st_size > file.size):
+            part.unlink()
+        done = part.stat().st_size if part.exists() else 0
+        if not part.exists() or done < file.size:
+            headers = _header_fill() | ({"Range": f"bytes={done}-"} if done else {})
+            with self._refusals(snapshot.repository, snapshot.revision):
+                address = self._address(snapshot.repository, "media", file.name, snapshot.revision)
+                with requests.get(address, headers=headers, timeout=SECONDS, stream=True) as answer:
+                    if answer.status_code == 416:  # what is there is of another file
+                        part.unlink(missing_ok=True)
+                    if not answer.ok:
+                        raise _Refused(answer.status_code, answer.reason)
+                    with open(part, "ab" if answer.status_code == 206 else "wb") as target:
+                        for piece in answer.iter_content(PIECE):
+                            target.write(piece)
+        part.replace(directory / file.name)
+
+    def _contents(self, repository: str, path: str, revision: str) -> Any:
+        """What the hub says of a file, or the list of a folder."""
+        from aistudio_sdk.requests.hub import request_aistudio_git_file_info
+
+        owner, name = repository.split("/")
+        with self._refusals(repository, revision):
+            found = request_aistudio_git_file_info(self.endpoint, owner, name, path, revision or BRANCH, "")
+            if isinstance(found, dict) and found.get("error_code"):
+                raise _Refused(found.get("biz_code") or 0, found.get("error_msg") or "")
+        return found
+
+    def _file(self, repository: str, name: str, revision: str) -> RemoteFile:
+        stated = self._contents(repository, name, revision)
+        content = base64.b64decode(stated.get("content") or "")
+        if pointer := POINTER.fullmatch(content):
+            return RemoteFile(name, int(pointer[2]), pointer[1].decode())
+        is_whole = git_sha1(content) == stated.get("sha")
+        return RemoteFile(name, stated.get("size") or 0, stated.get("Sha256") or "", stated["sha"] if is_whole else "")
+
+    def _licence(self, repository: str, revision: str, names) -> str:
+        """As the README's head has it: the hub's own record is on its page alone."""
+        if README not in names:
+            return ""
+        text = base64.b64decode(self._contents(repository, README, revision).get("content") or "")
+        stated = re.search(r"\A---\n.*?^license: *([^\n]+)\n.*?^---$", text.decode("utf-8", "replace"), re.M | re.S)
+        return stated[1].strip("\"' ") if stated else ""
+
+    def _address(self, repository: str, what: str, path: str, revision: str) -> str:
+        reference = f"?ref={quote(revision, safe='')}" if revision else ""
+        return f"{self.endpoint}/api/v1/repos/{repository}/{what}/{quote(path, safe='')}{reference}"
+
+    @contextmanager
+    def _refusals(self, repository: str, revision: str) -> Iterator[None]:
+        import requests
+
+        try:
+            yield
+        except _Refused as error:
+            raise self._refusal(repository, revision, error.status, error.args[1]) from None
+        except requests.Timeout:
+            raise self.no_answer(f"nothing within {SECONDS[1]} s") from None
+        except requests.JSONDecodeError:
+            raise self.no_answer("what it sends is no JSON") from None
+        except requests.RequestException:
+            raise self.no_answer("no connection") from None
+
+    def _refusal(self, repository: str, revision: str, status: int, reason: str) -> UserError:
+        if status in (401, 403):
+            return self.forbidden(repository)
+        if status == 404:
+            return self.no_revision(repository, revision) if revision else self.not_found(repository)
+        return self.no_answer(f"HTTP {status}") if status >= 500 else self.failed(repository, reason)
+
+
+class _Refused(Exception):
+    """(status of HTTP, reason)"""
+
+    @property
+    def status(self) -> int:
+        return self.args[0]
+
+
+def _may_be_needed(name: str) -> bool:
+    known = WEIGHTS.fullmatch(name) or LICENCE.fullmatch(name)
+    return bool(known) or name.endswith((".json", ".txt", ".model", ".jinja"))
+
+
+def git_sha1(content: bytes) -> str:
+    """The name of a file's content as an object of git."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

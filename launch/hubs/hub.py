@@ -1,0 +1,74 @@
+"""What the hubs share: how they are asked, and how their refusals are told."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from launch.errors import UserError
+from launch.hubs.repository import RemoteFile, Snapshot
+
+
+class Unreachable(UserError):
+    """A hub that does not answer: another one may."""
+
+
+class Hub(ABC):
+    """key: the value of FROM. endpoint: where it is asked. login: the client's command. address_variable,
+    token_variable: the client's own variables of the environment."""
+
+    key: str
+    title: str
+    endpoint: str
+    login: str
+    address_variable: str
+    token_variable: str
+
+    @abstractmethod
+    def page(self, repository: str) -> str:
+        """The address that a person reads, and where a licence is accepted."""
+
+    @abstractmethod
+    def snapshot(self, repository: str, revision: str) -> Snapshot:
+        """What the repository lists. Raises UserError, Unreachable where the hub does not answer."""
+
+    @abstractmethod
+    def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        """Put a file into the directory, going on where an earlier call was cut off. Raises UserError."""
+
+    def no_answer(self, reason: str) -> Unreachable:
+        return Unreachable(
+            f"{self.title} ({self.endpoint}) does not answer: {reason}. Check the network and its proxy (https_proxy); "
+            f"{self.address_variable} names another address, FROM= another hub."
+        )
+
+    def not_found(self, repository: str) -> UserError:
+        return UserError(
+            f"{repository}: {self.title} ({self.endpoint}) does not have it, or not for you. Compare the name with "
+            f"{self.page(repository)}. If it is private: {self.login}, or {self.token_variable} in the environment. "
+            "FROM= asks another hub."
+        )
+
+    def no_revision(self, repository: str, revision: str) -> UserError:
+        return UserError(
+            f"--revision: found {revision!r}, which {repository} at {self.title} does not have. Allowed: a branch, tag "
+            f"or commit of {self.page(repository)}."
+        )
+
+    def forbidden(self, repository: str) -> UserError:
+        return UserError(
+            f"{repository}: {self.title} gives it only to those who accepted its licence. Log in at "
+            f"{self.page(repository)} and accept it; then {self.login}, or {self.token_variable} in the environment. "
+            "Then the same command again."
+        )
+
+    def damaged(self, snapshot: Snapshot, file: RemoteFile, found: object) -> UserError:
+        return UserError(
+            f"{file.name} of {snapshot.repository}: came damaged from {self.title}: {found}. It was removed; the same "
+            "command fetches it again."
+        )
+
+    def failed(self, repository: str, reason: object) -> UserError:
+        """reason: an error of the client. Its first line: none of the clients puts a token there."""
+        line = (str(reason).strip() or type(reason).__name__).splitlines()[0][:200]
+        return UserError(
+            f"{repository}: {self.title} refused: {line}. The same command goes on where this one stopped."
+        )

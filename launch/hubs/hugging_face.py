@@ -1,0 +1,104 @@
+"""Hugging Face's hub, and mirrors that speak as it does (HF_ENDPOINT), by huggingface_hub 0.36."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from launch.hubs.hub import Hub
+from launch.hubs.repository import RemoteFile, Snapshot, own_files
+
+SECONDS = 10  # to wait for an answer
+
+
+class HuggingFace(Hub):
+    key, title = "huggingface", "Hugging Face"
+    login = "`.venv/bin/hf auth login`"
+    address_variable, token_variable = "HF_ENDPOINT", "HF_TOKEN"
+
+    def __init__(self) -> None:
+        # Its own protocol (Xet) begins a file that was cut off anew; HTTP goes on. Read when the client is imported.
+        os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
+        from huggingface_hub import constants
+
+        self.endpoint = constants.ENDPOINT
+
+    def page(self, repository: str) -> str:
+        return f"{self.endpoint}/{repository}"
+
+    def snapshot(self, repository: str, revision: str) -> Snapshot:
+        from huggingface_hub import HfApi
+
+        with self._refusals(repository, revision):
+            info = HfApi().model_info(repository, revision=revision or None, timeout=SECONDS, files_metadata=True)
+        files = [
+            RemoteFile(one.rfilename, one.size or 0, one.lfs.sha256, "")
+            if one.lfs
+            else RemoteFile(one.rfilename, one.size or 0, "", one.blob_id or "")
+            for one in info.siblings or []
+        ]
+        return Snapshot(
+            self.key, repository, revision, info.sha or "", _licence(info.card_data), own_files(repository, files)
+        )
+
+    def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        from huggingface_hub import hf_hub_download
+
+        try:
+            with self._refusals(snapshot.repository, snapshot.revision):
+                hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit, local_dir=directory)
+        except _OtherSize as error:
+            # Kept, it would be taken for the beginning of the file for ever.
+            for part in (directory / ".cache" / "huggingface").rglob(f"*.{file.sha256 or file.git_sha1}.incomplete"):
+                part.unlink()
+            raise self.damaged(snapshot, file, error) from None
+
+    @contextmanager
+    def _refusals(self, repository: str, revision: str) -> Iterator[None]:
+        """The client's errors, those of a kind before the kind."""
+        import requests
+        from huggingface_hub import errors
+
+        try:
+            yield
+        except errors.GatedRepoError:
+            raise self.forbidden(repository) from None
+        except errors.RepositoryNotFoundError:
+            raise self.not_found(repository) from None
+        except errors.RevisionNotFoundError:
+            raise self.no_revision(repository, revision) from None
+        except errors.OfflineModeIsEnabled:
+            raise self.no_answer("HF_HUB_OFFLINE is set") from None
+        except (errors.LocalEntryNotFoundError, requests.ConnectionError):
+            raise self.no_answer("no connection") from None
+        except requests.Timeout:
+            raise self.no_answer(f"nothing within {SECONDS} s") from None
+        except requests.JSONDecodeError:
+            raise self.no_answer("what it sends is no JSON") from None
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code if error.response is not None else 0
+            if status == 403:
+                raise self.forbidden(repository) from None
+            if status == 416:
+                raise _OtherSize("shorter than the hub states") from None
+            if status >= 500:
+                raise self.no_answer(f"HTTP {status}") from None
+            raise self.failed(repository, error) from None
+        except (errors.HFValidationError, errors.EntryNotFoundError, errors.FileMetadataError) as error:
+            raise self.failed(repository, error) from None
+        except OSError as error:
+            if error.errno is not None:  # of this machine, such as a full disk
+                raise
+            raise _OtherSize(str(error).splitlines()[0]) from None
+
+
+class _OtherSize(Exception):
+    """A file that is not as long as the hub states."""
+
+
+def _licence(card) -> str:
+    """Of the model card's head: "apache-2.0", or "other" with the licence's own name and address."""
+    stated = card.to_dict() if card else {}
+    found = [stated.get(key) for key in ("license", "license_name", "license_link")]
+    words = [", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in found if one]
+    return ", ".join(words)

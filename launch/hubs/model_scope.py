@@ -1,0 +1,73 @@
+"""ModelScope's hub (MODELSCOPE_ENDPOINT), by modelscope-hub 0.5, which is installed when it is first asked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from launch.hubs.hub import Hub
+from launch.hubs.repository import RemoteFile, Snapshot, own_files
+
+# pyright: reportMissingImports=false
+
+MODEL = "model"
+
+
+class ModelScope(Hub):
+    key, title = "modelscope", "ModelScope"
+    login = "`.venv/bin/modelscope login`"
+    address_variable, token_variable = "MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN"
+
+    def __init__(self) -> None:
+        from modelscope_hub.api import HubApi
+
+        self.api = HubApi()
+        self.endpoint = self.api.legacy.endpoint
+
+    def page(self, repository: str) -> str:
+        return f"{self.endpoint}/models/{repository}"
+
+    def snapshot(self, repository: str, revision: str) -> Snapshot:
+        with self._refusals(repository, ""):
+            info = self.api.get_repo(repository, MODEL)
+        with self._refusals(repository, revision):
+            listed = self.api.list_repo_files(repository, MODEL, revision=revision or None)
+        files = [RemoteFile(one.path, one.size, one.sha256 or "") for one in listed if not one.is_dir]
+        return Snapshot(self.key, repository, revision, "", info.license or "", own_files(repository, files))
+
+    def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        from modelscope_hub import errors
+
+        try:
+            with self._refusals(snapshot.repository, snapshot.revision):
+                self.api.download_file(
+                    snapshot.repository,
+                    MODEL,
+                    file.name,
+                    revision=snapshot.revision or None,
+                    local_dir=directory,
+                    expected_sha256=file.sha256 or None,
+                    file_size=file.size,
+                )
+        except errors.FileIntegrityError as error:  # tried several times, and removed
+            raise self.damaged(snapshot, file, error) from None
+
+    @contextmanager
+    def _refusals(self, repository: str, revision: str) -> Iterator[None]:
+        from modelscope_hub import errors
+
+        try:
+            yield
+        except (errors.AuthenticationError, errors.PermissionDeniedError):
+            raise self.forbidden(repository) from None
+        except errors.NotExistError:
+            raise (self.no_revision(repository, revision) if revision else self.not_found(repository)) from None
+        except errors.ServerError:
+            raise self.no_answer("an error of the server") from None
+        except errors.RequestTimeoutError:
+            raise self.no_answer("nothing in time") from None
+        except errors.NetworkError:
+            raise self.no_answer("no connection") from None
+        except errors.FileIntegrityError:
+            raise
+        except errors.HubError as error:
+            raise self.failed(repository, error) from None

@@ -1,0 +1,142 @@
+"""The folder that a repository's files are fetched into: what is there, what is right, and what may be removed.
+
+A record, download.json, says which repository it is and which files this command fetches. Without it the folder is
+somebody else's, and nothing in it is touched.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools.formats.atomic import written_aside
+from launch.errors import UserError
+from launch.hubs.hub import Hub
+from launch.hubs.repository import RemoteFile, Snapshot
+from launch.weights.model_directories import DOWNLOAD
+from launch.weights.whole import lock_directory
+
+PIECE = 1 << 22
+CLIENTS_OWN = Path(".cache") / "huggingface"  # huggingface_hub's notes and files that were cut off
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a folder's model is from, as Snapshot has it. files: that were fetched, by name."""
+
+    hub: str
+    repository: str
+    revision: str
+    commit: str
+    files: tuple[str, ...]
+
+
+def read_record(directory: Path) -> Record | None:
+    """None where there is none, or not as written here."""
+    try:
+        found = json.loads((directory / DOWNLOAD).read_text(encoding="utf-8"))
+        texts = [found[key] for key in ("hub", "repository", "revision", "commit")]
+        names = found["files"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(names, list) or not all(isinstance(value, str) for value in (*texts, *names)):
+        return None
+    return Record(*texts, files=tuple(name for name in names if name == Path(name).name and name not in ("", "..")))
+
+
+def write_record(directory: Path, snapshot: Snapshot, files: Iterable[RemoteFile]) -> None:
+    """Adds to the files of an earlier record."""
+    earlier = read_record(directory)
+    names = {file.name for file in files} | {*(earlier.files if earlier else ())}
+    values = {"hub": snapshot.hub, "repository": snapshot.repository, "revision": snapshot.revision}
+    values |= {"commit": snapshot.commit, "files": sorted(names)}
+    with written_aside(directory / DOWNLOAD) as file:
+        file.write(json.dumps(values, indent=2).encode() + b"\n")
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Make the folder, and keep other commands out of it. Raises UserError where it is not ours, or in use."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        is_ours = read_record(directory) is not None or not any(directory.iterdir())
+        lock = lock_directory(directory)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be written: {error.strerror}. OUTPUT= names another place.") from None
+    if lock is None:
+        raise UserError(f"{directory}: another make download fills it. Wait for it, or end it.")
+    try:
+        if not is_ours:
+            raise UserError(
+                f"{directory}: is there already, and not by make download: it would mix two models. Move it away, or "
+                "import it: make import MODEL=FOLDER."
+            )
+        yield
+    finally:
+        os.close(lock)
+
+
+def fault(path: Path, file: RemoteFile) -> str:
+    """What is wrong with a fetched file, "" where nothing is: its size, then what the hub states of its content."""
+    if not path.is_file():
+        return "not there"
+    size = path.stat().st_size
+    if size != file.size:
+        return f"{size:,} bytes, the hub states {file.size:,}"
+    if file.sha256:
+        digest, stated = hashlib.sha256(), file.sha256.lower()
+    elif file.git_sha1:
+        digest, stated = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False), file.git_sha1
+    else:
+        return ""
+    with open(path, "rb") as content:
+        while piece := content.read(PIECE):
+            digest.update(piece)
+    found = digest.hexdigest()
+    return "" if found == stated else f"{digest.name} {found[:16]}..., the hub states {stated[:16]}..."
+
+
+def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path, told: bool) -> None:
+    """Fetch what is not there yet, or not right. told: print a line for each file.
+
+    Raises UserError where a file does not come as the hub states it; it is removed then.
+    """
+    for number, file in enumerate(files, start=1):
+        path = directory / file.name
+        if path.is_symlink():
+            raise UserError(f"{path}: is a symbolic link, which make download does not make. Move it away.")
+        found = fault(path, file)
+        if told:
+            state = "" if found else ", is there"
+            print(f"{number:3d} of {len(files)}  {file.name}, {file.size / 1e6:,.1f} MB{state}", flush=True)
+        if not found:
+            continue
+        path.unlink(missing_ok=True)
+        hub.fetch(snapshot, file, directory)
+        if found := fault(path, file):
+            path.unlink(missing_ok=True)
+            raise hub.damaged(snapshot, file, found)
+
+
+def bytes_there(directory: Path) -> int:
+    """Of all files, those that were cut off among them."""
+    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def remove(directory: Path) -> None:
+    """What was fetched, and what the clients noted; the folder itself where nothing else is in it."""
+    record = read_record(directory)
+    if record is None:
+        return
+    for name in record.files:
+        for path in (directory / name, directory / f"{name}.incomplete", directory / f".{name}.part"):
+            path.unlink(missing_ok=True)
+    shutil.rmtree(directory / CLIENTS_OWN, ignore_errors=True)
+    (directory / DOWNLOAD).unlink()
+    for folder in (directory / CLIENTS_OWN.parent, directory, directory.parent):
+        with suppress(OSError):  # something else is in it
+            folder.rmdir()

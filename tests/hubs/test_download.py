@@ -1,0 +1,378 @@
+"""make download, by the hubs' real clients, against a server on this machine that speaks as the hubs do."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from launch.commands import download
+from launch.commands.download import main
+from launch.environment import optional_packages
+from launch.environment.optional_packages import require
+from launch.errors import UserError
+from launch.families.named_configs import load_config
+from launch.hubs.originals import Record, read_record
+from launch.weights.model_directories import import_directory
+from tests.families import published as models
+from tests.forked_commands import start_often
+from tests.hubs.hub_server import COMMIT, HubServer, Repository, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "launch/commands/download.py"
+HUBS = ["huggingface", "aistudio", pytest.param("modelscope", marks=pytest.mark.long)]  # long: may be installed first
+SECRET = "hf_this_is_nobodys_token"
+INDEX = "model.safetensors.index.json"
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+OTHERS = {
+    "README.md": b"---\nlicense: apache-2.0\n---\nA model.\n",
+    "modeling_theirs.py": b"raise SystemExit('remote code')\n",
+    "pytorch_model.bin": b"a pickle",
+    "onnx/model.onnx": b"of another program",
+    ".gitattributes": b"*.bin filter=lfs\n",
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory) -> dict[str, bytes]:
+    """A Qwen3 in two files, as it is published."""
+    return contents(models.save(tmp_path_factory.mktemp("theirs"), *models.qwen3(), shards=2))
+
+
+def whole(theirs: dict[str, bytes], **changes) -> Repository:
+    return Repository({**theirs, "LICENSE": b"You may.\n", **OTHERS}, **changes)
+
+
+def environment(server: HubServer, folder: Path, token: str = "") -> dict[str, str]:
+    """token: of all hubs."""
+    names = ("HF_ENDPOINT", "MODELSCOPE_ENDPOINT", "STUDIO_GIT_HOST")
+    tokens = ("HF_TOKEN", "MODELSCOPE_API_TOKEN", "AISTUDIO_ACCESS_TOKEN")
+    own = dict.fromkeys(names, server.address) | dict.fromkeys(tokens, token) | {"HOME": str(folder)}
+    return {**os.environ, **own, "PYTHONPATH": str(ROOT), "MODELSCOPE_API_MAX_RETRIES": "1"}
+
+
+def start(server: HubServer, folder: Path, *words: str, **changes) -> subprocess.Popen:
+    command = [sys.executable, str(ROOT / PROGRAM), *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment(server, folder) | changes, **streams)
+
+
+def run(server: HubServer, folder: Path, *words: str, **changes) -> tuple[int, str, str]:
+    process = start(server, folder, *words, **changes)
+    out, error = process.communicate(timeout=120)
+    return process.returncode, out, error
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_model_is_fetched_imported_and_known_again(theirs, tmp_path, hub):
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    with serving({"some/qwen": whole(theirs)}) as server:
+        code, out, error = run(server, tmp_path, "some/qwen", "--from", hub)
+        assert (code, error) == (0, "")
+        words = " ".join(out.split())
+        assert "licence apache-2.0; to be read before use:" in words and "Qwen3, 57,136 parameters" in words
+        assert "not fetched: .gitattributes, README.md, modeling_theirs.py, pytorch_model.bin" in words
+        assert "0.5 MB needed (0.2 MB to fetch + 0.2 MB for the import)" in words
+        assert not [line for line in server.asked if any(name in line for name in ("theirs.py", ".bin", "onnx"))]
+
+        models.save(tmp_path / "by hand", *models.qwen3(), shards=2)
+        import_directory(tmp_path / "by hand", tmp_path / "expected", None, 10**9)
+        found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("models/qwen", "expected"))
+        assert found.keys() == expected.keys() and all(np.array_equal(found[name], expected[name]) for name in found)
+        assert load_config(str(tmp_path / "models/qwen")) == load_config(str(tmp_path / "expected"))
+        assert (tmp_path / "models/qwen/LICENSE").read_bytes() == b"You may.\n"
+        original = tmp_path / "models/original/qwen"
+        fetched = {"LICENSE", "config.json", INDEX, *SHARDS}
+        assert {path.name for path in original.iterdir()} - {".cache"} == {*fetched, "download.json"}
+        commit = COMMIT if hub == "huggingface" else ""
+        record = Record(hub, "some/qwen", "", commit, tuple(sorted(fetched)))
+        assert read_record(original) == record == read_record(tmp_path / "models/qwen")
+
+        server.asked.clear()
+        code, out, error = run(server, tmp_path, "some/qwen", "--keep_original", "0")
+        assert (code, error, server.asked) == (0, "", [])
+        assert out.startswith("models/qwen: is some/qwen of ") and "already, whole: nothing to fetch" in out
+        assert "removed: models/original/qwen, as it was fetched" in out
+        assert {path.name for path in (tmp_path / "models").iterdir()} == {"qwen"}
+
+        (tmp_path / "models/qwen/model.safetensors").write_bytes(b"cut off")
+        assert run(server, tmp_path, "some/qwen")[0] == 2
+        code, _, error = run(server, tmp_path, "other/qwen")
+        assert code == 2 and error.startswith("error: models/qwen: is some/qwen from ") and server.asked == []
+
+
+def large_model(folder: Path) -> dict[str, bytes]:
+    """A LLaMA of 25 MB in one file: clients write some MB at a time."""
+    return contents(models.save(folder, *models.llama(vocab_size=16000, hidden_size=192)))
+
+
+@pytest.mark.parametrize(
+    ("hub", "end"),
+    [
+        ("huggingface", signal.SIGKILL),
+        ("aistudio", signal.SIGINT),
+        pytest.param("modelscope", signal.SIGKILL, marks=pytest.mark.long),
+    ],
+)
+def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
+    files, name, held = large_model(tmp_path / "theirs"), "model.safetensors", 20 << 20
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    with serving({"some/large": Repository(files)}) as server:
+        server.hold[name] = held
+        process = start(server, tmp_path, "some/large", "--from", hub)
+        original, until = tmp_path / "models/original/large", time.monotonic() + 60
+        while not [path for path in original.rglob("*") if path.is_file() and path.stat().st_size == held]:
+            assert process.poll() is None and time.monotonic() < until, process.communicate()
+            time.sleep(0.02)
+        process.send_signal(end)
+        error = process.communicate(timeout=60)[1]
+        if end == signal.SIGINT:
+            assert (process.returncode, error) == (130, "interrupted: the same command goes on\n")
+        assert not (tmp_path / "models/large").exists() and server.sent[name] == held
+        del server.hold[name]
+        server.go_on.set()
+        code, out, error = run(server, tmp_path, "some/large")
+        assert (code, error) == (0, "")
+        assert server.sent[name] == len(files[name]), "no byte is fetched twice, none is missing"
+        assert f"{download.HUBS[hub].title} (" in " ".join(out.split()), "the hub of the first start"
+        assert (tmp_path / "models/large/model.safetensors").is_file()
+
+
+PICKLES = {"pytorch_model.bin": b"a pickle"}
+CASES = {
+    "gated": "gives it only to those who accepted its licence. Log in at",
+    "pickles": "its weights are pickles (pytorch_model.bin), which may run any program",
+    "adapter": "a LoRA adapter, not a model.",
+    "gguf": "no config.json: found model.gguf.",
+    "outside": "lists a file '../outside.safetensors', which may lead out of its folder. Nothing was fetched.",
+    "index": "index.json: names '../../outside.safetensors', allowed: .safetensors files beside it.",
+    "short": f"{INDEX} names model-00002-of-00002.safetensors, which the hub does not list.",
+    "mamba": "model_type: found 'mamba', allowed: baichuan",
+    "nowhere": "does not have it, or not for you. Compare the name with",
+    "busy": "does not answer: ",
+    "altered": "came damaged from",
+    "cut": "came damaged from",
+}
+
+
+def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
+    config = {"config.json": theirs["config.json"]}
+    altered = theirs[SHARDS[0]][:-1] + bytes([theirs[SHARDS[0]][-1] ^ 1])
+    outside = {INDEX: json.dumps({"weight_map": {"a": "../../outside.safetensors"}}).encode()}
+    mamba = json.dumps({**json.loads(theirs["config.json"]), "model_type": "mamba"}).encode()
+    return {
+        "some/gated": Repository(theirs, token="right"),
+        "some/pickles": Repository(config | PICKLES),
+        "some/adapter": Repository({"adapter_config.json": b"{}", "adapter_model.safetensors": b""}),
+        "some/gguf": Repository({"model.gguf": b"x"}),
+        "some/outside": Repository(theirs | {"../outside.safetensors": b"x"}),
+        "some/index": Repository(theirs | outside),
+        "some/short": Repository({name: content for name, content in theirs.items() if name != SHARDS[1]}),
+        "some/mamba": Repository({**theirs, "config.json": mamba}),
+        "some/busy": Repository(theirs, status=503),
+        "some/altered": Repository(theirs, served={SHARDS[0]: altered}),
+        "some/cut": Repository(theirs, served={SHARDS[0]: theirs[SHARDS[0]][:1000]}),
+    }
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_what_cannot_be_had_is_told_and_nothing_is_left(theirs, tmp_path, hub):
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    cases = list(CASES)
+    folders = [tmp_path / name for name in cases]
+    for folder in folders:
+        folder.mkdir()
+    with serving(refused_repositories(theirs)) as server:
+        started = start_often(
+            PROGRAM,
+            [(folder, [f"some/{name}", "--from", hub]) for folder, name in zip(folders, cases, strict=True)],
+            tmp_path,
+            environment(server, tmp_path, SECRET),
+        )
+        for name, folder, done in zip(cases, folders, started, strict=True):
+            lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+            assert done.returncode == 2 and len(lines) == 1 and "Traceback" not in done.stderr, (name, done)
+            assert CASES[name] in done.stderr and SECRET not in done.stdout + done.stderr, (name, done)
+            assert not (folder / "models" / name).exists(), name
+            if name not in ("altered", "cut"):
+                assert not (folder / "models").exists() or not list((folder / "models").iterdir()), name
+        weights = {SHARDS[0], f"{SHARDS[0]}.incomplete", f".{SHARDS[0]}.part"}
+        assert not weights & {path.name for path in tmp_path.rglob("*")} and not list(tmp_path.rglob("*.incomplete"))
+        assert not list(tmp_path.rglob("outside.safetensors"))
+        gated = next(done for name, done in zip(cases, started, strict=True) if name == "gated")
+        kind = download.HUBS[hub]
+        assert kind.login in gated.stderr and kind.token_variable in gated.stderr, gated
+        assert server.address in gated.stderr
+        assert {name for name, sent in server.sent.items() if sent} == {"config.json", INDEX, SHARDS[0]}
+
+
+def test_a_token_of_the_environment_opens_what_is_gated(theirs, tmp_path):
+    with serving({"some/qwen": Repository(theirs, token=SECRET)}) as server:
+        for hub, variable in (("huggingface", "HF_TOKEN"), ("aistudio", "AISTUDIO_ACCESS_TOKEN")):
+            words = ("some/qwen", "--from", hub, "--output", hub)
+            code, out, error = run(server, tmp_path, *words, **{variable: SECRET})
+            assert (code, error) == (0, "") and SECRET not in out
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen", "../qwen", "some/..", "/some/qwen", "some/qwen/x", "some/.qwen", "a b/c", "https://hub/some/qwen"]
+)
+def test_a_name_that_is_none_is_refused_at_once(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="^MODEL: found .*, allowed: OWNER/NAME as the hub's page has it"):
+        main([name])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def here(theirs, tmp_path, monkeypatch):
+    """A server for AI Studio's client in this process, which reads the address when it asks."""
+    monkeypatch.chdir(tmp_path)
+    with serving({"some/qwen": whole(theirs)}) as server:
+        monkeypatch.setenv("STUDIO_GIT_HOST", server.address)
+        yield server
+
+
+QWEN = ["some/qwen", "--from", "aistudio"]
+
+
+def test_a_disk_that_is_short_is_told_with_both_figures_before_the_weights(here, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "free_bytes", lambda directory: 300_000)
+    with pytest.raises(UserError) as refused:
+        main(QWEN)
+    assert str(refused.value).startswith(
+        "some/qwen: not fetched: 0.5 MB needed (0.2 MB to fetch + 0.2 MB for the import"
+    )
+    assert "), 0.3 MB free at models/original/qwen" in str(refused.value)
+    assert not [name for name in SHARDS if here.sent[name]] and not list((tmp_path / "models").iterdir())
+
+
+def test_only_the_configuration_is_enough_to_plan(here, tmp_path, capsys):
+    main([*QWEN, "--only_config"])
+    target = tmp_path / "models/qwen-config"
+    assert load_config(str(target))["model_type"] == "qwen3"
+    assert {path.name for path in target.iterdir()} == {"config.json", "LICENSE", "download.json"}
+    assert {name for name, sent in here.sent.items() if sent} == {"config.json", "LICENSE"}
+    main(QWEN)  # the whole model after it
+    assert (tmp_path / "models/qwen/model.safetensors").is_file()
+    main([*QWEN, "--only_config"])
+    assert "nothing to fetch" in capsys.readouterr().out
+
+
+def test_another_revision_is_another_model(here, tmp_path):
+    main([*QWEN, "--revision", "v1"])
+    assert all("ref=v1" in line for line in here.asked if "/media/" in line)
+    with pytest.raises(
+        UserError, match="models/qwen: is some/qwen at revision v1 from aistudio, not what is asked for"
+    ):
+        main(QWEN)
+    with pytest.raises(UserError, match="--revision: found 'v2', which some/qwen at AI Studio does not have."):
+        main([*QWEN, "--revision", "v2", "--output", str(tmp_path / "v2")])
+
+
+def test_a_folder_of_the_user_is_not_touched(here, tmp_path):
+    mine = tmp_path / "models/original/qwen"
+    mine.mkdir(parents=True)
+    (mine / "config.json").write_text("mine")
+    with pytest.raises(UserError, match="models/original/qwen: is there already, and not by make download"):
+        main(QWEN)
+    assert contents(mine) == {"config.json": b"mine"}
+    (tmp_path / "models/qwen").mkdir()
+    with pytest.raises(UserError, match="^models/qwen: is there already, and not by make download. OUTPUT="):
+        main(QWEN)
+
+
+def test_a_link_in_the_folder_leads_nowhere(here, tmp_path):
+    main([*QWEN, "--only_config"])
+    original = tmp_path / "models/original/qwen"
+    (tmp_path / "outside").write_text("mine")
+    (original / SHARDS[0]).symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match=f"models/original/qwen/{SHARDS[0]}: is a symbolic link"):
+        main(QWEN)
+    assert (tmp_path / "outside").read_text() == "mine"
+
+
+def test_two_at_once_do_not_mix(here, tmp_path):
+    from launch.hubs.originals import held
+
+    with held(Path("models/original/qwen")):
+        with pytest.raises(UserError, match="models/original/qwen: another make download fills it"):
+            main(QWEN)
+
+
+def test_a_hub_that_has_it_not_is_not_replaced_by_another(theirs, tmp_path):
+    with serving({}) as server:
+        code, _, error = run(server, tmp_path, "some/qwen")
+        assert code == 2 and error.startswith("error: some/qwen: Hugging Face (http://127.0.0.1")
+        assert not [line for line in server.asked if "openapi" in line]
+
+
+@pytest.mark.long
+def test_a_hub_that_does_not_answer_is_replaced_by_modelscope(theirs, tmp_path):
+    require("modelscope-hub", "hubs.lock")
+    with serving({"some/qwen": whole(theirs)}) as server:
+        code, out, error = run(server, tmp_path, "some/qwen", HF_ENDPOINT="http://127.0.0.1:9")
+        assert (code, error) == (0, "")
+        assert out.startswith("Hugging Face (http://127.0.0.1:9) does not answer: no connection. ")
+        assert "Asking ModelScope instead" in out.splitlines()[0] and "ModelScope (" in out
+        code, _, error = run(
+            server,
+            tmp_path / "models",
+            "a/b",
+            HF_ENDPOINT="http://127.0.0.1:9",
+            MODELSCOPE_ENDPOINT="http://127.0.0.1:9",
+        )
+        assert code == 2 and error.startswith("error: No hub answers. Hugging Face (")
+
+
+def test_the_commands_of_the_page(here, theirs, tmp_path):
+    """As docs/loading.md has them, with another model, hub and folder."""
+    page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^(make download .*?) +#", page, re.MULTILINE)
+    assert len(commands) == 3
+    here.repositories["Qwen/Qwen3-8B"] = whole(theirs)
+    made = []
+    for command in commands:
+        target = tmp_path / f"target{len(made)}"
+        words = [word for word in shlex.split(command) if not word.startswith(("FROM=", "OUTPUT="))]
+        words = [*words, "-o", "setup", "--no-print-directory", "FROM=aistudio", f"OUTPUT={target}"]
+        done = subprocess.run(words, cwd=ROOT, env=environment(here, tmp_path), capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        made.append((target / "model.safetensors").is_file())
+    assert made == [True, True, False]
+
+
+def test_a_package_that_is_there_is_not_installed_and_one_that_is_not_as_locked(tmp_path, monkeypatch, capsys):
+    commands = []
+
+    def pip(command, **how):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "no route to the index\n")
+
+    (tmp_path / "some.lock").write_text(
+        "no-such-package==1.0 \\\n    --hash=sha256:aa\npip==0.0 \\\n    --hash=sha256:bb\n"
+    )
+    monkeypatch.setattr(optional_packages, "REQUIREMENTS", tmp_path)
+    monkeypatch.setattr(optional_packages.subprocess, "run", pip)
+    monkeypatch.setattr(optional_packages, "version", {"pip": "0.0"}.get)
+    require("pip", "some.lock")
+    assert not commands
+    with pytest.raises(UserError, match="no-such-package 1.0 cannot be installed:\n  | no route to the index\n"):
+        require("no-such-package", "some.lock")
+    assert commands[0][-4:] == ["--no-deps", "--require-hashes", "-r", str(tmp_path / "some.lock")]
+    assert "installing no-such-package 1.0 into" in capsys.readouterr().out
