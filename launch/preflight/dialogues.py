@@ -1,15 +1,20 @@
-"""Are the dialogues there, can every row be read, and what do they look like to the model?"""
+"""Are the dialogues, or the preferences, there, can every row be read, and what do they look like to the model?"""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.datasets import Columns, Survey, encode_rows, survey
+from data_tools.formats.dialogues.datasets import Columns, Reader, Survey, encode_rows, survey
 from data_tools.formats.dialogues.encoding import Encoding
-from data_tools.formats.dialogues.rows import Rows, check_faults, unused_line
+from data_tools.formats.dialogues.rows import Fault, Rows, check_faults, unused_line
 from data_tools.formats.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
+from data_tools.formats.preferences.datasets import encode_preference_rows, pair_lines, unpaired
+from data_tools.formats.preferences.forms import PreferenceColumns
+from data_tools.formats.preferences.samples import DesiredDataset, PairDataset
 from data_tools.text.encoders import load_encoder
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
@@ -22,25 +27,62 @@ from launch.preflight.report import Finding
 MEASURED = 200  # dialogues that are rendered and encoded, of each kind of rows, at most: half a second of long ones
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a run reads. encode: the samples of rows, and the rows that the chat template does not render; show: one of
+    them, as text."""
+
+    rows: str
+    samples: str
+    columns: Reader
+    encode: Callable[[Rows, Encoding], tuple[Any, list[Fault]]]
+    show: Callable[[Any, Callable[[list[int]], str]], list[str]]
+
+
 def check_sft_data(run: RunConfig, shows: bool = True) -> list[Finding]:
     """Read every row that --dataset_name_or_path names, compare the lengths; render some rows with the chat template
     where `shows`."""
-    values = run.flags
-    found, findings = _read_rows(values)
-    return [*findings, *_check_template(values, found, shows), *_check_lengths(values)]
+    columns = Columns(run.flags.prompt_column, run.flags.response_column)
+    return _check(run.flags, Kind("dialogue", "dialogue", columns, _dialogues, sample_lines), shows)
 
 
-def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:
+def check_preferences(run: RunConfig, paired: bool, shows: bool = True) -> list[Finding]:
+    """The same of preferences. paired: samples are pairs, else single responses."""
+    encode, samples = (_pairs, "pair") if paired else (_responses, "response")
+    columns = PreferenceColumns(paired=paired)
+    return _check(run.flags, Kind("preference", samples, columns, encode, pair_lines), shows)
+
+
+def _dialogues(rows: Rows, encoding: Encoding) -> tuple[DialogueDataset, list[Fault]]:
+    samples, faults = encode_rows(rows, encoding)
+    return DialogueDataset(samples), faults
+
+
+def _pairs(rows: Rows, encoding: Encoding) -> tuple[PairDataset, list[Fault]]:
+    samples, dropped, faults = encode_preference_rows(rows, encoding)
+    return PairDataset(samples, dropped), faults
+
+
+def _responses(rows: Rows, encoding: Encoding) -> tuple[DesiredDataset, list[Fault]]:
+    samples, dropped, faults = encode_preference_rows(unpaired(rows), encoding)
+    return DesiredDataset(samples, dropped, encoding.max_length), faults
+
+
+def _check(values: FlagValues, kind: Kind, shows: bool) -> list[Finding]:
+    found, findings = _read_rows(values, kind)
+    return [*findings, *_check_template(values, found, kind, shows), *_check_lengths(values)]
+
+
+def _read_rows(values: FlagValues, kind: Kind) -> tuple[Survey | None, list[Finding]]:
     if not values.dataset_name_or_path:
         fix = "--dataset_name_or_path FOLDER or DATA=FOLDER, with train.json and dev.json"
         return None, [Finding(False, "data", "no --dataset_name_or_path", fix)]
     wanted = tuple(name for name, needed in (("train", values.do_train), ("dev", values.do_eval)) if needed)
-    columns = Columns(values.prompt_column, values.response_column)
     try:
-        found = survey(values.dataset_name_or_path, wanted, columns, values.max_broken_rows)
+        found = survey(values.dataset_name_or_path, wanted, kind.columns, values.max_broken_rows)
     except DataError as error:
         return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
-    parts = [_describe(name, source) for name, source in (("train", found.train), ("dev", found.dev)) if source]
+    parts = [_describe(name, source, kind) for name, source in (("train", found.train), ("dev", found.dev)) if source]
     if unused := unused_line(found.files):
         parts.append(unused)
     if found.faults:
@@ -48,15 +90,14 @@ def _read_rows(values: FlagValues) -> tuple[Survey | None, list[Finding]]:
     return found, [Finding(True, "data", "; ".join(parts) or "none needed")]
 
 
-def _describe(name: str, sources: list[list[Rows]]) -> str:
+def _describe(name: str, sources: list[list[Rows]], kind: Kind) -> str:
     """train 114,599 dialogues (content/summary)"""
     rows = [part for source in sources for part in source]
     schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
-    dialogues = sum(len(part.entries) for part in rows)
-    return f"{name} {plural(dialogues, 'dialogue')} ({schemas})"
+    return f"{name} {plural(sum(len(part.entries) for part in rows), kind.rows)} ({schemas})"
 
 
-def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> list[Finding]:
+def _check_template(values: FlagValues, found: Survey | None, kind: Kind, shows: bool) -> list[Finding]:
     """The template; where it `shows`, a sample and what the lengths cut, by the tokenizer where its directory is
     there."""
     directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
@@ -74,7 +115,7 @@ def _check_template(values: FlagValues, found: Survey | None, shows: bool) -> li
         try:
             named = values.chat_template or (None if rows.schema.chat else "none")
             template = find_template(named, directory, config)
-            looked = _look(template, rows, found, directory, family, values) if shows else []
+            looked = _look(template, rows, found, kind, directory, family, values) if shows else []
             findings += [Finding(True, "chat template", template_line(template).partition(": ")[2]), *looked]
         except (UserError, DataError) as error:
             findings.append(Finding(False, "--chat_template", str(error), fix))
@@ -98,7 +139,13 @@ def _spread(rows: Rows) -> Rows:
 
 
 def _look(
-    template: ChatTemplate | None, rows: Rows, found: Survey, directory: Path | None, family: Family, values: FlagValues
+    template: ChatTemplate | None,
+    rows: Rows,
+    found: Survey,
+    kind: Kind,
+    directory: Path | None,
+    family: Family,
+    values: FlagValues,
 ) -> list[Finding]:
     """A sample and what is cut, without the marks that a family has between question and answer. Raises DataError
     where more rows are broken than allowed, those included that the template does not render."""
@@ -110,23 +157,25 @@ def _look(
         encoder = None
     encoding = Encoding(
         template=template,
-        encode=encoder.encode_chat if encoder else lambda text: [],  # the template is tried all the same
+        encode=encoder.encode_chat if encoder else lambda text: [0],  # the template is tried all the same
         begin=(),
         eos=encoder.eos_id or 0 if encoder else 0,
         src_length=values.src_length,
         max_length=values.max_length,
     )
-    samples, faults = encode_rows(_spread(rows), encoding)
+    dataset, faults = kind.encode(_spread(rows), encoding)
     check_faults([*found.faults, *faults], values.max_broken_rows)
     if encoder is None:
         return []
-    dataset = DialogueDataset(samples)
-    measured = f"of {plural(len(samples), 'dialogue')}: {dataset.cuts}, the longest has {dataset.tokens.max() + 1:,}"
     limits = f"--src_length {values.src_length} --max_length {values.max_length}"
-    shown = "\n".join(sample_lines(dataset, encoder.decode_chat))
+    if not len(dataset):
+        return [
+            Finding(False, "lengths", f"{limits}: nothing is left to learn from; {dataset.cuts}", "raise --max_length")
+        ]
+    measured = f"of {plural(len(dataset), kind.samples)}: {dataset.cuts}, the longest has {dataset.longest:,} tokens"
     return [
-        Finding(True, "lengths", f"{measured} tokens, {limits}"),
-        Finding(True, "sample", shown),
+        Finding(True, "lengths", f"{measured}, {limits}"),
+        Finding(True, "sample", "\n".join(kind.show(dataset, encoder.decode_chat))),
     ]
 
 

@@ -38,7 +38,9 @@ def load_preferences(data_args, training_args, tokenizer, config, paired: bool =
             f"--model_name_or_path: {family.title} reads a prompt in both directions; batches of preferences are made "
             "for models that read from left to right, such as LLaMA and Qwen2."
         )
-    found = survey(" ".join(data_args.dataset_name_or_path), wanted, PreferenceColumns(), data_args.max_broken_rows)
+    found = survey(
+        " ".join(data_args.dataset_name_or_path), wanted, PreferenceColumns(paired=paired), data_args.max_broken_rows
+    )
     encodings = cache(partial(encoding_of, data_args, tokenizer, values))
     packed = data_args.max_length if data_args.zero_padding and paired else None
     sets = encode_preference_survey(found, encodings, paired, packed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.samples import Desired, Pair
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.errors import UserError
@@ -138,6 +139,8 @@ def test_the_collator_of_a_run(tokenizer):
     assert set(packed) == {"input_ids", "labels", "position_ids", "attn_mask_startend_row_indices", "pairs"}
 
 
-def test_what_the_model_cannot_read_is_refused(load, tokenizer):
+def test_what_cannot_be_read_is_refused(load):
+    with pytest.raises(DataError, match="train.json:1: one response that is desired or not"):
+        load('{"prompt": "why?", "completion": "so.", "label": true}')
     with pytest.raises(UserError, match="ChatGLM-6B reads a prompt in both directions"):
         load(CHAT, "chatglm-rehearsal", chat_template="none")

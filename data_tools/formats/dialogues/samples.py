@@ -75,6 +75,11 @@ class DialogueDataset:
     def largest_id(self) -> int:
         return int(self._ids.max(initial=0))
 
+    @property
+    def longest(self) -> int:
+        """Ids of the longest sample."""
+        return int(self.tokens.max()) + 1
+
     def __len__(self) -> int:
         return len(self._starts) - 1
 

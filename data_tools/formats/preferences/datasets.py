@@ -39,10 +39,10 @@ def encode_preference_survey(
 ) -> PreferenceSets:
     """Encode all preferences; sources with weights are blended.
 
-    encoding_of: from whether a schema is one of chats to how its rows are encoded. paired: the samples are pairs; else
-    single responses, of which a pair makes two. row_tokens: pack the pairs to train on into rows of so many tokens,
-    each source for itself. A row that the chat template does not render is a broken one. Raises DataError where there
-    are more of these than allowed, a row has no pair that must have one, or none of a split is left.
+    encoding_of: from whether a schema is one of chats to how its rows are encoded. paired: all rows are pairs, and so
+    are the samples; else these are single responses, of which a pair makes two. row_tokens: pack the pairs to train on
+    into rows of so many tokens, each source for itself. A row that the chat template does not render is a broken one.
+    Raises DataError where there are more of these than allowed, or none of a split is left.
     """
     faults = list(found.faults)
     parts = [_dataset([source], encoding_of, paired, faults) for source in found.train]
@@ -94,17 +94,6 @@ def unpaired(rows: Rows[Preference]) -> Rows[Preference]:
     return replace(rows, entries=entries, lines=lines)
 
 
-def paired_rows(rows: Rows[Preference]) -> Rows[Preference]:
-    """The rows as they are. Raises DataError, with file and line, where one is no pair."""
-    for preference, line in zip(rows.entries, rows.lines, strict=True):
-        if not preference.is_pair:
-            raise DataError(
-                f"{rows.file}:{line}: one response that is desired or not, expected a chosen and a rejected one. "
-                "--loss_type kto learns from single responses."
-            )
-    return rows
-
-
 def _dataset(
     sources: list[list[Rows[Preference]]], encoding_of: EncodingOf, paired: bool, faults: list[Fault]
 ) -> PairDataset | DesiredDataset:
@@ -113,8 +102,9 @@ def _dataset(
     encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for rows in files}}
     samples, cuts = [], PreferenceCuts(0, 0)
     for rows in files:
-        rows = paired_rows(rows) if paired else unpaired(rows)
-        of_file, dropped, broken = encode_preference_rows(rows, encodings[rows.schema.chat])
+        of_file, dropped, broken = encode_preference_rows(
+            rows if paired else unpaired(rows), encodings[rows.schema.chat]
+        )
         samples += of_file
         cuts += dropped
         faults += broken

@@ -87,15 +87,24 @@ class Form(Schema[Preference]):
 
 @dataclass(frozen=True)
 class PreferenceColumns:
-    """Keys of the texts of pairs, None where the first rows of each file tell."""
+    """Keys of the texts of pairs, None where the first rows of each file tell. paired: whether all rows must be
+    pairs."""
 
     prompt: str | None = None
     chosen: str | None = None
     rejected: str | None = None
+    paired: bool = False
 
     def read(self, file: Any) -> Rows[Preference]:
-        """All preferences of a file. Raises DataError as read_rows."""
-        return read_entries(file, self._find)
+        """All preferences of a file. Raises DataError as read_rows, and where a row is no pair that must be one."""
+        rows = read_entries(file, self._find)
+        for preference, line in zip(rows.entries, rows.lines, strict=True):
+            if self.paired and not preference.is_pair:
+                raise DataError(
+                    f"{rows.file}:{line}: one response that is desired or not, expected a chosen and a rejected one. "
+                    "--loss_type kto learns from single responses."
+                )
+        return rows
 
     def _find(self, rows: list[dict]) -> Schema[Preference]:
         if self.prompt and self.chosen and self.rejected:

@@ -162,6 +162,11 @@ class PreferenceDataset:
     def largest_id(self) -> int:
         return int(self._ids.max(initial=0))
 
+    @property
+    def longest(self) -> int:
+        """Ids of the longest prompt with a response."""
+        return int((self.lengths[:, 0] + self.lengths[:, 1:].max(1)).max())
+
     def __len__(self) -> int:
         return len(self.lengths)
 

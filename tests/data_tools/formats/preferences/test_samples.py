@@ -58,7 +58,7 @@ def test_a_template_that_shows_the_response_before_itself_is_refused():
 def opened(tmp_path):
     def open_rows(rows: list[dict], paired=True, row_tokens=None, allowed=0, **lengths):
         (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        found = survey(str(tmp_path), ("train",), PreferenceColumns(), allowed)
+        found = survey(str(tmp_path), ("train",), PreferenceColumns(paired=paired), allowed)
         return encode_preference_survey(found, lambda chat: encoding(**lengths), paired, row_tokens)
 
     return open_rows
