@@ -7,18 +7,22 @@ table's value.
 
 import hashlib
 import importlib
+import json
+import math
 import os
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from data_tools.formats.atomic import written_aside
 from data_tools.formats.plural import plural
 from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_words
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
+from launch.families.parameters import HEADS, KEY_VALUE_HEADS, key_value_heads
 from launch.families.registry import family_of_config
 from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.fork import run_ranks
@@ -170,7 +174,9 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     directory = directory or DIRECTORY / target
     lock_start(directory)
     family = family_of_config(load_config(command.flags["model_name_or_path"][0]))
-    materials_directory = find_materials(family.rehearsal_config)
+    ranks = int(_stated(command.flags, "tensor_parallel_degree") or 1)
+    configuration = tiny_configuration(family.rehearsal_config, ranks)
+    materials_directory = find_materials(configuration)
     flags, changes = scale_down(
         command.flags,
         materials=materials_directory,
@@ -184,7 +190,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
 
     from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 
-    make_materials(materials_directory, family.rehearsal_config)
+    make_materials(materials_directory, configuration)
     train = partial(train_rank, command.script.stem, flag_words(flags), command.processes)
     log_dir = directory / "log"
     outcome = run_ranks(command.processes, train, log_dir, tee=True)
@@ -195,11 +201,25 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     return outcome.exit_code
 
 
+def tiny_configuration(name: str, ranks: int) -> str:
+    """The configuration of this name, if its key/value heads can be dealt to so many tensor parallel ranks; else the
+    file of one that has so many times the heads, each smaller. The published models have more heads than the tiny."""
+    config = load_config(name)
+    times = ranks // math.gcd(ranks, key_value_heads(config))
+    if times == 1:
+        return name
+    changed = {key: times * config[key] for key in (*HEADS, *KEY_VALUE_HEADS) if config.get(key)}
+    file = DIRECTORY / "configs" / f"{name}-{ranks}-ranks.json"
+    with written_aside(file) as aside:
+        aside.write(json.dumps(config | changed, indent=2).encode())
+    return str(file)
+
+
 def find_materials(configuration: str) -> Path:
     """Where the materials of a configuration are kept: elsewhere once what they are made from has changed."""
     made_from = [find_config(configuration), Path(__file__).with_name("materials.py")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()
-    return DIRECTORY / "materials" / f"{configuration}-{digest[:8]}"
+    return DIRECTORY / "materials" / f"{Path(configuration).stem}-{digest[:8]}"
 
 
 def import_paddle(flags: Flags, processes: int) -> str:

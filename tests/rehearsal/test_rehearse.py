@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.families.named_configs import load_config
+from launch.rehearsal import rehearse
 from launch.rehearsal.rehearse import describe, scale_down
 from tests.recipes.test_rendered import RECIPES, stated_flags
 
@@ -61,6 +63,17 @@ def test_fine_tuning_keeps_its_layout_and_makes_steps_instead_of_epochs(stem, di
         "eval_steps": "10",
         "logging_steps": "1",
     } | ({} if stem == "lora" else {"gradient_accumulation_steps": "2"})
+
+
+def test_the_tiny_model_has_heads_for_every_tensor_parallel_rank(tmp_path, monkeypatch):
+    """Qwen2.5-7B's 4 key/value heads on 4 ranks, of which the tiny model has 2."""
+    monkeypatch.setattr(rehearse, "DIRECTORY", tmp_path)
+    assert [rehearse.tiny_configuration("qwen2-rehearsal", ranks) for ranks in (1, 2)] == ["qwen2-rehearsal"] * 2
+    file = rehearse.tiny_configuration("qwen2-rehearsal", 4)
+    changed = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    assert load_config(file) == load_config("qwen2-rehearsal") | changed
+    assert rehearse.find_materials(file).name.startswith("qwen2-rehearsal-4-ranks-")
+    assert rehearse.tiny_configuration("llama-rehearsal", 4) == "llama-rehearsal"
 
 
 def test_a_pipeline_keeps_two_micro_batches_for_each_stage():

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Qwen3-8B supervised fine-tuning, all parameters, sharding stage 2.
+# Target     finetune-qwen3-8b
+# Hardware   8 cards of 80 GB (A100, A800, H100)
+# Batch      8 data ranks x 1 row x 8 accumulation = 64 a step
+# Template   Qwen3's, for answers without reasoning; for data whose answers begin with <think>, ARGS="--chat_template
+#            qwen3_thinking" (docs/families.md)
+# Weights    import those of Hugging Face with `make import MODEL=Qwen3-8B OUTPUT=models/qwen3-8b`, then start with
+#            MODEL=models/qwen3-8b
+# Licence    of the weights: Apache 2.0
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=8 GPU_MEMORY_GB=80
+
+run recipes/methods/finetune.sh \
+    --model_name_or_path Qwen/qwen3-8b \
+    --chat_template qwen3 \
+    --output_dir ./checkpoints/qwen3-8b-finetune \
+    --sharding stage2 \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 8 \
+    "$@"
