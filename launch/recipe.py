@@ -54,7 +54,8 @@ def main(argv: list[str]) -> int:
     end_with_make()
     recipe, own = parse_recipe(argv)
     if "help" in own:
-        print(f"{recipe.path.read_text(encoding='utf-8')}\n{flag_help(recipe.script)}")
+        files = [path.read_text(encoding="utf-8") for path in (recipe.path, recipe.method) if path]
+        print("\n".join([*files, flag_help(recipe.script)]))
         return 0
     check_variables(os.environ)
     action = os.environ.get("ACTION") or "run"

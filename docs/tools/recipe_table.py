@@ -25,11 +25,12 @@ from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "recipes"
+MOST_HAVE = ("qwen3-8b", 1)  # a folder of recipes, and one card
 HEAD = ["recipe", "what", "cards", "layout", "memory planned", "tokens/s planned", "MFU", "command"]
 
 
 def table() -> str:
-    """One row a recipe, those for the smallest hardware first."""
+    """One row a recipe: what most people have first, then the others, those for the smallest hardware first."""
     rows = sorted(map(_row, load_recipes(ROOT)), key=lambda row: row["order"])
     return markdown(HEAD, (row["cells"] for row in rows))
 
@@ -47,7 +48,8 @@ def _row(recipe: Recipe) -> dict:
     speed = [speed_of(time), mfu_of(time)] if plan["card"] else ["", ""]
     file = recipe.path.relative_to(ROOT / "recipes")
     cells = [f"[{file}](recipes/{file})", recipe.summary, cards, layout, memory, *speed, f"`make {recipe.target}`"]
-    return {"order": (recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
+    others = (recipe.path.parent.name, recipe.gpus) != MOST_HAVE
+    return {"order": (others, recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
 
 
 def plan_of(path: Path, **variables: str) -> dict:

@@ -16,6 +16,9 @@ A recipe file is a shell script of this form, and whatever else it says is refus
     run launch/run_pretrain.py \\
         --max_seq_length 2048 \\
         "$@"
+
+What several recipes have in common is in the file of a method, recipes/methods/NAME.sh: entries of the header and
+`run`, nothing else. A recipe that says `run recipes/methods/NAME.sh` has these, and its own entries and flags win.
 """
 
 import re
@@ -30,6 +33,8 @@ from launch.errors import UserError
 SCRIPTS = ("run_pretrain", "finetune_generation")
 NEEDS = ("GPUS", "GPU_MEMORY_GB", "PROCESSES")
 USERS_FLAGS = '"$@"'
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = "methods"  # the folder of recipes/ whose files are no recipes
 
 _ENTRY = re.compile(r"# ([A-Z]\w+(?: \w+)?)  +(\S.*)")
 _NAME_ENTRY = re.compile(r"#\s*(Target|Alias)\s+(\S.*?)\s*")
@@ -44,7 +49,8 @@ class Recipe:
     """What a recipe file states.
 
     header: its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line; gpus: cards it is made for, 0 for a
-    CPU; gpu_memory_gb: of each card; processes: ranks on a CPU.
+    CPU; gpu_memory_gb: of each card; processes: ranks on a CPU; method: the file that has what it does not state
+    itself, None without one.
     """
 
     path: Path
@@ -55,26 +61,17 @@ class Recipe:
     gpus: int
     gpu_memory_gb: int
     processes: int
+    method: Path | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Recipe":
         """Raises UserError, with file and line, for what it cannot read."""
-        lines = _Lines(path)
-        header = _header(lines)
-        needs: dict[str, int] = {}
-        script, flags = "", None
-        for line in lines:
-            words = line.split()
-            if not words or words[0].startswith("#") or _SOURCE.fullmatch(line.strip()):
-                continue
-            if flags is not None:
-                lines.refuse("found something behind `run`, which takes the script's place", "nothing behind it")
-            if words[0] == "run":
-                script, flags = _command(lines, line)
-            else:
-                needs |= _needs(lines, words)
-        if flags is None:
-            lines.refuse("found no `run`", f"run launch/SCRIPT.py --flag value {USERS_FLAGS}, the last command")
+        header, needs, script, flags = _read(_Lines(path))
+        method = ROOT / script if Path(script).suffix == ".sh" else None
+        if method:
+            common, _, script, further = _read(_Lines(method, of_method=True))
+            header |= {name: text for name, text in common.items() if name not in header}
+            flags |= {name: words for name, words in further.items() if name not in flags}
         return cls(
             path=path,
             summary=header.pop("").removesuffix("."),
@@ -84,6 +81,7 @@ class Recipe:
             gpus=needs.get("GPUS", 0),
             gpu_memory_gb=needs.get("GPU_MEMORY_GB", 0),
             processes=needs.get("PROCESSES", 1),
+            method=method,
         )
 
     @property
@@ -108,8 +106,8 @@ class Recipe:
 
 
 def recipe_paths(root: Path) -> list[Path]:
-    """The recipe files of a repository."""
-    return sorted(root.glob("recipes/*/*.sh"))
+    """The recipe files of a repository, without those of methods."""
+    return sorted(path for path in root.glob("recipes/*/*.sh") if path.parent.name != METHODS)
 
 
 def load_recipes(root: Path) -> list[Recipe]:
@@ -123,10 +121,10 @@ def target_of(path: Path) -> str:
 
 
 class _Lines:
-    """The lines of a file, with the number of the one that was read last."""
+    """The lines of a file, with the number of the one that was read last. of_method: that of a method, not a recipe."""
 
-    def __init__(self, path: Path):
-        self.path, self.number = path, 0
+    def __init__(self, path: Path, of_method: bool = False):
+        self.path, self.of_method, self.number = path, of_method, 0
         try:
             self._lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -145,7 +143,32 @@ class _Lines:
         return self._lines[self.number] if self.number < len(self._lines) else ""
 
     def refuse(self, found: str, allowed: str) -> NoReturn:
-        raise UserError(f"{self.path}, line {max(self.number, 1)}: {found}. Allowed in a recipe: {allowed}.")
+        line = max(self.number, 1)
+        if self.of_method:
+            raise UserError(f"{self.path}, line {line}: {found}. Allowed in the file of a method: {allowed}.")
+        raise UserError(f"{self.path}, line {line}: {found}. Allowed in a recipe: {allowed}.")
+
+
+def _read(lines: _Lines) -> tuple[dict[str, str], dict[str, int], str, Flags]:
+    """The header, the needs, what `run` runs and its flags. The file of a method needs nothing and runs no other."""
+    header = _header(lines)
+    needs: dict[str, int] = {}
+    script, flags = "", None
+    for line in lines:
+        words = line.split()
+        if not words or words[0].startswith("#") or (_SOURCE.fullmatch(line.strip()) and not lines.of_method):
+            continue
+        if flags is not None:
+            lines.refuse("found something behind `run`, which takes the script's place", "nothing behind it")
+        if words[0] == "run":
+            script, flags = _command(lines, line)
+        elif lines.of_method:
+            lines.refuse(f"found {words[0]!r}", "comments on lines of their own and `run`")
+        else:
+            needs |= _needs(lines, words)
+    if flags is None:
+        lines.refuse("found no `run`", f"run launch/SCRIPT.py --flag value {USERS_FLAGS}, the last command")
+    return header, needs, script, flags
 
 
 def _header(lines: _Lines) -> dict[str, str]:
@@ -156,6 +179,10 @@ def _header(lines: _Lines) -> dict[str, str]:
     while lines.following().startswith("#"):
         line = next(iter(lines))
         if name := _NAME_ENTRY.fullmatch(line):
+            if lines.of_method:
+                lines.refuse(
+                    f"found {name[1]} {name[2]!r}", "entries of all its recipes, which have names of their own"
+                )
             if not _NAME.fullmatch(name[2]):
                 lines.refuse(
                     f"found {name[1]} {name[2]!r}", "letters, digits, `-`, `_` and `.` in the name of a target"
@@ -197,12 +224,21 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
     if words.pop() != USERS_FLAGS:
         lines.refuse("found the end of `run` without the user's flags", f"{USERS_FLAGS} as its last word")
     script, flags = words[1:2], words[2:]
-    if not script or Path(script[0]).stem not in SCRIPTS:
-        lines.refuse(f"found run {' '.join(script)}".rstrip(), " or ".join(f"run launch/{name}.py" for name in SCRIPTS))
+    allowed = [f"launch/{name}.py" for name in SCRIPTS]
+    if not lines.of_method:
+        allowed += [f"recipes/{METHODS}/{path.name}" for path in sorted((ROOT / "recipes" / METHODS).glob("*.sh"))]
+    if not script or not (Path(script[0]).stem in SCRIPTS or (_is_method(script[0]) and not lines.of_method)):
+        lines.refuse(f"found run {' '.join(script)}".rstrip(), " or ".join(f"run {file}" for file in allowed))
     try:
         return script[0], parse_flags(flags)
     except UserError as error:
         raise UserError(f"{lines.path}, line {lines.number}: {error}") from None
+
+
+def _is_method(script: str) -> bool:
+    """Whether it is the path of a method's file, from the repository's root or from `/`."""
+    path = ROOT / script
+    return path.suffix == ".sh" and path.parent.name == METHODS and path.is_file()
 
 
 def _words(lines: _Lines, text: str) -> list[str]:

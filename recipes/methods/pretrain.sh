@@ -24,7 +24,7 @@ run launch/run_pretrain.py \
     --weight_decay 0.01 \
     --max_grad_norm 1.0 \
     --max_steps 1000 \
-    --save_steps 250 \
+    --save_steps 200 \
     --save_total_limit 1 \
     --eval_steps 100 \
     --evaluation_strategy steps \

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.config.recipe_file import Recipe, load_recipes
+from launch.config.recipe_file import Recipe, load_recipes, recipe_paths
 from launch.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +111,86 @@ def test_what_cannot_be_read_is_refused_with_its_line(path, old, new, line, foun
     with pytest.raises(UserError) as refused:
         load(path, FORM.replace(old, new, 1))
     assert str(refused.value).startswith(f"{path}, line {line}: ") and found in str(refused.value)
+
+
+METHOD = """\
+# LoRA on dialogues.
+#
+# What every recipe of it has.
+# Data       ./data
+# Lengths    4096
+run launch/run_pretrain.py \\
+    --max_seq_length 4096 \\
+    --bf16 1 --device gpu \\
+    "$@"
+"""
+THIN = """\
+#!/usr/bin/env bash
+# Qwen3-8B LoRA.
+# Target     lora-qwen3-8b
+# Lengths    2048
+source "$(dirname "$0")/../../launch/recipe.sh"
+GPUS=1 GPU_MEMORY_GB=24
+
+run {method} \\
+    --model_name_or_path qwen3-8b \\
+    --max_seq_length 2048 \\
+    "$@"
+"""
+
+
+@pytest.fixture
+def method(tmp_path) -> Path:
+    path = tmp_path / "methods" / "lora.sh"
+    path.parent.mkdir()
+    path.write_text(METHOD)
+    return path
+
+
+def test_a_recipe_has_what_the_file_of_its_method_has_and_its_own_wins(path, method):
+    """Its own flags come first."""
+    recipe = load(path, THIN.format(method=method))
+    assert recipe.header == {"Target": "lora-qwen3-8b", "Lengths": "2048", "Data": "./data"}
+    assert (recipe.summary, recipe.method, recipe.gpus) == ("Qwen3-8B LoRA", method, 1)
+    assert (recipe.script, list(recipe.flags.items())) == (
+        "launch/run_pretrain.py",
+        [("model_name_or_path", ["qwen3-8b"]), ("max_seq_length", ["2048"]), ("bf16", ["1"]), ("device", ["gpu"])],
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "found"),
+    [
+        ("# What every", "# Target     mine\n#", 3, "found Target 'mine'. Allowed in the file of a method: entries of"),
+        ("# Data", "# Alias      mine\n# Data", 4, "found Alias 'mine'"),
+        ("run launch", "GPUS=1\nrun launch", 6, "found 'GPUS=1'. Allowed in the file of a method: comments"),
+        ("run launch", "source ../launch/recipe.sh\nrun launch", 6, "found 'source'"),
+        ("launch/run_pretrain.py", "recipes/methods/lora.sh", 9, "found run recipes/methods/lora.sh. Allowed in the"),
+        ("--bf16 1", "--bf16 $HALF", 8, "found '$HALF --device gpu'"),
+        ('"$@"\n', '"$@"\necho done\n', 10, "found something behind `run`"),
+    ],
+)
+def test_what_is_wrong_in_the_file_of_a_method_is_refused_with_its_line(path, method, old, new, line, found):
+    assert old in METHOD
+    method.write_text(METHOD.replace(old, new, 1))
+    with pytest.raises(UserError) as refused:
+        load(path, THIN.format(method=method))
+    assert str(refused.value).startswith(f"{method}, line {line}: ") and found in str(refused.value)
+
+
+def test_a_method_that_is_not_there_is_refused_by_the_recipe(path):
+    with pytest.raises(UserError) as refused:
+        load(path, THIN.format(method="recipes/methods/lola.sh"))
+    assert str(refused.value).startswith(f"{path}, line 11: found run recipes/methods/lola.sh. Allowed in a recipe: ")
+    assert "run recipes/methods/lora.sh" in str(refused.value)
+
+
+def test_the_file_of_a_method_is_no_recipe():
+    """Neither a target of make nor a program."""
+    files = sorted((ROOT / "recipes" / "methods").iterdir())
+    used = {recipe.method for recipe in load_recipes(ROOT)} - {None}
+    assert files and set(files) == used and not used & set(recipe_paths(ROOT))
+    assert not any(file.stat().st_mode & 0o111 or "recipe.sh" in file.read_text() for file in files)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])

@@ -12,6 +12,7 @@ from launch.devices.cards import Card
 KINDS = {
     "P100": ("Tesla P100-PCIE-16GB", 16, (6, 0)),
     "V100": ("Tesla V100-SXM2-32GB", 32, (7, 0)),
+    "V100-16G": ("Tesla V100-SXM2-16GB", 16, (7, 0)),
     "T4": ("Tesla T4", 15, (7, 5)),
     "A100": ("NVIDIA A100-SXM4-80GB", 80, (8, 0)),
     "A100-40G": ("NVIDIA A100-SXM4-40GB", 40, (8, 0)),

@@ -30,11 +30,13 @@ OLD = (OLD_HALF, EFFICIENT, FUSED)
 PACKED = (OLD_HALF, EXACT, FUSED)  # the memory efficient kernel would need a copy of the mask for each head
 TINY = ("float32", EXACT, FUSED)
 # recipe: (amp, attention, norm) on A100, 4090, V100 and T4; None: it does not start there
+
 EXPECTED = {
     "baichuan-13b/lora-2gpu": [(HALF, FLASH, FUSED)] * 2 + [OLD] * 2,
     "baichuan-13b/qlora-1gpu": [(HALF, FLASH, FUSED)] * 2 + [PACKED] * 2,
     "chatglm-6b/int8-lora-1gpu": [(HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
     "chatglm2-6b/full-2gpu": [(HALF, FLASH, OWN)] * 2 + [(OLD_HALF, EXACT, OWN)] * 2,
+    "deepseek-r1-distill-qwen-7b/lora": [NEW, NEW, PACKED, PACKED],
     "llama-7b/finetune": [NEW, NEW, PACKED, PACKED],
     "llama-7b/finetune-stage2": [NEW, NEW, PACKED, PACKED],
     "llama-7b/instruct": [NEW, NEW, PACKED, PACKED],
@@ -44,6 +46,17 @@ EXPECTED = {
     "llama-7b/pretrain": [NEW, NEW, OLD, OLD],
     "llama-7b/pretrain-4d": [NEW, NEW, OLD, OLD],
     "llama-7b/qlora": [NEW, NEW, PACKED, PACKED],
+    "llama3-8b/finetune": [NEW, NEW, PACKED, PACKED],
+    "llama3-8b/lora": [NEW, NEW, PACKED, PACKED],
+    "llama3-8b/pretrain": [NEW, NEW, OLD, OLD],
+    "qwen2.5-0.5b/finetune": [NEW, NEW, PACKED, PACKED],
+    "qwen2.5-0.5b/finetune-cpu": [NEW, NEW, PACKED, PACKED],
+    "qwen2.5-7b/finetune": [NEW, NEW, PACKED, PACKED],
+    "qwen2.5-7b/lora": [NEW, NEW, PACKED, PACKED],
+    "qwen3-8b/finetune": [NEW, NEW, PACKED, PACKED],
+    "qwen3-8b/lora": [NEW, NEW, PACKED, PACKED],
+    "qwen3-8b/pretrain": [NEW, NEW, OLD, OLD],
+    "qwen3-8b/qlora": [NEW, NEW, PACKED, PACKED],
     "tiny/lora": [TINY] * 4,
     "tiny/pretrain": [TINY] * 4,
 }

@@ -113,6 +113,9 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("llama-2-13b", 13_015_864_320),
         ("llama-3-8b", 8_030_261_248),
         ("qwen2-7b", 7_615_616_512),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-0.5b", 494_032_768),  # "number of parameters 0.49B", 0.36B without embedding
+        ("deepseek-r1-distill-qwen-7b", 7_615_616_512),
         ("qwen3-0.6b", 596_049_920),
         ("qwen3-8b", 8_190_735_360),
         ("qwen3-32b", 32_762_123_264),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.config.recipe_file import recipe_paths
+
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = sorted(path.relative_to(ROOT) for path in (ROOT / "recipes").glob("*/*.sh"))
+RECIPES = [path.relative_to(ROOT) for path in recipe_paths(ROOT)]
 HALF = ["--fp16", "1", "--fp16_opt_level", "O2", "--per_device_train_batch_size", "1"]
 
 

@@ -71,7 +71,7 @@ def test_the_target_says_what_is_done_to_which_model(recipe):
     """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
     verbs = "pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.parent.name
-    scheme = re.compile(f"({verbs})-({folder}|{folder.replace('-', '')})(-[a-z0-9]+)?")
+    scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = TARGETS[recipe]
     assert scheme.fullmatch(header(recipe)["Alias"] if target == "lora-1gpu" else target)
     assert not {"lora", "qlora"} & {target.split("-")[0]} or stated_flags(recipe)["lora"] == ["1"]
@@ -99,7 +99,7 @@ def test_hardware_is_what_the_recipe_asks_for(recipe):
 
 
 def test_cards_on_the_page_of_fine_tuning():
-    rows = re.findall(r"^\| `([\w-]+)` \| (\d) \|", (ROOT / "docs" / "finetune.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w.-]+)` \| (\d) \|", (ROOT / "docs" / "finetune.md").read_text("utf-8"), re.MULTILINE)
     asked = {TARGETS[recipe]: str(need(recipe)["GPUS"]) for recipe in FINE_TUNING}
     assert dict(rows) == asked
 
@@ -173,6 +173,10 @@ LICENCES = {  # of the weights, by the model's name, as their owners publish the
     "baichuan-13b": "Community License for Baichuan-13B Model; free for research, and commercially with "
     "written permission from Baichuan Inc.",
     "llama-tiny": "yours, because they start from random values",
+    **dict.fromkeys(("qwen3-8b", "qwen2.5-7b", "qwen2.5-0.5b"), "Apache 2.0"),
+    "llama-3-8b": "Meta Llama 3 Community License; Meta asks for consent to it on the model's page, and services with "
+    "more than 700 million users a month need a licence of their own",
+    "deepseek-r1-distill-qwen-7b": "MIT, made from Qwen2.5-Math-7B, which is Apache 2.0",
 }
 
 
@@ -198,7 +202,7 @@ def test_flags_files_and_targets_in_it_are_there(recipe):
     assert set(re.findall(r"--(\w+)", text)) <= load_schema(script(recipe)).keys()
     assert all((ROOT / file).is_file() for file in re.findall(r"docs/\S+\.md", text))
     targets = re.findall(r"^([\w-]+)(?=:)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= {*targets, *TARGETS.values(), "data-tokenize"}
+    assert set(re.findall(r"\bmake ([a-z](?:[\w.-]*\w)?)", text)) <= {*targets, *TARGETS.values(), "data-tokenize"}
     replaced = re.search(r"replace the line `(.*?)`", text)
     assert not replaced or f"    {replaced[1]} \\\n" in recipe.read_text()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from launch.config.recipe_file import recipe_paths
 from tests.recipes.machine import ROOT, Machine
 from tests.recipes.test_rendered import printed_flags
 
@@ -114,7 +115,7 @@ def test_cards_for_a_recipe_of_the_cpu(machine):
     assert done.stderr == "error: GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.\n"
 
 
-RECIPES = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in (ROOT / "recipes").glob("*/*.sh"))
+RECIPES = [str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in recipe_paths(ROOT)]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
+from launch.config.recipe_file import Recipe
 from launch.rehearsal.materials import documents
 from tests.families import published as models
 from tests.recipes.rehearsing import recipes_by_target
@@ -69,5 +70,5 @@ def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
 
 def test_every_recipe_of_fine_tuning_is_on_the_page():
     for target, recipe in recipes_by_target().items():
-        if "launch/finetune_generation.py" in recipe.read_text():
+        if Recipe.load(recipe).script == "launch/finetune_generation.py":
             assert f"| `{target}` |" in PAGE
