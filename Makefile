@@ -6,7 +6,7 @@
 # the recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit measures certify download import export merge predict serve ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit config-from measures certify download import export merge predict serve ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -48,6 +48,9 @@ fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
+
+config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means
+	@$(PLAIN) launch/commands/config_from.py $(ARGS)
 
 measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
 	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \

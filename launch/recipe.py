@@ -30,6 +30,7 @@ from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import DATA_FLAGS, apply_variables, check_variables, given_variables, number
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
+from launch.families.published_names import named_size
 from launch.guard import guarded
 from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
@@ -37,7 +38,7 @@ from launch.plan.hardware import Card, card_named, card_of_memory, requested_car
 from launch.preflight.fitted import fitted, is_on, propose_record
 from launch.preflight.flags import flag_help
 from launch.preflight.memory import card_here
-from launch.preflight.rules.model_limits import packed_where_possible
+from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
@@ -63,8 +64,8 @@ def main(argv: list[str]) -> int:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
     # A rehearsal runs the ranks of all nodes on this machine and needs no more than their number.
     nodes = Nodes(number("NNODES", os.environ) or 1) if action == "rehearse" else read_nodes(os.environ)
-    run, notes = requested_run(recipe, os.environ, nodes, own)
-    return ACTIONS[action](recipe, known_model(run) if action in ("plan", "rehearse") else run, notes)
+    run, notes = requested_run(recipe, os.environ, nodes, own, sizes_alone=action in ("plan", "rehearse"))
+    return ACTIONS[action](recipe, run, notes)
 
 
 def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
@@ -78,30 +79,36 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
 
 
 def requested_run(
-    recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE, own: Flags | None = None
+    recipe: Recipe,
+    variables: Mapping[str, str],
+    nodes: Nodes = ONE_NODE,
+    own: Flags | None = None,
+    sizes_alone: bool = False,
 ) -> tuple[RunConfig, list[str]]:
-    """The run of a recipe with the user's variables, packed only if its model can be, fitted to its cards unless
-    FIT=off; and notes for the user.
+    """The run of a recipe with the user's variables, packed and recomputed only if its model can be, fitted to its
+    cards unless FIT=off; and notes for the user.
 
-    own: flags of the command line, which FIT leaves alone. Raises UserError for an unknown CARD, and for a value of FIT
-    that it does not take.
+    own: flags of the command line, which FIT leaves alone. sizes_alone: whether a known configuration may stand for the
+    model (known_model). Raises UserError for an unknown CARD, and for a value of FIT that it does not take.
     """
     run, notes = apply_variables(recipe, variables, nodes, own)
-    run, padded = packed_where_possible(run)
+    run = known_model(run) if sizes_alone else run
+    run, lacking = without_what_is_lacking(run)
     card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
     if fits := is_on(variables.get("FIT") or ""):
         card = card or card_here(run)
     if card:
         run = replace(run, gpu_memory_gb=card.named_gb)
     run, lines = fitted(run, card_of_plan(run)) if fits else (run, [])
-    return run, [*notes, *padded, *lines]
+    return run, [*notes, *lacking, *lines]
 
 
 def known_model(run: RunConfig) -> RunConfig:
-    """The run, with a configuration in place of the demo's model if there is none: enough to plan and rehearse."""
-    if "model_name_or_path" not in missing_demo_paths(run):
-        return run
-    return run.with_words(run.words | {"model_name_or_path": [DEMO_CONFIG]})
+    """The run, with a configuration in place of the demo's model if there is none, and of a published model: enough to
+    plan and rehearse."""
+    name = run.flags.model_name_or_path or ""
+    known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
+    return run if known == name else run.with_words(run.words | {"model_name_or_path": [known]})
 
 
 def missing_demo_paths(run: RunConfig) -> dict[str, str]:

@@ -13,6 +13,7 @@ from tests.weights.lora_material import llama, save_base, save_lora
 ROOT = Path(__file__).resolve().parents[1]
 # Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.
 COMMANDS = [
+    "launch/commands/config_from.py PATH",
     "launch/commands/dashboard.py --logdir PATH",
     "launch/commands/demo_finetune.py --model PATH",
     "launch/commands/doctor.py --deepspeed PATH",

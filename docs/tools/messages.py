@@ -29,6 +29,7 @@ ROOMS = (
     "launch/recipe.py",
     "launch/commands/plan_run.py",
     "launch/commands/fit.py",
+    "launch/commands/config_from.py",
     "launch/commands/doctor.py",
     "launch/commands/download.py",
     "launch/hubs/hub.py",

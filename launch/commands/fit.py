@@ -31,7 +31,7 @@ from launch.guard import guarded
 from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB, Card, kind_of, requested_card
 from launch.plan.plan_report import speed_of
-from launch.preflight.rules.model_limits import packed_where_possible
+from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import LaunchCommand
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "llama-7b"
@@ -95,7 +95,7 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
     path, others = METHODS[method]
     given = {name: value for name, value in variables.items() if name not in CARD_VARIABLES}
     run, _ = apply_variables(Recipe.load(path), given | {"MODEL": model})
-    run, _ = packed_where_possible(run)
+    run, _ = without_what_is_lacking(run)
     words = run.words | others | {"tokenizer_name_or_path": [model]}
     if not variables.get("OUTPUT"):
         words |= {"output_dir": [f"./checkpoints/{Path(model).stem}-{method}"]}

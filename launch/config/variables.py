@@ -24,6 +24,17 @@ SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 # Variables that are another way to write a flag, and that of DATA for each shared module.
 FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
 DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
+# Flags of a recipe that mean something together: where a file of arguments states one of them, the others go, too.
+TOGETHER = (
+    frozenset({"model_name_or_path", "tokenizer_name_or_path", "loss_first"}),
+    frozenset({"tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"})
+    | {"sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"},
+    frozenset({"lora", "lora_rank", "lora_alpha", "prefix_tuning", "num_prefix_tokens"})
+    | {"weight_quantize_algo", "weight_double_quant"},
+    frozenset({"evaluation_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end"}),
+    frozenset({"max_steps", "num_train_epochs"}),
+    frozenset({"warmup_steps", "warmup_ratio"}),
+)
 
 
 def given_variables(environment: Mapping[str, str]) -> str:
@@ -57,7 +68,8 @@ def apply_variables(
     flags, from_file, notes = dict(recipe.flags), {}, []
     if file := variables.get("CONFIG"):
         from_file, notes = read_arguments(file, recipe.script)
-        flags = overridden(flags, from_file)
+        replaced = {name for group in TOGETHER if not group.isdisjoint(from_file) for name in group}
+        flags = overridden({name: words for name, words in flags.items() if name not in replaced}, from_file)
         notes += _that_stay(recipe.flags, flags, from_file)
     for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
         if variables.get(variable):

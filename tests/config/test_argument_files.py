@@ -220,3 +220,17 @@ def test_without_a_batch_in_the_file_the_samples_of_a_step_stay(tmp_path):
     run, lines = apply_variables(recipe, {"CONFIG": written(tmp_path, {"seed": 7}), "GPUS": "2"})
     assert run.global_batch == 4 * 16 * 2 and run.words["seed"] == ["7"]
     assert lines[2].startswith("GPUS: 2 instead of 4, ")
+
+
+def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
+    """A degree that the file leaves out is 1, not the recipe's; with its save_steps goes the recipe's eval_steps."""
+    recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "finetune.sh")
+    stated = {"sharding": "stage1", "save_steps": 7, "max_steps": 9, "warmup_ratio": 0.1, "prefix_tuning": True}
+    run, lines = apply_variables(recipe, {"CONFIG": written(tmp_path, stated)})
+    assert run.words["save_steps"] == ["7"]
+    gone = {"tensor_parallel_degree", "eval_steps", "evaluation_strategy", "num_train_epochs", "warmup_steps"}
+    assert gone <= recipe.flags.keys() and gone.isdisjoint(run.words)
+    assert not any(f"--{name}" in lines[1] for name in gone)
+    recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "pretrain.sh")
+    run, _ = apply_variables(recipe, {"CONFIG": written(tmp_path, {"model_name_or_path": "qwen2-7b"}, "model.json")})
+    assert "loss_first" in recipe.flags and "loss_first" not in run.words  # it is of LLaMA-7B

@@ -40,6 +40,7 @@ PAGES_PRINTED = {
 }
 # A program, a form of recipes -> a test that runs it.
 RUN_BY = {
+    "make config-from": "tests/config/test_config_from.py::test_the_page_shows_what_is_printed",
     "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
     "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
     "make demo": "tests/demo/test_demo.py::test_the_whole_demo",

@@ -53,7 +53,7 @@ def test_a_directory_a_file_and_a_name_find_a_configuration(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("Qwen/Qwen2-7B", "qwen2-7b"), ("meta-llama/Llama-3.1-8B", "llama-3-8b")]
+    ("name", "nearest"), [("Qwen/Qwen2-7B", "qwen2-7b"), ("meta-llama/Llama-3.1-8B", "llama-3.1-8b")]
 )
 def test_a_name_of_a_hub_is_told_with_the_command(name, nearest):
     with pytest.raises(UserError) as refused:
@@ -112,6 +112,7 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("llama-2-7b", 6_738_415_616),
         ("llama-2-13b", 13_015_864_320),
         ("llama-3-8b", 8_030_261_248),
+        ("llama-3.1-8b", 8_030_261_248),
         ("qwen2-7b", 7_615_616_512),
         ("qwen2.5-7b", 7_615_616_512),
         ("qwen2.5-0.5b", 494_032_768),  # "number of parameters 0.49B", 0.36B without embedding
@@ -120,8 +121,10 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("qwen3-8b", 8_190_735_360),
         ("qwen3-32b", 32_762_123_264),
         ("bloom-7b1", 7_069_016_064),  # the model's card
+        ("opt-125m", 125_239_296),
         ("opt-6.7b", 6_658_473_984),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
+        ("baichuan2-7b", 7_505_973_248),
         ("baichuan-13b", 13_264_901_120),
         ("chatglm-6b", 6_176_956_416 - 3_670_016),  # all parameters that peft prints, without those of LoRA
         ("chatglm2-6b", 6_245_533_696 - 1_949_696),

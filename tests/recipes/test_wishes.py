@@ -28,7 +28,7 @@ def test_variables_are_flags_and_args_win_over_them(machine):
 def test_a_model_that_cannot_pack_is_padded_with_a_line(machine):
     done = machine.run("llama-7b/lora", ACTION="print", FIT="off", MODEL="glm-515m")
     assert "--zero_padding 0 \\" in done.stdout
-    assert done.stderr.startswith("--zero_padding 0, not 1 as in the recipe: GLM has no packing: its positions restart")
+    assert done.stderr.startswith("--zero_padding 0 instead of 1: GLM has no packing: its positions restart")
     assert len(done.stderr.splitlines()) == 1
     done = machine.run("llama-7b/lora", ACTION="print", FIT="off", MODEL="glm-515m", ARGS="--zero_padding 1")
     assert "--zero_padding 1\n" in done.stdout and done.stderr == ""

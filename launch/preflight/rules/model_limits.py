@@ -168,18 +168,23 @@ FAMILY_RULES = tuple(
 )
 
 
-def packed_where_possible(run: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The run without its recipe's packing where the model's family has none, and a line that says so.
+# Features that a run can do without, as it learns the same -> the flag that asks for them.
+DISPENSABLE = {"packing": "zero_padding", "recompute": "recompute"}
 
-    The user's own --zero_padding 1 stays as it is, and is refused.
+
+def without_what_is_lacking(run: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run without the packing and recompute of its recipe or file where the model's family has none, and a line for
+    each.
+
+    The user's own --zero_padding 1 or --recompute 1 stays as it is, and is refused.
     """
-    if not run.flags.zero_padding or "zero_padding" in run.own:
-        return run, []
     try:
         family = family_of_config(load_config(run.flags.model_name_or_path or ""))
     except UserError:  # which the check of the model reports
         return run, []
-    if "packing" not in family.lacking:
-        return run, []
-    line = f"--zero_padding 0, not 1 as in the recipe: {family.title} has no packing: {family.lacking['packing']}"
-    return run.with_words(run.words | {"zero_padding": ["0"]}), [line]
+    changed, lines = {}, []
+    for feature, flag in DISPENSABLE.items():
+        if getattr(run.flags, flag) and flag not in run.own and feature in family.lacking:
+            changed[flag] = ["0"]
+            lines.append(f"--{flag} 0 instead of 1: {family.title} has no {feature}: {family.lacking[feature]}")
+    return run.with_words(run.words | changed), lines

@@ -1,0 +1,137 @@
+"""Print the command that a file of PaddleNLP's llm/config/ means here, for the launcher and for a recipe.
+
+    make config-from ARGS=sft_argument.json
+    python launch/commands/config_from.py sft_argument.json --gpus 4
+
+Without --gpus it is for as many cards as the file's degrees need. Where they leave open over how many cards it shards,
+it is for the 8 of a machine, of an adapter for 1. Lines with # are what the file's keys become.
+"""
+
+import argparse
+import difflib
+import shlex
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
+
+from data_tools.cli import Parser, above_zero
+from data_tools.language import localized
+from data_tools.terminal import wrapped
+from launch import preflight
+from launch.config.argument_files import METHODS, method_of, read_arguments
+from launch.config.flag_values import Flags, FlagValues
+from launch.config.key_files import read_source
+from launch.config.layout import degree, sharding_stage
+from launch.config.recipe_file import Recipe, load_recipes
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.families.named_configs import load_config
+from launch.families.published_names import named_size
+from launch.families.registry import family_of_config
+from launch.guard import guarded
+from launch.preflight.rules.model_limits import without_what_is_lacking
+from launch.processes.command import LaunchCommand
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = 8  # cards
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    script = _script(args.file)
+    flags, lines = read_arguments(args.file, script)
+    run, lacking = _run(script, flags, args.gpus or cards_of(script, flags))
+    for line in [*lines, *lacking, *announced(run)]:
+        print(wrapped(localized(line), "# ", "#   "))
+    print(LaunchCommand.of_run(run).text())
+    if recipe := nearest_recipe(run):
+        told = localized("the same by a recipe, which checks the machine and fits to its cards:")
+        print("", wrapped(told, "# ", "#   "), make_command(recipe, args.file, run.processes), sep="\n")
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser("python launch/commands/config_from.py", __doc__)
+    parser.add_argument("--gpus", type=above_zero, help="number of cards, all in one machine")
+    parser.add_argument("file", help="the file of arguments: JSON or YAML")
+    return parser.parse_args(argv)
+
+
+def _script(file: str) -> str:
+    """The shared module that the file is for. A file of a method without one is refused when it is read."""
+    found = method_of(read_source(file))
+    if found is None:
+        keys = " or ".join(sorted(method.keys)[0] for method in METHODS if method.script)
+        raise UserError(f"{file}: no key of it tells what is trained. Expected {keys}, or more of the file.")
+    return f"launch/{found[0].script or 'finetune_generation'}.py"
+
+
+def cards_of(script: str, flags: Flags) -> int:
+    """As many as the degrees need. PaddleNLP's pages start full training on the 8 cards of a machine, adapters on 1."""
+    needed = degree(flags, "tensor_parallel_degree") * degree(flags, "pipeline_parallel_degree")
+    values = FlagValues(script, flags)
+    if values.given("sharding_parallel_degree"):
+        return needed * degree(flags, "sharding_parallel_degree")
+    adapts = values.lora or values.prefix_tuning
+    return max(needed, MACHINE) if sharding_stage(flags) and not adapts and MACHINE % needed == 0 else needed
+
+
+def _run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]]:
+    """The run on so many cards, without what its model's family lacks, and lines about that."""
+    run = RunConfig(script, flags, tuple(map(str, range(gpus))), processes=gpus)
+    model = flags.get("model_name_or_path", [""])
+    able, lines = without_what_is_lacking(run.with_words(flags | {"model_name_or_path": [named_size(model[0])]}))
+    return run.with_words(able.words | {"model_name_or_path": model}), lines
+
+
+def announced(run: RunConfig) -> list[str]:
+    """Lines about the layout and about flags that do nothing. Raises UserError with all that do not go together."""
+    findings = preflight.run_on_flags(run)
+    faults = [f"{finding.subject}: {finding.found}; {finding.fix}" for finding in findings if not finding.ok]
+    if faults:
+        raise UserError("\n".join(faults))
+    return [f"{finding.subject}: {finding.found}" for finding in findings if finding.subject != "flags"]
+
+
+def nearest_recipe(run: RunConfig) -> Recipe | None:
+    """The recipe of the same module and method on cards: of the nearest name in the model's family, if there is one,
+    then with most degrees as in the run, on as many cards, on the largest; None without such a recipe."""
+    method = _method(run.script, run.words)
+
+    def likeness(recipe: Recipe) -> tuple:
+        same = sum(theirs == ours for theirs, ours in zip(_layout(recipe.flags), _layout(run.words), strict=True))
+        return _model_likeness(recipe.flags, run.words), same, recipe.gpus == run.processes, recipe.gpu_memory_gb
+
+    found = (recipe for recipe in load_recipes(ROOT) if recipe.gpus and _method(recipe.script, recipe.flags) == method)
+    return max(found, key=likeness, default=None)
+
+
+def make_command(recipe: Recipe, file: str, gpus: int) -> str:
+    """make finetune-llama7b CONFIG=sft_argument.json GPUS=8"""
+    return f"make {recipe.target} CONFIG={shlex.quote(file)}" + (f" GPUS={gpus}" if gpus != recipe.gpus else "")
+
+
+def _method(script: str, flags: Flags) -> tuple:
+    values = FlagValues(script, flags)
+    return values.script, bool(values.lora), bool(values.prefix_tuning), bool(values.weight_quantize_algo)
+
+
+def _layout(flags: Flags) -> tuple:
+    degrees = (degree(flags, f"{kind}_parallel_degree") for kind in ("tensor", "pipeline"))
+    return *degrees, sharding_stage(flags)
+
+
+def _model_likeness(flags: Flags, others: Flags) -> float:
+    """How like the names of two models of one family are, 0 to 1; 0 where the families differ or are not known."""
+    try:
+        names = [named_size(words.get("model_name_or_path", [""])[0]) for words in (flags, others)]
+        families = {family_of_config(load_config(name)).name for name in names}
+    except UserError:
+        return 0.0
+    ours, theirs = (name.rpartition("/")[2] for name in names)
+    return difflib.SequenceMatcher(None, ours, theirs).ratio() if len(families) == 1 else 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""`make config-from`: files like PaddleNLP's, for each model and method, become commands that are legal and planned."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import preflight
+from launch.commands import config_from
+from launch.config.flag_values import parse_flags
+from launch.config.recipe_file import load_recipes
+from launch.config.run_config import RunConfig
+from launch.guard import guarded
+from launch.recipe import planned, requested_run
+from tests.config.paddlenlp_files import FILES, MODELS, arguments
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
+
+
+def printed(capsys, *words: str) -> tuple[list[str], list[str], str]:
+    """The lines with #, the words of the launcher's command, the command of make."""
+    assert guarded(config_from.main, list(words)) in (0, None)
+    text, make = capsys.readouterr().out.split("\n\n")
+    lines = text.splitlines()
+    told = [line for line in lines if line.startswith("#")]
+    return told, shlex.split("\n".join(lines[len(told) :]).replace("\\\n", " ")), make.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_becomes_a_legal_command_and_a_plan(name, tmp_path, capsys, monkeypatch):
+    """Both: what the launcher gets, and the recipe with CONFIG=, as it is planned."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "arguments.json"
+    file.write_text(json.dumps(arguments(name)))
+    told, words, make = printed(capsys, str(file))
+    script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+    run = RunConfig(
+        words[script], parse_flags(words[script + 1 :]), processes=len(words[words.index("--gpus") + 1].split(","))
+    )
+    assert preflight.is_legal(run), [finding for finding in preflight.run_on_flags(run) if not finding.ok]
+    assert run.flags.model_name_or_path == MODELS[name.partition("/")[0]]
+    variables = dict(word.split("=") for word in shlex.split(make)[2:])
+    run, _ = requested_run(RECIPES[make.split()[1]], variables | {"FIT": "off"}, sizes_alone=True)
+    assert [finding for finding in preflight.run_on_flags(run) if not finding.ok] == []
+    assert json.loads(planned(run, "json"))["peak_bytes"] > 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "make"),
+    [
+        ("llama/sft", 8, "make finetune-llama3-8b CONFIG={}"),
+        ("llama/pretrain", 8, "make pretrain-llama3-8b CONFIG={}"),
+        ("llama/lora", 1, "make lora-llama3-8b CONFIG={}"),
+        ("llama/qlora", 1, "make qlora-llama7b CONFIG={}"),
+        ("llama/pt", 1, "make prefix-llama7b CONFIG={}"),
+        ("chatglm2/sft", 8, "make finetune-chatglm2-6b-2gpu CONFIG={} GPUS=8"),
+        ("bloom/sft", 4, "make finetune-llama7b CONFIG={}"),
+    ],
+)
+def test_cards_and_the_nearest_recipe(name, gpus, make, tmp_path, capsys):
+    file = tmp_path / "arguments.json"
+    file.write_text(json.dumps(arguments(name)))
+    _, words, command = printed(capsys, str(file))
+    assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
+    assert command == make.format(file)
+
+
+def test_the_page_shows_what_is_printed(tmp_path):
+    stated = {
+        "model_name_or_path": "Qwen/Qwen2-7B",
+        "dataset_name_or_path": "./data",
+        "output_dir": "./checkpoints/lora_ckpts",
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "learning_rate": 3e-04,
+        "src_length": 1024,
+        "max_length": 2048,
+        "bf16": True,
+        "do_train": True,
+        "lora": True,
+        "lazy": True,
+    }
+    (tmp_path / "lora_argument.json").write_text(json.dumps(stated))
+    command = [sys.executable, ROOT / "launch" / "commands" / "config_from.py", "lora_argument.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"})
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    shown = page[page.index("$ make config-from") :].partition("```")[0].splitlines()[1:]
+    began = shown.index("    launch/finetune_generation.py \\")
+    printed = done.stdout.splitlines()
+    assert printed[: began - 1] == shown[: began - 1]
+    assert printed[began + 1] == shown[began + 1] == "    --model_name_or_path Qwen/Qwen2-7B \\"
+    assert printed[-3:] == shown[-3:]
+
+
+@pytest.mark.parametrize(
+    ("stated", "words", "message"),
+    [
+        ({"seed": 1}, [], "no key of it tells what is trained. Expected dataset_name_or_path or input_dir, or more of"),
+        (arguments("llama/sft") | {"pipeline_parallel_degree": 2}, [], "--sharding: stage2 with --pipeline_parallel_"),
+        (
+            arguments("bloom/sft"),
+            ["--gpus", "3"],
+            "--tensor_parallel_degree: tensor parallel 4 x pipeline parallel 1 do",
+        ),
+        ({"beta": 0.1, "train_dataset_path": "a"}, [], ":1: beta: this is a file for KTO, which has no module here."),
+    ],
+)
+def test_what_makes_no_command_is_refused(stated, words, message, tmp_path, capsys):
+    file = tmp_path / "arguments.json"
+    file.write_text(json.dumps(stated))
+    assert guarded(config_from.main, [str(file), *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err
