@@ -8,6 +8,7 @@ from launch.errors import UserError
 from launch.families.parameters import (
     HEAD,
     LINEAR,
+    ROUTER,
     WORD,
     Parameter,
     attention_heads,
@@ -15,8 +16,11 @@ from launch.families.parameters import (
     key_value_heads,
     layers,
     query_width,
+    share_of_tokens,
 )
 from launch.families.registry import family_of_config, parameters
+
+MATRICES = (LINEAR, ROUTER)
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,8 @@ class ModelShape:
     """The sizes of a model of any family, under the same names for all.
 
     query_width: elements of all heads of a query. parameters: all of them, a tied head counted once. matmul_parameters:
-    those that multiply every token: the layers' matrices and the output head, not the input embedding. head_std:
-    standard deviation of the head's random weights.
+    those that multiply a token: the layers' matrices and the output head, not the input embedding; of the experts as
+    many as a token is sent to. head_std: standard deviation of the head's random weights.
     """
 
     vocab_size: int
@@ -48,7 +52,10 @@ class ModelShape:
             num_attention_heads=attention_heads(config),
             query_width=query_width(config),
             parameters=sum(tensor.size for tensor in tensors),
-            matmul_parameters=sum(tensor.size for tensor in tensors if tensor.kind == LINEAR) + _head(tensors).size,
+            matmul_parameters=_head(tensors).size
+            + round(
+                sum(tensor.size * share_of_tokens(tensor, config) for tensor in tensors if tensor.kind in MATRICES)
+            ),
             head_std=family_of_config(config).head_std(config),
         )
 

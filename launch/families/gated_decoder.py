@@ -3,7 +3,7 @@
 The forward pass is that of paddlenlp/transformers/llama and qwen2, modeling.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from launch.errors import UserError
 from launch.families.family import Values, taken
@@ -29,11 +29,23 @@ CONFIG_KEYS = (
 )
 
 
+def gated_mlp(config: dict, layer: str) -> Iterator[Parameter]:
+    """SwiGLU."""
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    yield from linear(f"{layer}.mlp.gate_proj", hidden, ffn, bias=False)
+    yield from linear(f"{layer}.mlp.up_proj", hidden, ffn, bias=False)
+    yield from linear(f"{layer}.mlp.down_proj", ffn, hidden, bias=False)
+
+
 def gated_parameters(
-    config: dict, prefix: str, qkv_bias: bool = False, head_norms: bool = False
+    config: dict,
+    prefix: str,
+    qkv_bias: bool = False,
+    head_norms: bool = False,
+    mlp: Callable[[dict, str], Iterator[Parameter]] = gated_mlp,
 ) -> Iterator[Parameter]:
-    """RMSNorm, separate query, key and value, SwiGLU. head_norms: of each head's query and key."""
-    hidden, ffn, query = config["hidden_size"], config["intermediate_size"], query_width(config)
+    """RMSNorm, separate query, key and value. head_norms: of each head's query and key. mlp: of a layer's name."""
+    hidden, query = config["hidden_size"], query_width(config)
     key_value = head_size(config) * key_value_heads(config)
     yield Parameter(f"{prefix}.embed_tokens.weight", (config["vocab_size"], hidden), WORD)
     for i in range(layers(config)):
@@ -44,9 +56,7 @@ def gated_parameters(
         yield from linear(f"{layer}.self_attn.o_proj", query, hidden, bias=False)
         for part in "qk" if head_norms else "":
             yield from norm(f"{layer}.self_attn.{part}_norm", head_size(config), bias=False)
-        yield from linear(f"{layer}.mlp.gate_proj", hidden, ffn, bias=False)
-        yield from linear(f"{layer}.mlp.up_proj", hidden, ffn, bias=False)
-        yield from linear(f"{layer}.mlp.down_proj", ffn, hidden, bias=False)
+        yield from mlp(config, layer)
         yield from norm(f"{layer}.input_layernorm", hidden, bias=False)
         yield from norm(f"{layer}.post_attention_layernorm", hidden, bias=False)
     yield from norm(f"{prefix}.norm", hidden, bias=False)
@@ -115,6 +125,9 @@ def rotary_rows(length: int, positions: int) -> int:
 
 
 class GatedDecoder(Model):
+    tiles_for_flash_attention = False  # whether flash attention gets as many keys and values as queries
+    mlp_name = "mlp"
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         config = job.config
@@ -150,7 +163,7 @@ class GatedDecoder(Model):
         residual = x
         x = self.rms_norm(f"{name}.post_attention_layernorm", x)
         with self.memory.of("MLP"):
-            x = self.mlp(f"{name}.mlp", x)
+            x = self.mlp(f"{name}.{self.mlp_name}", x)
         return self.residual(residual, x)
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -163,7 +176,8 @@ class GatedDecoder(Model):
         if not self.has_alibi:
             query, key = self.rotate(query, key)
         key, value = self.each(lambda x: self.with_prefix(x, 1), key, value)
-        if self.key_value_heads != self.heads and not self.job.flash_attention:
+        tiled = self.tiles_for_flash_attention or not self.job.flash_attention
+        if self.key_value_heads != self.heads and tiled:
             key, value = self.each(lambda x: ops.tile(x, (*x.shape[:2], self.heads, self.head_size)), key, value)
         out = self.row(f"{name}.o_proj", self.core_block(query, key, value, mask))
         self.alive(query, key, value)

@@ -91,13 +91,18 @@ class MistralForward(GatedDecoder):
         return self._norm(norm, x, f"{name}.weight")
 
 
-def _read_config(theirs: Values) -> dict:
-    """Positions end where attention would leave the window: longer sequences have other logits."""
+def read_plain_config(theirs: Values, model_type: str) -> dict:
+    """Without tied embeddings and scaled positions, which paddlenlp's Mistral and Mixtral leave out."""
     theirs.only(tie_word_embeddings=False)
     kind, _ = rope_scaling(theirs)
     if kind != "default":
         theirs.only(rope_scaling=None, rope_parameters=None)
-    config = read_gated_config(theirs, "mistral")
+    return read_gated_config(theirs, model_type)
+
+
+def _read_config(theirs: Values) -> dict:
+    """Positions end where attention would leave the window: longer sequences have other logits."""
+    config = read_plain_config(theirs, "mistral")
     length, window = config["max_position_embeddings"], theirs.get("sliding_window")
     if window is None:
         return config | {"sliding_window": None}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.errors import UserError
-from launch.families.parameters import HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
+from launch.families.parameters import EXPERTS, HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
 
 CONFIGS = Path(__file__).parent / "configs"
 NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
@@ -127,9 +127,11 @@ SIZES = [
     "n_head",
     "n_layer",
     "num_attention_heads",
+    "num_experts_per_tok",
     "num_hidden_layers",
     "num_key_value_heads",
     "num_layers",
+    "num_local_experts",
     "original_max_position_embeddings",
     "padded_vocab_size",
     "seq_length",
@@ -138,7 +140,7 @@ SIZES = [
 ]
 EPSILONS = ["layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "rms_norm_eps"]
 POSITIVE = ["factor", "high_freq_factor", "low_freq_factor", "rope_ratio", "rope_scaling_factor", "rope_theta"]
-NOT_NEGATIVE = ["init_std", "initializer_range"]
+NOT_NEGATIVE = ["init_std", "initializer_range", "router_aux_loss_coef"]
 SHARES = [
     "attention_dropout",
     "attention_dropout_prob",
@@ -161,6 +163,7 @@ SWITCHES = [
     "multi_query_attention",
     "normalize_before",
     "output_predict",
+    "output_router_logits",
     "position_encoding_2d",
     "rmsnorm",
     "tie_word_embeddings",
@@ -235,6 +238,9 @@ def check_config(config: dict, path: str) -> None:
     for key in KEY_VALUE_HEADS:
         if heads and config.get(key) and heads % config[key]:
             raise _fault(path, key, config[key], f"a divisor of {heads_key}, which is {heads}")
+    experts, chosen = stated(config, EXPERTS), config.get("num_experts_per_tok")
+    if experts and chosen and chosen > experts:
+        raise _fault(path, "num_experts_per_tok", chosen, f"at most the number of experts, {experts}")
     vocab_size = config.get("vocab_size")
     for key in TOKENS if vocab_size else ():
         ids = config.get(key)

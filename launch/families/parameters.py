@@ -13,11 +13,12 @@ from dataclasses import dataclass
 ALIBI_COLUMNS = 8
 
 WORD, POSITION, LINEAR, BIAS, NORM, HEAD = "word embedding", "position embedding", "linear", "bias", "norm", "head"
+ROUTER = "router"  # chooses the experts of a token; a matrix that every rank has whole, and that no adapter changes
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor. kind: one of the six words above, what the tensor does."""
+    """One tensor. kind: one of the words above, what the tensor does."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,6 +42,7 @@ KEY_VALUE_HEADS = ("num_key_value_heads", "multi_query_group_num")
 HEAD_SIZE = ("head_dim", "kv_channels")
 INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
+EXPERTS = ("num_local_experts", "num_experts")
 
 
 def stated(config: dict, names: tuple[str, ...]) -> int | None:
@@ -76,6 +78,12 @@ def head_size(config: dict) -> int:
 def query_width(config: dict) -> int:
     """Elements of all heads of a token's query: the hidden size, unless heads have a size of their own."""
     return attention_heads(config) * head_size(config)
+
+
+def share_of_tokens(parameter: Parameter, config: dict) -> float:
+    """The part of the tokens that a matrix multiplies on average: of an expert's those that choose it."""
+    experts = stated(config, EXPERTS)
+    return config["num_experts_per_tok"] / experts if experts and ".experts." in parameter.name else 1.0
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> Iterator[Parameter]:

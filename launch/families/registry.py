@@ -13,13 +13,15 @@ from launch.families.family import Family
 from launch.families.glm import GLM
 from launch.families.llama import LLAMA
 from launch.families.mistral import MISTRAL
+from launch.families.mixtral import MIXTRAL
 from launch.families.opt import OPT
 from launch.families.parameters import Parameter
 from launch.families.qwen2 import QWEN2
 from launch.families.qwen3 import QWEN3
 
 FAMILIES = {
-    family.name: family for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL)
+    family.name: family
+    for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL)
 }
 
 

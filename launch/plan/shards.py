@@ -18,6 +18,7 @@ from launch.families.parameters import (
     LINEAR,
     NORM,
     POSITION,
+    ROUTER,
     WORD,
     Parameter,
     head_size,
@@ -29,7 +30,8 @@ from launch.plan.job import Job, Lora, Prefix
 from launch.tape.quantized import Format
 
 COLUMN = {
-    "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1",
+    "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "query_key_value", "dense_h_to_4h", "linear1", "w1",
+    "w3",
 }  # fmt: skip
 ADAPTER = "adapter"  # a kind of tensor, beside those of launch/families/parameters.py
 LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
@@ -142,7 +144,7 @@ def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[LocalTensor
 def _axis(parameter: Parameter, job: Job) -> int | None:
     """The sharded axis, None for a tensor that each rank has whole."""
     degree = job.layout.tensor_parallel_degree
-    if degree == 1 or parameter.kind in (NORM, POSITION):
+    if degree == 1 or parameter.kind in (NORM, POSITION, ROUTER):
         return None
     if parameter.kind in (WORD, HEAD):
         axis = 0 if parameter.kind == WORD else 1

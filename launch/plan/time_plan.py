@@ -71,15 +71,15 @@ class Traffic:
         job, ranks = self.job, self.job.layout.tensor_parallel_degree
         if ranks == 1:
             return 0.0
-        size = job.micro_batch * job.sequence_length * job.config["hidden_size"] * job.item
+        row = 2 * (ranks - 1) / ranks * job.config["hidden_size"] * job.item
         halves = 2 if job.sequence_parallel else 1
-        each = self.pace.send(2 * (ranks - 1) / ranks * size, messages=halves)
-        columns = [linear for linear in work.linear if linear.module not in ROW_PARALLEL]
-        rows = len(work.linear) - len(columns)
-        forward = len(work.linear) / 2 if job.sequence_parallel else rows
+        sums = [(linear, self.pace.send(work.rows(linear) * row, messages=halves)) for linear in work.linear]
+        columns = [(linear, each) for linear, each in sums if linear.module not in ROW_PARALLEL]
+        whole = sum(each for _, each in sums)
+        forward = whole / 2 if job.sequence_parallel else whole - sum(each for _, each in columns)
         again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
-        hidden = sum(min(each / halves, work.product(linear)) for linear in columns) / each
-        return each * layers * (len(work.linear) + again - (hidden if job.tensor_parallel_overlap else 0))
+        hidden = sum(min(each / halves, work.product(linear)) for linear, each in columns)
+        return layers * (whole + again - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self) -> float:
         """Activations to the next stage and gradients back, for one micro batch."""
@@ -260,7 +260,9 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     step[REDUCE] += traffic.reduce_in_step()
     step[UPDATE] = traffic.update()
     step[OFFLOAD] += traffic.offload()
-    step[HOST] += max(0.0, HOST_UPDATE * ceil(each) - step[UPDATE]) if job.trains_all and job.on_gpu else 0.0
+    step[HOST] += (
+        max(0.0, HOST_UPDATE * work.host_layers * ceil(each) - step[UPDATE]) if job.trains_all and job.on_gpu else 0.0
+    )
     return TimePlan(job, card, {part: seconds for part, seconds in step.items() if seconds > 0})
 
 
@@ -281,7 +283,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    starting = layers * HOST_LAYER * (1.5 if job.recompute == "full" else 1.0) if job.on_gpu else 0.0
+    starting = layers * work.host_layers * HOST_LAYER * (1.5 if job.recompute == "full" else 1.0) if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))
     return parts
 

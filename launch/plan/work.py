@@ -11,6 +11,7 @@ from math import ceil
 
 from launch.families.parameters import (
     ALIBI_COLUMNS,
+    EXPERTS,
     LINEAR,
     NORM,
     Parameter,
@@ -18,6 +19,8 @@ from launch.families.parameters import (
     head_size,
     key_value_heads,
     query_width,
+    share_of_tokens,
+    stated,
     with_layers,
 )
 from launch.families.registry import parameters
@@ -49,6 +52,7 @@ COLLECTIVE_START = 20e-6
 # 3.3.1, paddlenlp 3.0.0b4, AMD EPYC): 1.39 + 0.82 and 0.71 ms.
 HOST_LAYER = 2.2e-3
 HOST_UPDATE = 0.7e-3
+HOST_EXPERT = 0.2  # of that, each expert of a layer; measured alike: 0.14 to 0.21
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Pace:
 
 
 # Linear layers whose inputs tensor parallelism shards; it shards the outputs of all others.
-ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2")
+ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "linear2", "w2")
 
 # How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
 # RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions
@@ -97,6 +101,9 @@ RESIDUALS = 6
 WIDENING = 10  # ALiBi under flash attention: queries scaled, columns put beside all three, and cut from the result
 PARALLEL_COPIES = 4
 ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
+# How often rows of [tokens x experts of a token, hidden] are on the way to experts and back: copied, sorted, divided,
+# put together, sorted back, summed (launch/models/expert_mixing.py).
+DISPATCH = 10
 # Exact attention: how often the scores, tokens x length x heads, are read or written (float32 softmax counts double).
 SCORES_FORWARD, SCORES_BACKWARD = 18, 20
 KERNEL_SIZES = 32  # those of heads in flash attention's kernels are its multiples
@@ -136,6 +143,16 @@ class Work:
 
     job: Job
     pace: Pace
+
+    @property
+    def experts(self) -> int:
+        """Of a layer; 0 where it has an MLP for all tokens."""
+        return stated(self.job.config, EXPERTS) or 0
+
+    @property
+    def host_layers(self) -> float:
+        """How many layers with one MLP a layer amounts to, by the operators that the host starts."""
+        return 1 + HOST_EXPERT * self.experts
 
     @property
     def tokens(self) -> int:
@@ -202,10 +219,14 @@ class Work:
     def product(self, linear: Parameter) -> float:
         """Seconds of the product with this matrix, forward; that of its gradient takes as long."""
         inputs, outputs = self._local_shape(linear)
-        seconds = self.pace.multiply(self.tokens, inputs, outputs)
+        seconds = self.pace.multiply(self.rows(linear), inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
             seconds += self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
         return seconds
+
+    def rows(self, linear: Parameter) -> float:
+        """Tokens that a matrix multiplies: an expert's its part of them, each expert having equally many."""
+        return self.tokens * share_of_tokens(linear, self.job.config)
 
     def _local_shape(self, linear: Parameter) -> tuple[float, float]:
         """Inputs and outputs of a linear layer on this rank."""
@@ -239,6 +260,8 @@ class Work:
         layer_norm = any(parameter.kind == NORM and parameter.name.endswith(".bias") for parameter in self.layer)
         norm = FUSED_NORM if layer_norm or job.fused_rms_norm else SEPARATE_NORM
         whole = (2 * norm + RESIDUALS) * hidden
+        if self.experts:
+            whole += DISPATCH * job.config["num_experts_per_tok"] * hidden
         key_value = head_size(job.config) * key_value_heads(job.config)
         sharded = 2 * (query + key_value)  # what attention reads and writes
         if job.family.rotary:
@@ -249,10 +272,16 @@ class Work:
             sharded += norm * (query + key_value)
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
         mlp = [parameter for parameter in linear if not _in_attention(parameter)]
-        sharded += sum(parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp)
+        share = {parameter.name: share_of_tokens(parameter, job.config) for parameter in linear}
+        sharded += sum(
+            share[parameter.name] * parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp
+        )
         if isinstance(job.adapter, Lora):
-            shapes = [parameter.shape for parameter in linear if parameter.module in job.adapter.targets]
-            sharded += sum(ADAPTER_INPUT * inputs + ADAPTER_OUTPUT * outputs for inputs, outputs in shapes)
+            adapted = [parameter for parameter in linear if parameter.module in job.adapter.targets]
+            sharded += sum(
+                share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + ADAPTER_OUTPUT * parameter.shape[1])
+                for parameter in adapted
+            )
         copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0
         whole /= self.tensor if job.sequence_parallel else 1
         return self.tokens * job.item * (whole + copies + sharded / self.tensor)

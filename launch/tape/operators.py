@@ -208,16 +208,24 @@ class Operators:
         """Equal parts of the last axis, copies."""
         return self.split_at(x, [x.shape[-1] // parts] * parts)
 
-    def split_at(self, x: Tensor, widths: list[int]) -> list[Tensor]:
-        """Parts of the last axis, copies."""
+    def split_at(self, x: Tensor, widths: list[int], axis: int = -1) -> list[Tensor]:
+        """Parts along an axis, copies."""
         copies = self._copies(x)
-        outs = [self.new((*x.shape[:-1], width), x.item) for width in widths]
+        shapes = [list(x.shape) for _ in widths]
+        for shape, width in zip(shapes, widths, strict=True):
+            shape[axis] = width
+        outs = [self.new(shape, x.item) for shape in shapes]
         self.memory.alive(*copies)
         self.record(outs[0], [x])
         self.alive(*outs)
         for slot, out in enumerate(outs):
             out.node, out.slot = outs[0].node, slot
         return outs
+
+    def gather(self, x: Tensor, rows: int) -> Tensor:
+        """So many rows of x in another order; keeps their numbers."""
+        order = self.new((rows,), 8)
+        return self.record(self.new((rows, *x.shape[1:]), x.item), [x], [order])
 
     def concat(self, xs: list[Tensor], axis: int = -1) -> Tensor:
         shape = list(xs[0].shape)

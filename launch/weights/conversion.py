@@ -16,7 +16,7 @@ from launch.checkpoint.weight_files import Misfits, Weight, difference, is_compu
 from launch.errors import UserError
 from launch.families.family import HuggingFace, Values
 from launch.families.named_configs import TOKENS, check_config, check_values
-from launch.families.parameters import HEAD, LINEAR, WORD, Parameter
+from launch.families.parameters import HEAD, LINEAR, ROUTER, WORD, Parameter
 from launch.families.registry import FAMILIES, family_of, family_of_config, parameters
 
 PIECE_BYTES = 8 << 20
@@ -47,7 +47,7 @@ def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Ori
     prefix = family_of(model_type).published.optional_prefix
     if prefix and not any(stored.startswith(prefix) for stored in names):
         name = name.removeprefix(prefix)
-    transposed = parameter.kind in (LINEAR, HEAD)
+    transposed = parameter.kind in (LINEAR, ROUTER, HEAD)
     shape = parameter.shape[::-1] if transposed else parameter.shape
     fused, part, parts = fused_name(name, model_type)
     if fused and fused in names:

@@ -45,14 +45,14 @@ class Run:
 class Runs:
     """Trains one model once for each layout and flags, and keeps what has been trained.
 
-    key_value_heads: of the model's 4 heads; fewer than 4 are grouped queries. tied: embedding and head are one matrix.
-    method: flags of all runs.
+    key_value_heads: of the model's 4 heads; fewer than 4 are grouped queries. method: flags of all runs. changes:
+    of the LLaMA's configuration.
     """
 
-    def __init__(self, ranks, root: Path, *method: str, key_value_heads: int = 4, tied: bool = False):
+    def __init__(self, ranks, root: Path, *method: str, key_value_heads: int = 4, changes: dict | None = None):
         self.ranks, self.root, self.method = ranks, root, method
         self._done: dict[tuple, Run] = {}
-        ranks(1, f"{CASES}:make_material", str(root), key_value_heads, tied)
+        ranks(1, f"{CASES}:make_material", str(root), key_value_heads, changes)
         self.initial_weights = load_weights(root / "model")
 
     def adamw(self, layout: Layout, *argv: str) -> Run:

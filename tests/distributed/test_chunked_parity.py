@@ -48,7 +48,7 @@ def test_numbers_of_whole_batches(runs, layout):
 
 def test_a_tied_head_at_the_end_of_a_pipeline(ranks, tmp_path):
     """The gradient of the one matrix is that of the first stage's embedding and of the last one's chunks."""
-    tied = Runs(ranks, tmp_path, tied=True)
+    tied = Runs(ranks, tmp_path, changes={"tie_word_embeddings": True})
     assert_equal(tied, SINGLE, Layout(pipeline=2, accumulation=4), UPDATE_TOLERANCE)
 
 

@@ -98,6 +98,14 @@ def mistral(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=False)
 
 
+def mixtral(**changes) -> tuple[dict, dict]:
+    """Each token to 2 of 4 experts."""
+    config, _ = llama()
+    config |= {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "sliding_window": None}
+    config |= {"num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02} | changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
 def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
     size = config.get("head_dim", hidden // config["num_attention_heads"])
@@ -114,6 +122,9 @@ def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
             random.norm(f"{layer}.self_attn.q_norm", size)
             random.norm(f"{layer}.self_attn.k_norm", size)
         random.norm(f"{layer}.post_attention_layernorm", hidden)
+        if config["model_type"] == "mixtral":
+            _experts(random, f"{layer}.block_sparse_moe", config)
+            continue
         random.matrix(f"{layer}.mlp.gate_proj", ffn, hidden)
         random.matrix(f"{layer}.mlp.up_proj", ffn, hidden)
         random.matrix(f"{layer}.mlp.down_proj", hidden, ffn)
@@ -121,6 +132,15 @@ def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     if not config["tie_word_embeddings"]:
         random.matrix("lm_head", config["vocab_size"], hidden)
     return random.tensors
+
+
+def _experts(random: Random, block: str, config: dict) -> None:
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    random.matrix(f"{block}.gate", config["num_local_experts"], hidden)
+    for expert in range(config["num_local_experts"]):
+        random.matrix(f"{block}.experts.{expert}.w1", ffn, hidden)
+        random.matrix(f"{block}.experts.{expert}.w2", hidden, ffn)
+        random.matrix(f"{block}.experts.{expert}.w3", ffn, hidden)
 
 
 def baichuan(alibi: bool, **changes) -> tuple[dict, dict]:
@@ -338,6 +358,7 @@ ALL = {
     "opt": opt,
     "qwen3": qwen3,
     "mistral": mistral,
+    "mixtral": mixtral,
 }
 # Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
 IN_TRANSFORMERS = (
@@ -353,10 +374,12 @@ IN_TRANSFORMERS = (
     "bloom",
     "opt",
     "mistral",
+    "mixtral",
     "baichuan-7b",
     "llama-bin",
     "opt-bin",
 )
+MIXTURES = ("mixtral",)  # of experts, with an auxiliary loss
 EXPORTED = {
     "llama": llama,  # grouped queries, rope_theta 50000
     "llama-tied": lambda: llama(tie_word_embeddings=True),
@@ -367,6 +390,7 @@ EXPORTED = {
     "bloom": bloom,
     "opt": opt,
     "mistral": mistral,
+    "mixtral": mixtral,
     "baichuan-7b": lambda: baichuan(alibi=False),
 }
-EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral")
+EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral")

@@ -97,7 +97,7 @@ def slopes(count):
 
 
 def llama(config, tensors, ids):
-    """LLaMA, Qwen2, Qwen3, Mistral and Baichuan."""
+    """LLaMA, Qwen2, Qwen3, Mistral, Mixtral and Baichuan."""
     w, epsilon, count = Weights(tensors), config["rms_norm_eps"], config["num_attention_heads"]
     alibi = "max_position_embeddings" not in config
     theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
@@ -120,12 +120,25 @@ def llama(config, tensors, ids):
             q, k = rotate_halves(q, angle), rotate_halves(k, angle)
         h = h + layer.linear("self_attn.o_proj", attend(q, k, v, causal(length), bias))
         x = layer.rms_norm("post_attention_layernorm", h, epsilon)
+        if "num_local_experts" in config:
+            h = h + experts(layer.within("block_sparse_moe"), x, config["num_experts_per_tok"])
+            continue
         gated = silu(layer.linear("mlp.gate_proj", x)) * layer.linear("mlp.up_proj", x)
         h = h + layer.linear("mlp.down_proj", gated)
     head = w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
     if "z_loss_weight" in config:  # Baichuan2
         head = head / np.linalg.norm(head, axis=1, keepdims=True)
     return w.rms_norm("model.norm", h, epsilon) @ head.T
+
+
+def experts(w, x, chosen):
+    """Mixtral's, all of them on all tokens: those that a token is not sent to have the weight 0. arXiv 2401.04088."""
+    scores = w.linear("gate", x)
+    kept = scores >= np.sort(scores, axis=-1)[..., -chosen, None]
+    weights = softmax(np.where(kept, scores, -np.inf))
+    each = [w.within(f"experts.{number}") for number in range(scores.shape[-1])]
+    outputs = [one.linear("w2", silu(one.linear("w1", x)) * one.linear("w3", x)) for one in each]
+    return sum(weights[..., number, None] * output for number, output in enumerate(outputs))
 
 
 def chatglm(config, tensors, ids):
@@ -237,4 +250,5 @@ FORWARD = {
     "bloom": bloom,
     "opt": opt,
     "mistral": llama,
+    "mixtral": llama,
 }

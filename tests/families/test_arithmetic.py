@@ -123,6 +123,7 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("bloom-7b1", 7_069_016_064),  # the model's card
         ("opt-125m", 125_239_296),
         ("opt-6.7b", 6_658_473_984),
+        ("mixtral-8x7b-v0.1", 46_702_792_704),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
         ("baichuan2-7b", 7_505_973_248),
         ("baichuan-13b", 13_264_901_120),

@@ -3,7 +3,8 @@
     python -m tests.families.with_transformers DIRECTORY IDS.npy
 
 writes DIRECTORY/NAME, a model directory with a tokenizer where the case has one, and DIRECTORY/NAME.expected.npy, its
-logits.
+logits; for a mixture of experts DIRECTORY/NAME.training.json, too: the loss with the auxiliary loss, and the norm of
+each gradient.
 """
 
 import json
@@ -17,6 +18,7 @@ from transformers import (
     BloomConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     OPTConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -38,6 +40,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 DECODER = SIZES | {"intermediate_size": 112}
+EXPERTS = {"num_local_experts": 4, "router_aux_loss_coef": 0.5}
 CONFIGS = {
     "llama": LlamaConfig(**DECODER, num_key_value_heads=2, rope_theta=50000.0),
     "llama-tied": LlamaConfig(**DECODER, tie_word_embeddings=True),
@@ -50,6 +53,7 @@ CONFIGS = {
     "qwen3-tied": Qwen3Config(**DECODER, num_key_value_heads=2, tie_word_embeddings=True),
     "bloom": BloomConfig(vocab_size=400, hidden_size=64, n_layer=2, n_head=4),
     "mistral": MistralConfig(**DECODER, num_key_value_heads=2, rope_theta=1e6, sliding_window=None),
+    "mixtral": MixtralConfig(**DECODER, **EXPERTS, num_key_value_heads=2, rope_theta=1e6),
     "opt": OPTConfig(**SIZES, word_embed_proj_dim=64, ffn_dim=128),
     "baichuan-7b": LlamaConfig(**DECODER, rms_norm_eps=1e-6),
     "llama-bin": LlamaConfig(**DECODER),
@@ -66,6 +70,8 @@ def main(directory: Path, ids: np.ndarray) -> None:
                 parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim == 1 else 0.05))
             logits = model(torch.from_numpy(ids)).logits
         np.save(directory / f"{name}.expected.npy", logits.numpy())
+        if hasattr(config, "router_aux_loss_coef"):
+            (directory / f"{name}.training.json").write_text(json.dumps(_training(model, torch.from_numpy(ids))))
         target = directory / name
         model.save_pretrained(target, safe_serialization=not name.endswith("-bin"), max_shard_size="100KB")
         if name == "llama-rope_parameters":
@@ -73,6 +79,13 @@ def main(directory: Path, ids: np.ndarray) -> None:
         if name == "baichuan-7b":
             _as_baichuan(target, model)
     tokenizer(directory / "llama3")
+
+
+def _training(model, ids) -> dict:
+    outputs = model.train()(ids, labels=ids, output_router_logits=True)
+    outputs.loss.backward()
+    gradients = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}
+    return {"loss": float(outputs.loss), "auxiliary": float(outputs.aux_loss), "gradients": gradients}
 
 
 def edit(path: Path, change) -> None:

@@ -4,6 +4,7 @@ import paddle
 from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.mistral.modeling import MistralRotaryEmbedding
+from paddlenlp.transformers.mixtral.modeling import MixtralRotaryEmbedding
 from paddlenlp.transformers.qwen2.modeling import Qwen2RotaryEmbedding
 
 from launch.upstream import correct
@@ -20,6 +21,7 @@ LAYERS = {
     "llama3": lambda: llama.Llama3RotaryEmbedding(SIZE, POSITIONS, original_max_position_embeddings=64),
     "qwen2": lambda: Qwen2RotaryEmbedding(SIZE, POSITIONS),
     "mistral": lambda: MistralRotaryEmbedding(SIZE, POSITIONS),
+    "mixtral": lambda: MixtralRotaryEmbedding(SIZE, POSITIONS),
 }
 
 

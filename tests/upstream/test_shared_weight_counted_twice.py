@@ -19,7 +19,7 @@ PIPELINE = [
 def norms(ranks, tmp_path_factory):
     """norms(n, argv, corrected): the gradient norm of each step on n ranks."""
     root = tmp_path_factory.mktemp("tied")
-    ranks(1, "tests.distributed.training_ranks:make_material", str(root), 4, True)
+    ranks(1, "tests.distributed.training_ranks:make_material", str(root), 4, {"tie_word_embeddings": True})
 
     def run(n: int, argv: list[str], corrected: bool = True) -> list[float]:
         output = root / f"{n}-{corrected}"

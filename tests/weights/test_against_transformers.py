@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from launch.weights.model_directories import import_directory
-from tests.families.published import IN_TRANSFORMERS
+from tests.families.published import IN_TRANSFORMERS, MIXTURES
 from tests.weights.test_tokenizer import TEXTS
 
 pytestmark = pytest.mark.long
@@ -42,6 +42,17 @@ def test_logits(theirs, ours, name):
     expected, found = np.load(theirs / f"{name}.expected.npy"), np.load(ours / f"{name}.logits.npy")
     assert expected.std() > 0.1
     assert np.abs(found - expected).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_training_with_the_auxiliary_loss(ranks, theirs, ours, name):
+    expected = json.loads((theirs / f"{name}.training.json").read_text())
+    (found,) = ranks(1, "tests.weights.logits_ranks:training", str(ours / name), str(theirs / "ids.npy"))
+    assert found["loss"] == pytest.approx(expected["loss"], abs=TOLERANCE)
+    assert expected["auxiliary"] > 1.9
+    assert found["gradients"].keys() == expected["gradients"].keys()
+    for tensor, norm in expected["gradients"].items():
+        assert found["gradients"][tensor] == pytest.approx(norm, rel=1e-4, abs=1e-6), tensor
 
 
 def test_tokenizer(ranks, theirs, ours):

@@ -7,6 +7,7 @@ WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
 OFFLOAD = "launch/offload"
 AUTOMATIC = "for upstream's automatic parallelism only, which this repository does not use"
 NOT_HERE = "not supported in this repository"
+WHOLE_EXPERTS = "each rank of a data group has all experts; paddlenlp's class of Mixtral sends no tokens between ranks"
 
 RULES = (
     Rule(
@@ -180,9 +181,9 @@ ACTIVATION_RULES = (
 UNSUPPORTED = {
     "sep_parallel_degree": ((-1, 0, 1), NOT_HERE),
     "context_parallel_degree": ((-1, 0, 1), NOT_HERE),
-    "expert_parallel_degree": ((-1, 0, 1), NOT_HERE),
+    "expert_parallel_degree": ((-1, 0, 1), WHOLE_EXPERTS),
     "expert_tensor_parallel_degree": ((-1, 0, 1), NOT_HERE),
-    "use_expert_parallel": ((False,), NOT_HERE),
+    "use_expert_parallel": ((False,), WHOLE_EXPERTS),
     "enable_auto_parallel": ((False,), AUTOMATIC),
     "to_static": ((False,), AUTOMATIC),
     "data_parallel_config": (("",), AUTOMATIC),

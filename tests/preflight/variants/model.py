@@ -1,5 +1,8 @@
 """What a model's family, its sizes and its positions allow."""
 
+import json
+
+from launch.families.named_configs import load_config
 from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN, odd, wrong
 
 VARIANTS = [
@@ -92,6 +95,12 @@ VARIANTS = [
         PRETRAIN,
         "--max_seq_length 1024 --model_name_or_path odd --continue_training 0",
         files=odd(sliding_window=512, model_type="qwen2", architectures=["Qwen2ForCausalLM"]),
+    ),
+    wrong(
+        "llama-7b/finetune",
+        "--model_name_or_path odd --continue_training 0 --tensor_parallel_degree 2",
+        told=[("--model_name_or_path", "fine-tuning leaves the auxiliary loss of experts out")],
+        files={"odd/config.json": json.dumps(load_config("mixtral-rehearsal") | {"output_router_logits": True})},
     ),
     wrong(
         "llama-7b/finetune",
