@@ -34,7 +34,7 @@ FAR = 1.1
 
 # Flags that are chosen together: where the user gives one of them, the others stay, too.
 BATCH = (MICRO_BATCH, ACCUMULATION)
-RECOMPUTE = ("recompute", "recompute_granularity")
+RECOMPUTE = ("recompute", "recompute_granularity", "offload")
 OFFLOAD = ("sharding", "offload_optim")
 EVALUATION = (EVALUATION_BATCH,)
 GROUPS = (OFFLOAD, RECOMPUTE, BATCH, EVALUATION)
@@ -102,7 +102,7 @@ class Fitting:
         """A line for each change with memory and speed, one change after the other; none where nothing is changed."""
         lines, way = [], self.before
         for group, flags in self.after.changes.items():
-            following = way.changed(group, flags, **_values(group, self.after.job))
+            following = way.changed(group, flags, **_values(group, way.job, self.after.job))
             memory = f"{way.peak_bytes / GIB:.1f} -> {following.peak_bytes / GIB:.1f}"
             slowdown = f"{following.seconds / way.seconds:.2f}"
             lines.append(f"{_title(group, self.after.job)}: {memory} GiB, time a token x {slowdown}")
@@ -113,34 +113,38 @@ class Fitting:
 def fit(run: RunConfig, card: Card, legal: Legal, host_bytes: float = inf) -> Fitting:
     """The fastest way that fits the cards, if the run does not leave SPARE free, or if it is faster by more than WORTH.
 
-    What fits without SPARE is a last resort. More is kept in host memory only where nothing fits without. legal:
-    whether the flags of a run go together (launch.preflight). host_bytes: host memory for each rank. Raises UserError
-    where there is no such model or layout.
+    What fits without SPARE is a last resort. More is kept in host memory only where nothing fits without, activations
+    only where the optimizer there is not enough. legal: whether the flags of a run go together (launch.preflight).
+    host_bytes: host memory for each rank. Raises UserError where there is no such model or layout.
     """
     before = Way(Job.from_run(run, card), card, {})
     longest = before.seconds * (1 - WORTH) if before.fits(1 - SPARE) else inf
-    on_card, offloaded = [], []
+    on_card, offloaded, last = [], [], []
     for way in _divisions(before, run):
         if not way.job.offload.keeps_more_than(before.job.offload):
             on_card.append(way)
-        elif sum(needed_on_host(way.job).values()) <= host_bytes:
-            offloaded.append(way)
-    attempts = [(on_card, 1 - SPARE)]
+        else:
+            (last if way.job.offload.activations else offloaded).append(way)
+    attempts = [(on_card, 1 - SPARE, inf)]
     if not before.fits(1.0):
-        attempts += [(on_card, 1.0), (offloaded, 1 - SPARE), (offloaded, 1.0)]
-    for divisions, share in attempts:
-        if fastest := _fastest(divisions, run, legal, share, longest):
+        attempts.append((on_card, 1.0, inf))
+        attempts += [(ways, share, host_bytes) for ways in (offloaded, last) for share in (1 - SPARE, 1.0)]
+    for ways, share, room in attempts:
+        if fastest := _fastest(ways, run, legal, share, longest, room):
             return Fitting(before, fastest)
     return Fitting(before, before)
 
 
-def _fastest(ways: list[Way], run: RunConfig, legal: Legal, share: float, longest: float) -> Way | None:
-    """The fastest way that takes this share of a card's memory at most, and fewer seconds a step; None without one.
+def _fastest(
+    ways: list[Way], run: RunConfig, legal: Legal, share: float, longest: float, host_bytes: float
+) -> Way | None:
+    """The fastest way that takes at most this share of a card's memory, and so much of the host's, and fewer seconds a
+    step; None without one.
 
     Divisions are tried in the order of the speed that they would have in unlimited memory.
     """
     chosen = None
-    divisions = [_batches(way, run) for way in ways]
+    divisions = [batches for way in ways if (batches := _in_host_memory(_batches(way, run), host_bytes))]
     for batches in sorted(divisions, key=lambda batches: batches[-1].seconds):
         faster = [way for way in batches if way.seconds < longest]
         if not faster:
@@ -213,13 +217,18 @@ def _offloads(before: Way, run: RunConfig) -> Iterator[Way]:
 
 
 def _recomputes(way: Way, run: RunConfig) -> Iterator[Way]:
+    """With each grade, and with the inputs of layers that are computed again in host memory."""
     yield way
-    if is_given(RECOMPUTE, run) or "recompute" in way.job.family.lacking:
+    job = way.job
+    if is_given(RECOMPUTE, run) or "recompute" in job.family.lacking:
         return
     for grade in GRADES:
-        if grade != way.job.recompute:
+        if grade != job.recompute:
             flags = {"recompute": ["1"], "recompute_granularity": [grade]} if grade else {"recompute": ["0"]}
             yield way.changed(RECOMPUTE, flags, recompute=grade)
+    if not job.offload.activations:
+        flags = {"recompute": ["1"], "recompute_granularity": ["full"], "offload": ["activations"]}
+        yield way.changed(RECOMPUTE, flags, recompute="full", offload=replace(job.offload, activations=True))
 
 
 def _batches(way: Way, run: RunConfig) -> list[Way]:
@@ -241,17 +250,23 @@ def _batches(way: Way, run: RunConfig) -> list[Way]:
     return ways
 
 
+def _in_host_memory(ways: list[Way], host_bytes: float) -> list[Way]:
+    """Those whose ranks take no more of the host's memory."""
+    return [way for way in ways if host_bytes == inf or sum(needed_on_host(way.job).values()) <= host_bytes]
+
+
 def is_given(group: tuple[str, ...], run: RunConfig) -> bool:
     """Whether the user has given one of the flags."""
     return not run.own.keys().isdisjoint(group)
 
 
-def _values(group: tuple[str, ...], job: Job) -> dict:
-    """What the flags of a group mean, in a job."""
+def _values(group: tuple[str, ...], before: Job, job: Job) -> dict:
+    """What the flags of a group mean, in a job. before: without them."""
+    activations = job.offload.activations
     return {
         BATCH: {"micro_batch": job.micro_batch, "accumulation": job.accumulation},
-        RECOMPUTE: {"recompute": job.recompute},
-        OFFLOAD: {"offload": job.offload},
+        RECOMPUTE: {"recompute": job.recompute, "offload": replace(before.offload, activations=activations)},
+        OFFLOAD: {"offload": replace(job.offload, activations=before.offload.activations)},
         EVALUATION: {"eval_batch": job.eval_batch},
     }[group]
 
@@ -259,6 +274,8 @@ def _values(group: tuple[str, ...], job: Job) -> dict:
 def _title(group: tuple[str, ...], job: Job) -> str:
     if group == BATCH:
         return f"micro batch {job.micro_batch} x accumulation {job.accumulation}"
+    if group == RECOMPUTE and job.offload.activations:
+        return "recompute full, activations in host memory"
     if group == RECOMPUTE:
         return f"recompute {job.recompute}" if job.recompute else "no recompute"
     if group == EVALUATION:

@@ -48,9 +48,8 @@ class Offload:
 
     def keeps_more_than(self, other: "Offload") -> bool:
         """Whether it keeps something in host memory that the other does not."""
-        return (
-            self.optimizer > other.optimizer or self.gradients > other.gradients or self.parameters > other.parameters
-        )
+        mine, others = ((one.optimizer, one.gradients, one.parameters, one.activations) for one in (self, other))
+        return any(one > another for one, another in zip(mine, others, strict=True))
 
 
 @dataclass(frozen=True)

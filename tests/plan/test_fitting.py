@@ -12,8 +12,8 @@ from launch.plan import fitting
 from launch.plan.changes import fastest_layouts
 from launch.plan.fitting import SPARE, fit
 from launch.plan.hardware import CARDS, card_of_memory
-from launch.plan.job import Job
-from launch.plan.memory_model import plan_memory
+from launch.plan.job import Job, Offload
+from launch.plan.memory_model import host_bytes, plan_memory
 from launch.plan.time_plan import plan_time
 from launch.recipe import card_of_plan, requested_run
 from tests.recipes.machine import ROOT
@@ -134,6 +134,23 @@ def test_more_is_kept_in_host_memory_only_where_nothing_fits_without(monkeypatch
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer else 1.2)
     assert fit(run, CARD, lambda run: True).after.job.offload.optimizer
     assert fit(run, CARD, lambda run: True, host_bytes=2**30).words == {}
+
+
+def test_activations_are_kept_in_host_memory_only_where_nothing_else_is_enough(monkeypatch):
+    """Where the host has room for those of one sample; with fewer samples at once, or the optimizer there, if that is
+    enough."""
+    run = recipe_run("llama-7b/finetune-stage2", FIT="off")
+    with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations and job.micro_batch == 1 else 1.2)
+    fitted = fit(run, CARD, preflight.is_legal)
+    assert fitted.words["offload"] == ["activations"] and fitted.words["recompute_granularity"] == ["full"]
+    assert fitted.lines()[0].startswith("recompute full, activations in host memory: ")
+    needed = sum(host_bytes(fitted.after.job).values())
+    assert fit(run, CARD, preflight.is_legal, needed).words == fitted.words
+    assert fit(run, CARD, preflight.is_legal, needed - 1).words == {}
+    with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations or job.offload.optimizer else 1.2)
+    assert not fit(run, CARD, preflight.is_legal).after.job.offload.activations
+    with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations or job.micro_batch == 1 else 1.2)
+    assert fit(run, CARD, preflight.is_legal).after.job.offload == Offload()
 
 
 def test_no_change_where_nothing_fits(monkeypatch):
