@@ -11,7 +11,7 @@
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
 RUN := $(EXEC) .venv/bin/python
-DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft
+DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft preference
 FIND_PYTHON := sh launch/environment/find_python.sh
 # For what needs no packages, and so no set-up.
 PLAIN = python=$$($(FIND_PYTHON) plain) && $(EXEC) "$$python"

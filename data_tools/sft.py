@@ -86,10 +86,11 @@ def read_dialogues(
     return Sides(train, dev, repeated, len(faults), bool(chat), unused_line(every))
 
 
-def in_dev(dialogue: Dialogue, percent: float) -> bool:
-    """Whether a dialogue goes to dev.json, by its first question alone."""
+def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
+    """Whether a dialogue goes to dev.json, by its first question and the seed alone."""
     question = f"{dialogue.system}\0{dialogue.turns[0].prompt}".encode()
-    place = int.from_bytes(hashlib.blake2b(question, digest_size=8).digest(), "little")
+    key = str(seed).encode() if seed else b""
+    place = int.from_bytes(hashlib.blake2b(question, digest_size=8, key=key).digest(), "little")
     return place < percent / 100 * HASH_SCALE
 
 
@@ -160,7 +161,7 @@ def report_lengths(
     )
 
 
-def _template(args, chat: bool) -> ChatTemplate | None:
+def template_of(args, chat: bool) -> ChatTemplate | None:
     """That of --chat_template; else, for chats, the one that the tokenizer brings."""
     directory = Path(args.tokenizer) if args.tokenizer else None
     if args.chat_template:
@@ -184,7 +185,7 @@ def main() -> None:
     args = parser.parse_args()
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
-    template = _template(args, sides.chat)
+    template = template_of(args, sides.chat)
     for name, rows in (("train.json", sides.train), ("dev.json", sides.dev)):
         if rows:
             write_rows(Path(args.output, name), rows)

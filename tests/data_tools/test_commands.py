@@ -20,7 +20,8 @@ from data_tools.verify import compare_with_source
 from tests.data_tools.conftest import ROOT
 
 COMMANDS = (
-    "stdlib_corpus", "clean", "tokenizer", "tokenize", "verify", "inspect", "merge", "split", "blend", "sft"
+    "stdlib_corpus", "clean", "tokenizer", "tokenize", "verify", "inspect", "merge", "split", "blend", "sft",
+    "preference",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from data_tools.formats.dialogues.datasets import Columns, survey
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.questions import read_questions
 from data_tools.formats.errors import DataError
+from data_tools.formats.preferences.forms import FORMS, PreferenceColumns
 from data_tools.formats.tokens.indexed import HEADER, MAGIC, IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.formats.tokens.summary import read_summary, write_summary
@@ -31,6 +32,10 @@ FRAGMENTS = (
     *("{{ lipsum(9) }}", "text", "\0", "\ud800", "{{", "%}", "{#"),
 )
 FEW_AND_MANY = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.long)])
+PREFERENCE_KEYS = (
+    *("prompt", "chosen", "rejected", "completion", "label", "src", "tgt", "response", "sort", "instruction"),
+    *("conversations", "system", "history", "input"),
+)
 KEYS = (
     *("src", "tgt", "content", "summary", "instruction", "input", "output", "history", "system", "messages"),
     *("conversations", "role", "from", "value", "text"),
@@ -80,6 +85,40 @@ def test_dialogues(tmp_path, count):
             read_questions(file)
         except DataError as error:
             assert str(error).encode()
+
+    read()
+
+
+def preferences() -> st.SearchStrategy:
+    """Objects with the keys of preferences, of each form, and values that fit or do not."""
+    message = st.dictionaries(
+        st.sampled_from(KEYS), st.sampled_from(["user", "assistant", "gpt"]) | texts(), max_size=3
+    )
+    chat = st.lists(
+        st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": texts()}), max_size=4
+    )
+    said = texts() | chat | st.lists(message | texts(), max_size=3) | values()
+    forms = [form.keys for form in FORMS]
+    whole = st.sampled_from(forms).flatmap(lambda keys: st.fixed_dictionaries(dict.fromkeys(keys, said)))
+    return whole | st.dictionaries(st.sampled_from(PREFERENCE_KEYS), said, max_size=5)
+
+
+@FEW_AND_MANY
+def test_preferences(tmp_path, count):
+    file = tmp_path / "train.json"
+
+    @cases(count)
+    @given(st.lists(preferences(), max_size=4).map(lambda rows: b"\n".join(map(dumped, rows))))
+    def read(content: bytes):
+        file.write_bytes(content)
+        try:
+            found = PreferenceColumns().read(file)
+        except DataError as error:
+            assert str(file) in str(error)
+        else:
+            for preference in found.entries:
+                assert preference.responses and all(response.strip() for response in preference.responses)
+                repr(preference.dialogues()).encode()
 
     read()
 

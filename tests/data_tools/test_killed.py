@@ -18,6 +18,7 @@ from data_tools.formats.tokens.indexed import IndexedWriter
 TOOLS = {
     "clean": "--input IN/texts.jsonl --output OUT/clean.jsonl --dropped OUT/dropped.jsonl --exact --workers 0",
     "merge": "IN/a IN/b --output OUT/both",
+    "preference": "split --input IN/pairs.jsonl --output OUT --dev_percent 30",
     "sft": "--input IN/rows.jsonl --output OUT --dev_percent 30",
     "split": "IN/a --output OUT --shares 50,30,20",
 }
@@ -28,7 +29,8 @@ def material(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("in")
     texts = [{"text": f"document {number % 20} of words"} for number in range(40)]
     rows = [{"src": f"question {number}", "tgt": f"answer {number}"} for number in range(40)]
-    for name, lines in (("texts", texts), ("rows", rows)):
+    pairs = [{"prompt": f"question {number}", "chosen": "yes", "rejected": "no"} for number in range(40)]
+    for name, lines in (("texts", texts), ("rows", rows), ("pairs", pairs)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     draw = np.random.RandomState(0)
     for name in ("a", "b"):

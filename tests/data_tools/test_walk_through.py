@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 from rich.console import Console
 
 from data_tools.formats.tokens.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
+from tests.data_tools.formats.preferences.test_forms import ULTRAFEEDBACK
 from tests.repository_folder import link_repository
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
@@ -25,7 +28,16 @@ def folder(tmp_path_factory):
     rows = [{"content": f"类型#裤*版型#宽松*图案#{i}", "summary": f"第{i}条裤子是宽松的。"} for i in range(200)]
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (folder / "AdvertiseGen" / "train.json").write_text("".join(lines), encoding="utf-8")
+    (folder / "UltraFeedback").mkdir()
+    preferences = [
+        ULTRAFEEDBACK | {"chosen": said(f"Why {i}?", "So."), "rejected": said(f"Why {i}?", "No.")} for i in range(200)
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(preferences), folder / "UltraFeedback" / "train.parquet")
     return folder
+
+
+def said(question: str, answer: str) -> list[dict]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def run(block: str, folder: Path) -> str:
@@ -40,7 +52,7 @@ def run(block: str, folder: Path) -> str:
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
     told = [run(block, folder) for block in BLOCKS]
-    assert len(told) == len(BLOCKS) == 11
+    assert len(told) == len(BLOCKS) == 12
     assert "✓ every document decodes to its source" in told[4]
     assert 100_000 < IndexedDataset(folder / "piped" / "corpus").tokens.size < 1_000_000
     corpus = IndexedDataset(folder / "data" / "corpus")
@@ -51,7 +63,8 @@ def test_the_page_from_top_to_bottom(folder):
     assert all(0 < record["data_share"] < 1 for record in records if "loss" in record)
     assert IndexedDataset(folder / "data" / "whole" / "corpus").tokens.size == corpus.tokens.size
     assert (folder / "lora" / "lora_config.json").is_file()
-    assert "--dataset_name_or_path data/advertise" in told[-1]
+    assert "--dataset_name_or_path data/advertise" in told[-2]
+    assert "200 pairs (chosen/rejected messages), chats" in told[-1] and "data/messages.json: 19" in told[-1]
 
 
 @pytest.mark.long

@@ -153,10 +153,10 @@ def _texts(row: dict, prompt: str, chosen: str, rejected: str) -> Preference:
 def _with_prompt(row: dict, key: str) -> Dialogue:
     """Messages, of which the earlier ones are at "prompt" or stand before the response itself."""
     said, prompt = _listed(value_at(row, key)), _listed(row.get("prompt") or [])
-    if isinstance(prompt, str):
-        prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
-    if not isinstance(said, list) or not isinstance(prompt, list):
+    if not isinstance(said, list) or not isinstance(prompt, (list, str)):
         raise RowError(f"{key!r} or 'prompt' is not a list of messages: {shown(row)}")
+    if isinstance(prompt, str):  # a copy of what messages hold themselves, or all that is before the response
+        prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
     whole = said if said[: len(prompt)] == prompt else [*prompt, *said]
     return spoken_dialogue({"system": row.get("system"), key: whole}, key, "role", "content", MESSAGE_ROLES)
 

@@ -1,0 +1,115 @@
+"""Preferences of any form checked, split and converted."""
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from data_tools.formats.preferences.forms import PreferenceColumns
+from data_tools.preference import row_of
+from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_rows(name: str, rows: list[dict]) -> str:
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    return write_rows
+
+
+def pairs(count: int) -> list[dict]:
+    return [{"prompt": f"q{i % 50}", "chosen": "yes" * (i + 1), "rejected": f"no{i}"} for i in range(count)]
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("preference", [form[3] for form in FORMS], ids=[form[1] for form in FORMS])
+def test_a_written_row_is_read_as_the_same(write, preference, chat):
+    again = PreferenceColumns().read(write("a.json", [json.loads(row_of(preference, chat))]))
+    assert again.entries == [preference] and again.schema.chat == chat
+
+
+def test_check(command, write, tokenizer_dir):
+    rows = [
+        *pairs(3),
+        pairs(3)[0],
+        {"prompt": "q0", "chosen": "no0", "rejected": "yes"},
+        {"prompt": "q", "chosen": "x"},
+    ]
+    file = write("a.json", rows)
+    done = command("preference", "check", "--input", file, "--max_broken_rows", 1)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines == [
+        f"{file}: 5 pairs (prompt/chosen/rejected), bare texts, 1 broken row",
+        f"{file}:6: no key 'rejected', only prompt, chosen",
+        "characters  prompts  chosen  rejected",
+        "2 - 3        5       3         5",
+        "4 - 7        0       1         0",
+        "8 - 15        0       1         0",
+        "chosen and rejected responses have 4.8 and 3.0 characters on average",
+        "the chosen response is the longer one in 40.0% of pairs, as long in 60.0%",
+        "3 different prompts; 1 repeated row; 2 rows that another one says the opposite of",
+    ]
+    strict = command("preference", "check", "--input", file, "--tokenizer", tokenizer_dir, "--src_length", 1)
+    assert strict.returncode == 2 and strict.stdout.splitlines()[2].split() == [
+        "tokens",
+        "prompts",
+        "chosen",
+        "rejected",
+    ]
+    assert strict.stderr.startswith("error: 1 broken row, --max_broken_rows allows 0: ")
+    assert "--src_length 1 --max_length 2048: nothing cut; nothing is cut from --max_length " in strict.stdout
+    cut = command(
+        "preference", "check", "--input", file, "--tokenizer", tokenizer_dir, "--max_length", 3, "--src_length", 2
+    )
+    assert "cut: 10 responses; nothing is cut" in cut.stdout and "beyond --max_length" in cut.stdout
+
+
+def test_check_of_single_responses(command, write):
+    rows = [{"prompt": f"q{i}", "completion": "x", "label": i > 0} for i in range(3)]
+    told = command("preference", "check", "--input", write("a.json", rows)).stdout
+    assert "2 desired and 1 other responses (prompt/completion/label)" in told and "of pairs" not in told
+
+
+def test_split_keeps_a_prompt_on_one_side(command, write, tmp_path):
+    file = write("a.json", [*pairs(400), pairs(1)[0]])
+    done = command("preference", "split", "--input", file, "--output", tmp_path / "out", "--dev_percent", 20)
+    assert (done.returncode, done.stderr) == (0, "") and "1 repeated rows dropped" in done.stdout
+    sides = [PreferenceColumns().read(tmp_path / "out" / name).entries for name in ("train.json", "dev.json")]
+    assert sum(map(len, sides)) == 400 and 40 < len(sides[1]) < 140
+    questions = [{one.question for one in side} for side in sides]
+    assert not questions[0] & questions[1]
+    again = tmp_path / "again"
+    command("preference", "split", "--input", file, "--output", again, "--dev_percent", 20, "--seed", 1)
+    assert {one.question for one in PreferenceColumns().read(again / "dev.json").entries} != questions[1]
+
+
+def test_convert_makes_messages_of_parquet(command, tmp_path):
+    file, output = tmp_path / "a.parquet", tmp_path / "out.json"
+    parquet.write_table(pyarrow.Table.from_pylist([ULTRAFEEDBACK]), file)
+    done = command("preference", "convert", "--input", file, "--output", output)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.endswith(f"{output}: 1 pair\n")
+    assert json.loads(output.read_text()) == {
+        "prompt": [{"role": "user", "content": "Q"}],
+        "chosen": [{"role": "assistant", "content": "A"}],
+        "rejected": [{"role": "assistant", "content": "B"}],
+    }
+
+
+def test_what_cannot_be_done_is_told_and_nothing_written(command, write, tmp_path):
+    good, chats = write("a.json", pairs(4)), write("b.json", [ULTRAFEEDBACK])
+    broken, out = write("c.json", [*pairs(1), {"prompt": "q", "chosen": "a", "rejected": "a"}]), tmp_path / "out"
+    for arguments, reason in [
+        (("convert", "--input", good), "the following arguments are required for convert: --output"),
+        (("split", "--input", good, chats, "--output", out), "some have chats, some bare texts"),
+        (("split", "--input", good, "--output", out, "--dev_percent", 100), "all prompts of .* go to dev.json"),
+        (("split", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
+        (("convert", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
+    ]:
+        done = command("preference", *arguments)
+        assert done.returncode == 2 and "rows" not in done.stdout and not out.exists()
+        assert reason.split(" .* ")[0] in done.stderr
