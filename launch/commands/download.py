@@ -21,6 +21,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import GOES_ON, Parser
+from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from launch.checkpoint.weight_files import find_weights
 from launch.environment.optional_packages import require
@@ -41,7 +42,7 @@ from launch.hubs.repository import (
     needed_files,
     weight_bytes,
 )
-from launch.preflight.host import GB, free_bytes
+from launch.preflight.host import free_bytes
 from launch.preflight.report import Finding, print_findings
 from launch.weights.conversion import our_config
 from launch.weights.model_directories import CONFIG, import_config, import_directory
@@ -53,19 +54,22 @@ SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
-    base = (args.output or Path("models") / check_repository(args.repository)).expanduser()
+    name = check_repository(args.repository)
+    base = (args.output or Path("models") / name).expanduser()
     original = base.parent / "original" / base.name
     target = base.with_name(f"{base.name}-config") if args.only_config and not args.output else base
     if target.exists():
         _check_imported(target, args)
     else:
         _download(args, original, target)
-    if not args.keep_original and (original / originals.DOWNLOAD).is_file():
+    record = originals.read_record(original)
+    is_same = record and (record.repository, record.revision) == (args.repository, args.revision)
+    if is_same and not args.keep_original:
         with originals.held(original):
             originals.remove(original)
         print(localized(f"removed: {original}, as it was fetched"))
-    elif original.is_dir():
-        size = _size(originals.bytes_there(original))
+    elif is_same:
+        size = originals.size_text(originals.bytes_there(original))
         print(localized(f"kept: {original}, {size}; the same command with --keep_original 0 removes it"))
     print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={quote(str(target))}"))
 
@@ -157,10 +161,10 @@ def _open(key: str) -> Hub:
 
 def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:
     at = f"revision {snapshot.revision}" if snapshot.revision else "its default revision"
-    commit = f", commit {snapshot.commit[:12]}" if snapshot.commit else ""
+    commit = f", commit {shown(snapshot.commit, 12)}" if snapshot.commit else ""
     page = hub.page(snapshot.repository)
     size = sum(parameter.size for parameter in parameters(config))
-    licence = snapshot.licence or "not stated by the hub"
+    licence = shown(snapshot.licence, 200) or "not stated by the hub"
     return [
         Finding(True, "hub", f"{hub.title} ({hub.endpoint}): {snapshot.repository}, {at}{commit}"),
         Finding(True, "licence", f"{licence}; to be read before use: {page}", warns=not snapshot.licence),
@@ -172,7 +176,7 @@ def _files(snapshot: Snapshot, files: list[RemoteFile], original: Path) -> Findi
     total = sum(file.size for file in files)
     left = sorted(snapshot.files.keys() - {file.name for file in files})
     others = f"; not fetched: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}" if left else ""
-    return Finding(True, "files", f"{len(files)} files, {_size(total)}, to {original}{others}")
+    return Finding(True, "files", f"{len(files)} files, {originals.size_text(total)}, to {original}{others}")
 
 
 def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Finding:
@@ -183,20 +187,16 @@ def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Findin
     is_one = os.stat(original).st_dev == os.stat(target.parent).st_dev
     place = original if is_one else target.parent
     needed[place] = needed.get(place, 0) + to_import
-    parts = f"{_size(to_fetch)} to fetch + {_size(to_import)} for the import"
+    parts = f"{originals.size_text(to_fetch)} to fetch + {originals.size_text(to_import)} for the import"
     found, short = [], []
     for directory, size in needed.items():
         free = free_bytes(str(directory))
-        found.append(f"{_size(size)} needed ({parts}), {_size(free)} free at {directory}")
+        found.append(f"{originals.size_text(size)} needed ({parts}), {originals.size_text(free)} free at {directory}")
         if size > free:
             short.append(found[-1])
     if short:
         return Finding(False, "disk", "; ".join(short), "OUTPUT=FOLDER on a larger disk; or free some")
     return Finding(True, "disk", "; ".join(found))
-
-
-def _size(number: int) -> str:
-    return f"{number / GB:,.1f} GB" if number >= GB / 10 else f"{number / 1e6:,.1f} MB"
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

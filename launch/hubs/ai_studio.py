@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from data_tools.progress import progress
 from launch.errors import UserError
 from launch.hubs.hub import Hub
 from launch.hubs.repository import WEIGHTS, RemoteFile, Snapshot, own_files
@@ -70,9 +71,12 @@ class AIStudio(Hub):
                         part.unlink(missing_ok=True)
                     if not answer.ok:
                         raise _Refused(answer.status_code, answer.reason)
-                    with open(part, "ab" if answer.status_code == 206 else "wb") as target:
-                        for piece in answer.iter_content(PIECE):
-                            target.write(piece)
+                    goes_on = answer.status_code == 206
+                    with open(part, "ab" if goes_on else "wb") as target:
+                        with progress("fetching", file.size, done if goes_on else 0) as advance:
+                            for piece in answer.iter_content(PIECE):
+                                target.write(piece)
+                                advance(len(piece))
         part.replace(directory / file.name)
 
     def _contents(self, repository: str, path: str, revision: str) -> Any:
@@ -119,7 +123,7 @@ class AIStudio(Hub):
         except requests.JSONDecodeError:
             raise self.no_answer("what it sends is no JSON") from None
         except requests.RequestException:
-            raise self.no_answer("no connection") from None
+            raise self.no_answer("no connection, or one that was cut") from None
 
     def _refusal(self, repository: str, revision: str, status: int, reason: str) -> UserError:
         if status in (401, 403):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from data_tools.formats.json_files import shown
 from launch.errors import UserError
 from launch.hubs.repository import RemoteFile, Snapshot
 
@@ -37,7 +38,8 @@ class Hub(ABC):
     def no_answer(self, reason: str) -> Unreachable:
         return Unreachable(
             f"{self.title} ({self.endpoint}) does not answer: {reason}. Check the network and its proxy (https_proxy); "
-            f"{self.address_variable} names another address, FROM= another hub."
+            f"{self.address_variable} names another address, FROM= another hub. "
+            "Then the same command again."
         )
 
     def not_found(self, repository: str) -> UserError:
@@ -60,7 +62,7 @@ class Hub(ABC):
             "Then the same command again."
         )
 
-    def damaged(self, snapshot: Snapshot, file: RemoteFile, found: object) -> UserError:
+    def damaged(self, snapshot: Snapshot, file: RemoteFile, found: str) -> UserError:
         return UserError(
             f"{file.name} of {snapshot.repository}: came damaged from {self.title}: {found}. It was removed; the same "
             "command fetches it again."
@@ -68,7 +70,7 @@ class Hub(ABC):
 
     def failed(self, repository: str, reason: object) -> UserError:
         """reason: an error of the client. Its first line: none of the clients puts a token there."""
-        line = (str(reason).strip() or type(reason).__name__).splitlines()[0][:200]
+        line = shown((str(reason).strip() or type(reason).__name__).splitlines()[0], 200)
         return UserError(
             f"{repository}: {self.title} refused: {line}. The same command goes on where this one stopped."
         )

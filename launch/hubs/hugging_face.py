@@ -46,12 +46,12 @@ class HuggingFace(Hub):
 
         try:
             with self._refusals(snapshot.repository, snapshot.revision):
-                hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit, local_dir=directory)
+                hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit or None, local_dir=directory)
         except _OtherSize as error:
             # Kept, it would be taken for the beginning of the file for ever.
             for part in (directory / ".cache" / "huggingface").rglob(f"*.{file.sha256 or file.git_sha1}.incomplete"):
                 part.unlink()
-            raise self.damaged(snapshot, file, error) from None
+            raise self.damaged(snapshot, file, str(error)) from None
 
     @contextmanager
     def _refusals(self, repository: str, revision: str) -> Iterator[None]:
@@ -77,7 +77,7 @@ class HuggingFace(Hub):
             raise self.no_answer("what it sends is no JSON") from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code if error.response is not None else 0
-            if status == 403:
+            if status in (401, 403):
                 raise self.forbidden(repository) from None
             if status == 416:
                 raise _OtherSize("shorter than the hub states") from None
@@ -86,6 +86,8 @@ class HuggingFace(Hub):
             raise self.failed(repository, error) from None
         except (errors.HFValidationError, errors.EntryNotFoundError, errors.FileMetadataError) as error:
             raise self.failed(repository, error) from None
+        except requests.RequestException:
+            raise self.no_answer("the connection was cut") from None
         except OSError as error:
             if error.errno is not None:  # of this machine, such as a full disk
                 raise

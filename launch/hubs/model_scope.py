@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from data_tools.formats.json_files import shown
 from launch.hubs.hub import Hub
 from launch.hubs.repository import RemoteFile, Snapshot, own_files
 
@@ -49,7 +50,7 @@ class ModelScope(Hub):
                     file_size=file.size,
                 )
         except errors.FileIntegrityError as error:  # tried several times, and removed
-            raise self.damaged(snapshot, file, error) from None
+            raise self.damaged(snapshot, file, shown(error.message, 200)) from None
 
     @contextmanager
     def _refusals(self, repository: str, revision: str) -> Iterator[None]:

@@ -112,7 +112,7 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
         found = fault(path, file)
         if told:
             state = "" if found else ", is there"
-            print(f"{number:3d} of {len(files)}  {file.name}, {file.size / 1e6:,.1f} MB{state}", flush=True)
+            print(f"{number:3d} of {len(files)}  {file.name}, {size_text(file.size)}{state}", flush=True)
         if not found:
             continue
         path.unlink(missing_ok=True)
@@ -120,6 +120,11 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
         if found := fault(path, file):
             path.unlink(missing_ok=True)
             raise hub.damaged(snapshot, file, found)
+
+
+def size_text(size: int) -> str:
+    unit, name = next((one for one in ((1e9, "GB"), (1e6, "MB")) if size >= one[0] / 10), (1e3, "kB"))
+    return f"{size / unit:,.1f} {name}"
 
 
 def bytes_there(directory: Path) -> int:

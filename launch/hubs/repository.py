@@ -26,6 +26,7 @@ TOKENIZER = (
     *("chat_template.jinja", "chat_template.json"),
 )
 LARGEST_LICENCE = 1_000_000  # bytes
+LARGEST_FIRST = 64_000_000  # of a configuration or an index, which are read before the disk is looked at
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,13 @@ def first_files(snapshot: Snapshot) -> list[RemoteFile]:
                 "MODEL=FOLDER, which runs nothing of theirs."
             )
         raise UserError(f"{place}: no {SINGLE} and no {INDEX}: found {_some(files)}. Name a model in safetensors.")
-    return snapshot.present([CONFIG] if SINGLE in files else [CONFIG, INDEX])
+    found = snapshot.present([CONFIG] if SINGLE in files else [CONFIG, INDEX])
+    if large := [file for file in found if file.size > LARGEST_FIRST]:
+        raise UserError(
+            f"{place}: {large[0].name}: found {large[0].size:,} bytes, allowed: {LARGEST_FIRST:,}. Do not trust this "
+            "repository."
+        )
+    return found
 
 
 def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_config: bool) -> list[RemoteFile]:

@@ -40,7 +40,7 @@ from launch.weights.whole import written_whole
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # What goes along with an imported model: what it may be used for, and where make download had it from.
-LICENCE = re.compile(r"(\w+[ _-])?(licen[cs]e|notice|use_policy)([ _-]\w+)?(\.(md|txt|pdf))?", re.ASCII | re.IGNORECASE)
+LICENCE = re.compile(r"[\w -]*(licen[cs]e|notice|use_policy)[\w -]*(\.(md|txt|pdf))?", re.ASCII | re.IGNORECASE)
 DOWNLOAD = "download.json"
 # What transformers knows of a generation_config.json of ours.
 GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_new_tokens")

@@ -25,19 +25,24 @@ PIECE = 1 << 16
 
 @dataclass
 class Repository:
-    """served: contents that are sent instead of those that are stated. status: of every answer about it, where it is
-    not 0. token: that is needed for the files themselves, as behind a licence."""
+    """served: contents that are sent instead of those that are listed. stated: sizes instead of the true ones.
+    status: of every answer about it, where it is not 0. token: that is needed for the files themselves, as behind a
+    licence."""
 
     files: dict[str, bytes]
     licence: str = "apache-2.0"
     served: dict[str, bytes] = field(default_factory=dict)
+    stated: dict[str, int] = field(default_factory=dict)
     status: int = 0
     token: str = ""
+
+    def size(self, path: str) -> int:
+        return self.stated.get(path, len(self.files[path]))
 
 
 class HubServer(ThreadingHTTPServer):
     """sent: bytes of each file that went out. asked: lines of requests. hold: {file: bytes after which it is silent},
-    and `held` is set when it is."""
+    and `held` is set when it is. drop: {file: bytes after which the connection ends}, once."""
 
     daemon_threads = True
 
@@ -47,6 +52,7 @@ class HubServer(ThreadingHTTPServer):
         self.sent: Counter[str] = Counter()
         self.asked: list[str] = []
         self.hold: dict[str, int] = {}
+        self.drop: dict[str, int] = {}
         self.held = threading.Event()
         self.go_on = threading.Event()
 
@@ -108,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         siblings = []
         for path, content in repository.files.items():
-            one = {"rfilename": path, "size": len(content), "blobId": git_name(content)}
+            one = {"rfilename": path, "size": repository.size(path), "blobId": git_name(content)}
             if path.endswith(LARGE):
                 one["lfs"] = {"sha256": sha256(content), "size": len(content), "pointerSize": 134}
             siblings.append(one)
@@ -150,7 +156,13 @@ class Handler(BaseHTTPRequestHandler):
             self.file(name, query["FilePath"][0])
             return
         files = [
-            {"Path": path, "Name": path.split("/")[-1], "Size": len(content), "Sha256": sha256(content), "Type": "blob"}
+            {
+                "Path": path,
+                "Name": path.split("/")[-1],
+                "Size": repository.size(path),
+                "Sha256": sha256(content),
+                "Type": "blob",
+            }
             for path, content in repository.files.items()
         ]
         self.answer(200, {"Code": 200, "Data": {"Files": files} if words else {"License": repository.licence}})
@@ -167,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
             self.file(name, path)
         elif path:
             content = repository.files[path]
-            size = len(content)
+            size = repository.size(path)
             if path.endswith(LARGE):
                 head = "version https://git-lfs.github.com/spec/v1"
                 content = f"{head}\noid sha256:{sha256(content)}\nsize {size}\n".encode()
@@ -211,6 +223,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def send(self, path: str, content: bytes, start: int) -> None:
         while start < len(content):
+            if start == self.server.drop.get(path):
+                del self.server.drop[path]
+                self.close_connection = True
+                return
             end = min(start + PIECE, len(content), self.server.hold.get(path, len(content)))
             if end == start:
                 self.wfile.flush()

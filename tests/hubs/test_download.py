@@ -102,6 +102,14 @@ def test_a_model_is_fetched_imported_and_known_again(theirs, tmp_path, hub):
         assert read_record(original) == record == read_record(tmp_path / "models/qwen")
 
         server.asked.clear()
+        code, out, error = run(server, tmp_path, "some/qwen")
+        assert (code, error, server.asked) == (0, "", []) and read_record(original) == record
+        assert "the same command with --keep_original 0 removes it" in out
+        (original / "notes.txt").write_text("mine")
+        assert run(server, tmp_path, "some/qwen", "--keep_original", "0")[0] == 0
+        assert contents(original) == {"notes.txt": b"mine"}, "what was not fetched stays"
+        (original / "notes.txt").unlink()
+        (original / "download.json").write_bytes((tmp_path / "models/qwen/download.json").read_bytes())
         code, out, error = run(server, tmp_path, "some/qwen", "--keep_original", "0")
         assert (code, error, server.asked) == (0, "", [])
         assert out.startswith("models/qwen: is some/qwen of ") and "already, whole: nothing to fetch" in out
@@ -152,12 +160,29 @@ def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
         assert (tmp_path / "models/large/model.safetensors").is_file()
 
 
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_connection_that_is_cut_loses_nothing(tmp_path, hub):
+    """At a piece's end, so that all that was sent is on the disk. ModelScope's client goes on by itself."""
+    files, name = large_model(tmp_path / "theirs"), "model.safetensors"
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    with serving({"some/large": Repository(files)}) as server:
+        server.drop[name] = 20 << 20
+        code, _, error = run(server, tmp_path, "some/large", "--from", hub)
+        if hub != "modelscope":
+            assert code == 2 and "does not answer: " in error and "cut." in error, error
+            assert "Then the same command again." in error and server.sent[name] == 20 << 20
+            code, _, error = run(server, tmp_path, "some/large")
+        assert code == 0 and server.sent[name] == len(files[name]) and not server.drop
+
+
 PICKLES = {"pytorch_model.bin": b"a pickle"}
 CASES = {
     "gated": "gives it only to those who accepted its licence. Log in at",
     "pickles": "its weights are pickles (pytorch_model.bin), which may run any program",
     "adapter": "a LoRA adapter, not a model.",
     "gguf": "no config.json: found model.gguf.",
+    "huge": "config.json: found 64,000,001 bytes, allowed: 64,000,000.",
     "outside": "lists a file '../outside.safetensors', which may lead out of its folder. Nothing was fetched.",
     "index": "index.json: names '../../outside.safetensors', allowed: .safetensors files beside it.",
     "short": f"{INDEX} names model-00002-of-00002.safetensors, which the hub does not list.",
@@ -180,6 +205,7 @@ def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
         "some/adapter": Repository({"adapter_config.json": b"{}", "adapter_model.safetensors": b""}),
         "some/gguf": Repository({"model.gguf": b"x"}),
         "some/outside": Repository(theirs | {"../outside.safetensors": b"x"}),
+        "some/huge": Repository(theirs, stated={"config.json": 64_000_001}),
         "some/index": Repository(theirs | outside),
         "some/short": Repository({name: content for name, content in theirs.items() if name != SHARDS[1]}),
         "some/mamba": Repository({**theirs, "config.json": mamba}),
@@ -236,6 +262,8 @@ def test_a_name_that_is_none_is_refused_at_once(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="^MODEL: found .*, allowed: OWNER/NAME as the hub's page has it"):
         main([name])
+    with pytest.raises(UserError, match="^MODEL: found "):
+        main([name, "--output", "elsewhere"])
     assert not list(tmp_path.iterdir())
 
 
@@ -283,6 +311,20 @@ def test_another_revision_is_another_model(here, tmp_path):
         main(QWEN)
     with pytest.raises(UserError, match="--revision: found 'v2', which some/qwen at AI Studio does not have."):
         main([*QWEN, "--revision", "v2", "--output", str(tmp_path / "v2")])
+
+
+def test_the_files_of_another_model_are_not_removed(here, tmp_path):
+    main(QWEN)
+    original = tmp_path / "models/original/qwen"
+    record = json.loads((original / "download.json").read_text())
+    (original / "download.json").write_text(json.dumps(record | {"repository": "other/qwen"}))
+    before = contents(original)
+    main([*QWEN, "--keep_original", "0"])
+    assert contents(original) == before
+    (original / "download.json").write_text(json.dumps(record | {"files": ["../../../outside", *record["files"]]}))
+    (tmp_path / "outside").write_text("mine")
+    main([*QWEN, "--keep_original", "0"])
+    assert not original.exists() and (tmp_path / "outside").read_text() == "mine"
 
 
 def test_a_folder_of_the_user_is_not_touched(here, tmp_path):
