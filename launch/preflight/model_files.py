@@ -85,6 +85,7 @@ def _may_be_ignored(name: str, expected: list[Parameter]) -> bool:
 
 def check_tokenizer(run: RunConfig) -> list[Finding]:
     """The tokenizer's ids fit the vocabulary; its bos, eos, pad and unk are those of config.json where both state them.
+    Where eos agrees, bos may differ: only the tokenizer's is used.
 
     No finding for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
     """
@@ -109,12 +110,17 @@ def check_tokenizer(run: RunConfig) -> list[Finding]:
         faults.append(
             Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}; or a model with vocab_size {tokenizer.size}")
         )
+    found = f"{tokenizer.size:,} ids of {config['vocab_size']:,}"
     for role in ROLES:
         own, stated = tokenizer.special.get(role), _stated(config.get(f"{role}_token_id"))
-        if own is not None and stated and own not in stated:
-            found = f"{role}_token_id is {stated[0]} in {find_config(model)}, the tokenizer's {role} is {own}"
-            faults.append(Finding(False, "tokenizer", found, f"{TOKENIZER_FIX}, or correct config.json"))
-    found = f"{tokenizer.size:,} ids of {config['vocab_size']:,}"
+        if own is None or not stated or own in stated:
+            continue
+        if role == "bos" and tokenizer.special.get("eos") in _stated(config.get("eos_token_id")):
+            # That of DeepSeek-R1-Distill-Qwen is right, and its config.json has the bos of the Qwen it is made from.
+            found += f": a text begins with the tokenizer's bos, {own}, not with config.json's, {stated[0]}"
+            continue
+        different = f"{role}_token_id is {stated[0]} in {find_config(model)}, the tokenizer's {role} is {own}"
+        faults.append(Finding(False, "tokenizer", different, f"{TOKENIZER_FIX}, or correct config.json"))
     if (published := load_config(model)["vocab_size"]) != config["vocab_size"]:
         found += f": the fresh model takes the tokenizer's vocabulary, not {find_config(model).name}'s {published:,}"
     return faults or [Finding(True, "tokenizer", found)]

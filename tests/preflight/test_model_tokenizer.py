@@ -96,6 +96,14 @@ def test_every_role_that_differs_is_told(sentencepiece, tmp_path, role, mine):
     ]
 
 
+def test_another_bos_is_no_fault_where_the_ends_agree(sentencepiece, tmp_path):
+    """As in DeepSeek-R1-Distill-Qwen, whose config.json has the ids of the model that it is made from."""
+    assert told(sentencepiece, tmp_path, bos_token_id=9, eos_token_id=2) == [
+        (True, "300 ids of 300: a text begins with the tokenizer's bos, 1, not with config.json's, 9")
+    ]
+    assert [ok for ok, _ in told(sentencepiece, tmp_path, bos_token_id=9, eos_token_id=8)] == [False, False]
+
+
 def test_the_padding_is_compared_where_both_have_one(sentencepiece, tmp_path):
     change(sentencepiece / "tokenizer_config.json", pad_token="</s>")
     assert told(sentencepiece, tmp_path, pad_token_id=0) == [
