@@ -116,7 +116,10 @@ def test_what_mpirun_starts_takes_its_place():
 
 
 # Recipes of docs/ai-studio.md that one card of any of these kinds runs as they are.
-ADAPTERS = ("lora-1gpu", "prefix-llama7b", "qlora-llama7b", "qlora-baichuan13b", "lora-chatglm6b-int8")
+ADAPTERS = (
+    *("lora-qwen3-8b", "qlora-qwen3-8b", "lora-1gpu", "prefix-llama7b", "qlora-llama7b"),
+    *("qlora-baichuan13b", "lora-chatglm6b-int8"),
+)
 
 
 def test_the_page_names_the_recipes_that_run_as_they_are():
