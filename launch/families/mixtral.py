@@ -78,7 +78,7 @@ MIXTRAL = Family(
     chat_template="mistral",
     odd_vocabulary=True,
     lacking={"pipeline_parallel": NO_PIPELINE, "sequence_parallel": NO_SEQUENCE},
-    corrections=("mixtral_experts", "generation_mask", "rotary_tables_of_every_layer"),
+    corrections=("mixtral_experts", "generation_mask", "llama_flash_masks", "rotary_tables_of_every_layer"),
     parameters=partial(gated_parameters, prefix="mixtral", mlp=_experts),
     forward=MixtralForward,
     published=HuggingFace(

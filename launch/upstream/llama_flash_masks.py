@@ -1,8 +1,9 @@
-"""LLaMA and Qwen2 with flash attention lose their masks: of padding, of packed samples, of a prefix.
+"""LLaMA, Qwen2 and Mixtral with flash attention lose their masks: of padding, of packed samples, of a prefix.
 
-paddlenlp/transformers/llama/modeling.py and qwen2/modeling.py, is_casual_mask: also calls a mask causal that has more
-columns than rows, as with a prefix or with cached keys, and drops it. llama/fusion_ops.py, fusion_flash_attention,
-which both use, says is_causal=True for more than one query, whatever the mask. What then happens:
+paddlenlp/transformers/llama/modeling.py, qwen2/modeling.py and mixtral/modeling.py, is_casual_mask: also calls a mask
+causal that has more columns than rows, as with a prefix or with cached keys, and drops it. llama/fusion_ops.py,
+fusion_flash_attention, which the first two use, says is_causal=True for more than one query, whatever the mask. What
+then happens:
 
 - A mask beside is_causal=True: Paddle's flash attention kernel raises an error (phi/kernels/gpu/flash_attn_utils.h,
   FlashAttnParamsBase), its other two ignore the mask (nn/functional/sdpa.py).
@@ -13,12 +14,14 @@ which both use, says is_causal=True for more than one query, whatever the mask. 
 
 Corrected: a mask is dropped only where each query sees all keys up to its own and no others, aligned at the bottom
 right. A mask goes without is_causal. Where there is none, queries of zeros in front make as many as there are keys:
-the triangle of a square has one alignment only, and every kernel computes it. Their rows are cut off again.
+the triangle of a square has one alignment only, and every kernel computes it. Their rows are cut off again. Mixtral
+has a call of its own, and keeps a mask that is no square.
 """
 
 import paddle
 from paddlenlp.transformers.llama import fusion_ops
 from paddlenlp.transformers.llama import modeling as llama
+from paddlenlp.transformers.mixtral import modeling as mixtral
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
 from launch.upstream.module_view import ModuleView
@@ -26,6 +29,7 @@ from launch.upstream.module_view import ModuleView
 
 def correct() -> None:
     llama.is_casual_mask = qwen2.is_casual_mask = _is_causal
+    mixtral.is_casual_mask = _is_causal_square
     if fusion_ops.F.scaled_dot_product_attention is not attention:
         fusion_ops.F = ModuleView(fusion_ops.F, scaled_dot_product_attention=attention)
 
@@ -35,6 +39,10 @@ def _is_causal(mask: paddle.Tensor) -> bool:
     queries, keys = mask.shape[-2:]
     causal = paddle.tril(paddle.ones([queries, keys], dtype="bool"), diagonal=keys - queries)
     return bool(((mask == 0) == causal).all())
+
+
+def _is_causal_square(mask: paddle.Tensor) -> bool:
+    return mask.shape[-2] == mask.shape[-1] and _is_causal(mask)
 
 
 def attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> paddle.Tensor:

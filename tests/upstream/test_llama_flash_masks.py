@@ -1,9 +1,9 @@
-"""What LLaMA, Qwen2 and Qwen3 make of their masks under flash attention, on a CPU and on pretended cards."""
+"""What LLaMA, Qwen2, Qwen3 and Mixtral make of their masks under flash attention, on a CPU and on pretended cards."""
 
 import pytest
 
 DIFFERENCES = "tests.upstream.llama_flash_ranks:differences"
-FAMILIES = ("llama", "qwen2", "qwen3")
+FAMILIES = ("llama", "qwen2", "qwen3", "mixtral")
 CARDS = {"CPU": None, "A100": [8, 0], "V100": [7, 0]}
 CASES = ("causal", "left padded", "packed", "prefix", "one after cached")
 KERNEL = {"CPU": [], "A100": ["flash"], "V100": ["memory efficient"]}
@@ -25,11 +25,12 @@ def test_is_that_of_exact_attention(corrected, name, card):
         difference, taken, error = corrected[name, card][case]
         assert (case, error) == (case, "")
         assert difference < 1e-5, case
-        plain = card == "V100" and case in MASKED
+        masked = case in MASKED or (name, case) == ("mixtral", "prefix")  # 13 tokens and 6 of the prefix
+        plain = card == "V100" and masked
         assert taken == (["math"] if plain else KERNEL[card]), case
 
 
-@pytest.mark.parametrize("name", FAMILIES[:2])  # upstream has no Qwen3
+@pytest.mark.parametrize("name", FAMILIES[:2])  # upstream has no Qwen3, and its Mixtral fails before
 def test_upstream_fails(ranks, name):
     """Its results are wrong without an error, but for masks on cards that have the kernel: those it refuses."""
     found = {card: ranks(1, DIFFERENCES, name, CARDS[card], False)[0] for card in CARDS}
