@@ -98,7 +98,7 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
     run, _ = without_what_is_lacking(run)
     words = run.words | others | {"tokenizer_name_or_path": [model]}
     if not variables.get("OUTPUT"):
-        words |= {"output_dir": [f"./checkpoints/{Path(model).stem}-{method}"]}
+        words |= {"output_dir": [f"./checkpoints/{Path(model).name.removesuffix('.json')}-{method}"]}
     return run.with_words(words)
 
 

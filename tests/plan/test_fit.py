@@ -118,3 +118,15 @@ def test_every_method_has_a_recipe():
         assert Path(found.script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
         assert found.processes >= 1 and found.flags.seed == 7
         assert ("weight_quantize_algo" in found.words) == (method == "qlora")
+
+
+@pytest.mark.parametrize(
+    ("model", "folder"),
+    [
+        ("facebook/llama-7b", "llama-7b"),
+        ("Qwen/qwen2.5-7b", "qwen2.5-7b"),
+        (str(ROOT / "launch/families/configs/qwen2.5-7b.json"), "qwen2.5-7b"),
+    ],
+)
+def test_the_output_is_named_after_the_model(model, folder):
+    assert fit.run_of_recipe("lora", model, {}).words["output_dir"] == [f"./checkpoints/{folder}-lora"]
