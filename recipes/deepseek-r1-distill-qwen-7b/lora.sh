@@ -7,8 +7,8 @@
 # Saves      only the adapter, 161 MB; use it with make merge, make predict or make serve
 # Template   the tokenizer's own, for chats; it drops the reasoning of earlier answers, which are then read and not
 #            learnt. Pairs are learnt as they are
-# Weights    import those of Hugging Face with `make import MODEL=DeepSeek-R1-Distill-Qwen-7B
-#            OUTPUT=models/r1-distill-qwen-7b`, then start with MODEL=models/r1-distill-qwen-7b
+# Weights    `make download MODEL=deepseek-ai/DeepSeek-R1-Distill-Qwen-7B`, then start with
+#            MODEL=models/DeepSeek-R1-Distill-Qwen-7B
 # Licence    of the weights: MIT, made from Qwen2.5-Math-7B, which is Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24

@@ -4,8 +4,8 @@
 # Hardware   8 cards of 80 GB (A100, A800, H100)
 # Batch      8 data ranks x 1 row x 8 accumulation = 64 a step
 # Template   Llama 3's; select another with ARGS="--chat_template NAME"
-# Weights    import those of Hugging Face with `make import MODEL=Meta-Llama-3-8B-Instruct OUTPUT=models/llama-3-8b`,
-#            then start with MODEL=models/llama-3-8b; those of the Instruct model know the marks of the chat template,
+# Weights    `make download MODEL=meta-llama/Meta-Llama-3-8B-Instruct`, then start with
+#            MODEL=models/Meta-Llama-3-8B-Instruct; those of the Instruct model know the marks of the chat template,
 #            those of the base model do not
 # Licence    of the weights: Meta Llama 3 Community License; Meta asks for consent to it on the model's page, and
 #            services with more than 700 million users a month need a licence of their own

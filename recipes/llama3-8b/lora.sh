@@ -6,8 +6,8 @@
 # Trains     41.9 M of 8.03 B parameters: r (inputs + outputs) for each of the 7 x 32 linear layers
 # Saves      only the adapter, 168 MB; use it with make merge, make predict or make serve
 # Template   Llama 3's; select another with ARGS="--chat_template NAME"
-# Weights    import those of Hugging Face with `make import MODEL=Meta-Llama-3-8B-Instruct OUTPUT=models/llama-3-8b`,
-#            then start with MODEL=models/llama-3-8b; those of the Instruct model know the marks of the chat template,
+# Weights    `make download MODEL=meta-llama/Meta-Llama-3-8B-Instruct`, then start with
+#            MODEL=models/Meta-Llama-3-8B-Instruct; those of the Instruct model know the marks of the chat template,
 #            those of the base model do not
 # Licence    of the weights: Meta Llama 3 Community License; Meta asks for consent to it on the model's page, and
 #            services with more than 700 million users a month need a licence of their own

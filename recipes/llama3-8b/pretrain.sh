@@ -5,8 +5,7 @@
 # Tokens     8 cards x 1 sample x 16 accumulation x 4096 = 524,288 a step, 524 M in 1,000 steps
 # Expect     first loss 12.6 from random weights (--continue_training 0); when continuing, that of the model on your
 #            text
-# Weights    import those of Hugging Face with `make import MODEL=Meta-Llama-3-8B OUTPUT=models/llama-3-8b-base`, then
-#            start with MODEL=models/llama-3-8b-base
+# Weights    `make download MODEL=meta-llama/Meta-Llama-3-8B`, then start with MODEL=models/Meta-Llama-3-8B
 # Licence    of the weights: Meta Llama 3 Community License; Meta asks for consent to it on the model's page, and
 #            services with more than 700 million users a month need a licence of their own
 source "$(dirname "$0")/../../launch/recipe.sh"

@@ -8,8 +8,7 @@
 # Packing    a row of 512 tokens holds as many dialogues as fit, and none sees another; so the shorter they are, the
 #            fewer steps an epoch has. `--zero_padding 0` makes each dialogue a row
 # Template   Qwen2's ChatML; ARGS="--chat_template NAME" selects another
-# Weights    import those of Hugging Face with `make import MODEL=Qwen2.5-0.5B-Instruct OUTPUT=models/qwen2.5-0.5b`,
-#            then start with MODEL=models/qwen2.5-0.5b
+# Weights    `make download MODEL=Qwen/Qwen2.5-0.5B-Instruct`, then start with MODEL=models/Qwen2.5-0.5B-Instruct
 # Licence    of the weights: Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=0 PROCESSES=1

@@ -4,8 +4,7 @@
 # Hardware   4 cards of 80 GB (A100, A800, H100)
 # Batch      1 data rank x 2 rows x 32 accumulation = 64 a step
 # Template   Qwen2's ChatML; ARGS="--chat_template NAME" selects another
-# Weights    import those of Hugging Face with `make import MODEL=Qwen2.5-7B-Instruct OUTPUT=models/qwen2.5-7b`, then
-#            start with MODEL=models/qwen2.5-7b
+# Weights    `make download MODEL=Qwen/Qwen2.5-7B-Instruct`, then start with MODEL=models/Qwen2.5-7B-Instruct
 # Licence    of the weights: Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=80

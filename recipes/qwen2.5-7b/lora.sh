@@ -6,8 +6,7 @@
 # Trains     40.4 M of 7.62 B parameters: r (inputs + outputs) for each of the 7 x 28 linear layers
 # Saves      only the adapter, 161 MB; use it with make merge, make predict or make serve
 # Template   Qwen2's ChatML; ARGS="--chat_template NAME" selects another
-# Weights    import those of Hugging Face with `make import MODEL=Qwen2.5-7B-Instruct OUTPUT=models/qwen2.5-7b`, then
-#            start with MODEL=models/qwen2.5-7b
+# Weights    `make download MODEL=Qwen/Qwen2.5-7B-Instruct`, then start with MODEL=models/Qwen2.5-7B-Instruct
 # Licence    of the weights: Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24

@@ -5,8 +5,7 @@
 # Tokens     8 cards x 1 sample x 16 accumulation x 4096 = 524,288 a step, 524 M in 1,000 steps
 # Expect     first loss 12.8 from random weights (--continue_training 0); when continuing, that of the model on your
 #            text
-# Weights    import those of Hugging Face with `make import MODEL=Qwen3-8B-Base OUTPUT=models/qwen3-8b-base`, then start
-#            with MODEL=models/qwen3-8b-base
+# Weights    `make download MODEL=Qwen/Qwen3-8B-Base`, then start with MODEL=models/Qwen3-8B-Base
 # Licence    of the weights: Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=8 GPU_MEMORY_GB=80

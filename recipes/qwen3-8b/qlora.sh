@@ -9,8 +9,7 @@
 # Saves      only the adapter, 175 MB; use it with make merge, make predict or make serve
 # Template   Qwen3's, for answers without reasoning; for data whose answers begin with <think>, ARGS="--chat_template
 #            qwen3_thinking" (docs/families.md)
-# Weights    import those of Hugging Face with `make import MODEL=Qwen3-8B OUTPUT=models/qwen3-8b`, then start with
-#            MODEL=models/qwen3-8b
+# Weights    `make download MODEL=Qwen/Qwen3-8B`, then start with MODEL=models/Qwen3-8B
 # Licence    of the weights: Apache 2.0
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=1 GPU_MEMORY_GB=24
