@@ -6,7 +6,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.formats.preferences.forms import PreferenceColumns
+from data_tools.formats.dialogues.dialogue import Turn
+from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from data_tools.preference import row_of
 from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
 
@@ -24,8 +25,11 @@ def pairs(count: int) -> list[dict]:
     return [{"prompt": f"q{i % 50}", "chosen": "yes" * (i + 1), "rejected": f"no{i}"} for i in range(count)]
 
 
+WRITTEN = [form[3] for form in FORMS] + [Preference((Turn("P", "O"),), "Q", "S", None, "A")]
+
+
 @pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("preference", [form[3] for form in FORMS], ids=[form[1] for form in FORMS])
+@pytest.mark.parametrize("preference", WRITTEN, ids=repr)
 def test_a_written_row_is_read_as_the_same(write, preference, chat):
     again = PreferenceColumns().read(write("a.json", [json.loads(row_of(preference, chat))]))
     assert again.entries == [preference] and again.schema.chat == chat

@@ -144,3 +144,10 @@ def test_what_cannot_be_read_is_refused(load):
         load('{"prompt": "why?", "completion": "so.", "label": true}')
     with pytest.raises(UserError, match="ChatGLM-6B reads a prompt in both directions"):
         load(CHAT, "chatglm-rehearsal", chat_template="none")
+
+
+def test_packed_pairs_have_the_log_probabilities_of_padded_ones(ranks):
+    [found] = ranks(1, "tests.training.preference_ranks:packed_and_padded", ["llama", "bloom"])
+    for name, (packed, padded) in found.items():
+        assert packed == pytest.approx(padded, abs=5e-6), name
+        assert max(packed) < -0.5
