@@ -138,17 +138,19 @@ def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[
     does not have, or does not give, is not looked for under the same name elsewhere, where it may be another's.
     """
     keys = [record.hub] if record else [args.hub] if args.hub != AUTO else [HuggingFace.key, ModelScope.key]
-    silent = []
+    silent: list[Unreachable] = []
     for key in keys:
         try:
             hub = _open(key)
             snapshot = hub.snapshot(args.repository, (record and record.commit) or args.revision)
             return hub, replace(snapshot, revision=args.revision)
         except Unreachable as error:
-            silent.append(str(error))
+            silent.append(error)
             if key != keys[-1]:
-                print(localized(f"{error} Asking {HUBS[keys[-1]].title} instead"), flush=True)
-    raise UserError(silent[-1] if len(silent) == 1 else "No hub answers. " + " ".join(silent))
+                print(localized(f"{error.found}: asking {HUBS[keys[-1]].title} instead"), flush=True)
+    if len(silent) == 1:
+        raise silent[0]
+    raise UserError(f"{'; '.join(error.found for error in silent[:-1])}; {silent[-1]}")
 
 
 def _open(key: str) -> Hub:

@@ -9,7 +9,11 @@ from launch.hubs.repository import RemoteFile, Snapshot
 
 
 class Unreachable(UserError):
-    """A hub that does not answer: another one may."""
+    """A hub that does not answer: another one may. found: without what to do."""
+
+    def __init__(self, found: str, fix: str):
+        super().__init__(f"{found}. {fix}")
+        self.found = found
 
 
 class Hub(ABC):
@@ -37,9 +41,9 @@ class Hub(ABC):
 
     def no_answer(self, reason: str) -> Unreachable:
         return Unreachable(
-            f"{self.title} ({self.endpoint}) does not answer: {reason}. Check the network and its proxy (https_proxy); "
-            f"{self.address_variable} names another address, FROM= another hub. "
-            "Then the same command again."
+            f"{self.title} ({self.endpoint}) does not answer: {reason}",
+            f"Check the network and its proxy (https_proxy); {self.address_variable} names another address, FROM= "
+            "another hub. Then the same command again.",
         )
 
     def not_found(self, repository: str) -> UserError:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from launch.errors import UserError
 from launch.hubs.hub import Hub
 from launch.hubs.repository import RemoteFile, Snapshot, own_files
 
@@ -42,8 +43,13 @@ class HuggingFace(Hub):
         )
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import constants, hf_hub_download
 
+        if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and constants.HF_HUB_DISABLE_XET:
+            raise UserError(
+                f"{file.name}: found {file.size:,} bytes, more than the client fetches by HTTP. Put "
+                "HF_HUB_DISABLE_XET=0 before the same command."
+            )
         try:
             with self._refusals(snapshot.repository, snapshot.revision):
                 hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit or None, local_dir=directory)

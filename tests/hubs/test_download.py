@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,14 @@ from launch.environment import optional_packages
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.hubs.originals import Record, read_record
+from launch.hubs.hugging_face import HuggingFace
+from launch.hubs.originals import Record, held, read_record
+from launch.hubs.repository import RemoteFile, Snapshot
 from launch.weights.model_directories import import_directory
 from tests.families import published as models
 from tests.forked_commands import start_often
 from tests.hubs.hub_server import COMMIT, HubServer, Repository, serving
+from tests.processes.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "launch/commands/download.py"
@@ -106,15 +108,11 @@ def test_a_model_is_fetched_imported_and_known_again(theirs, tmp_path, hub):
         assert (code, error, server.asked) == (0, "", []) and read_record(original) == record
         assert "the same command with --keep_original 0 removes it" in out
         (original / "notes.txt").write_text("mine")
-        assert run(server, tmp_path, "some/qwen", "--keep_original", "0")[0] == 0
-        assert contents(original) == {"notes.txt": b"mine"}, "what was not fetched stays"
-        (original / "notes.txt").unlink()
-        (original / "download.json").write_bytes((tmp_path / "models/qwen/download.json").read_bytes())
         code, out, error = run(server, tmp_path, "some/qwen", "--keep_original", "0")
         assert (code, error, server.asked) == (0, "", [])
         assert out.startswith("models/qwen: is some/qwen of ") and "already, whole: nothing to fetch" in out
         assert "removed: models/original/qwen, as it was fetched" in out
-        assert {path.name for path in (tmp_path / "models").iterdir()} == {"qwen"}
+        assert contents(original) == {"notes.txt": b"mine"}, "what was not fetched stays"
 
         (tmp_path / "models/qwen/model.safetensors").write_bytes(b"cut off")
         assert run(server, tmp_path, "some/qwen")[0] == 2
@@ -142,10 +140,8 @@ def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
     with serving({"some/large": Repository(files)}) as server:
         server.hold[name] = held
         process = start(server, tmp_path, "some/large", "--from", hub)
-        original, until = tmp_path / "models/original/large", time.monotonic() + 60
-        while not [path for path in original.rglob("*") if path.is_file() and path.stat().st_size == held]:
-            assert process.poll() is None and time.monotonic() < until, process.communicate()
-            time.sleep(0.02)
+        original = tmp_path / "models/original/large"
+        wait_for(lambda: held in [path.stat().st_size for path in original.rglob("*") if path.is_file()])
         process.send_signal(end)
         error = process.communicate(timeout=60)[1]
         if end == signal.SIGINT:
@@ -350,11 +346,19 @@ def test_a_link_in_the_folder_leads_nowhere(here, tmp_path):
 
 
 def test_two_at_once_do_not_mix(here, tmp_path):
-    from launch.hubs.originals import held
-
     with held(Path("models/original/qwen")):
         with pytest.raises(UserError, match="models/original/qwen: another make download fills it"):
             main(QWEN)
+
+
+def test_a_file_beyond_what_is_fetched_by_http_is_told(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    file = RemoteFile("model.safetensors", 50 * 10**9 + 1)
+    with pytest.raises(UserError, match="^model.safetensors: found 50,000,000,001 bytes, .* HF_HUB_DISABLE_XET=0"):
+        HuggingFace().fetch(Snapshot("huggingface", "some/qwen", "", COMMIT, "", {}), file, tmp_path)
 
 
 def test_a_hub_that_has_it_not_is_not_replaced_by_another(theirs, tmp_path):
@@ -370,8 +374,8 @@ def test_a_hub_that_does_not_answer_is_replaced_by_modelscope(theirs, tmp_path):
     with serving({"some/qwen": whole(theirs)}) as server:
         code, out, error = run(server, tmp_path, "some/qwen", HF_ENDPOINT="http://127.0.0.1:9")
         assert (code, error) == (0, "")
-        assert out.startswith("Hugging Face (http://127.0.0.1:9) does not answer: no connection. ")
-        assert "Asking ModelScope instead" in out.splitlines()[0] and "ModelScope (" in out
+        said = "Hugging Face (http://127.0.0.1:9) does not answer: no connection: asking ModelScope instead"
+        assert out.splitlines()[0] == said and "ModelScope (" in out
         code, _, error = run(
             server,
             tmp_path / "models",
@@ -379,7 +383,11 @@ def test_a_hub_that_does_not_answer_is_replaced_by_modelscope(theirs, tmp_path):
             HF_ENDPOINT="http://127.0.0.1:9",
             MODELSCOPE_ENDPOINT="http://127.0.0.1:9",
         )
-        assert code == 2 and error.startswith("error: No hub answers. Hugging Face (")
+        assert code == 2 and error == (
+            "error: Hugging Face (http://127.0.0.1:9) does not answer: no connection; ModelScope (http://127.0.0.1:9) "
+            "does not answer: no connection. Check the network and its proxy (https_proxy); MODELSCOPE_ENDPOINT names "
+            "another address, FROM= another hub. Then the same command again.\n"
+        )
 
 
 def test_the_commands_of_the_page(here, theirs, tmp_path):
