@@ -171,7 +171,7 @@ def template_of(args, chat: bool) -> ChatTemplate | None:
 
 def main() -> None:
     parser = Parser("python -m data_tools.sft", __doc__)
-    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, or one JSON list")
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, one JSON list, Parquet")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
     parser.add_argument("--dev_percent", type=percent, default=2, help="of the questions (default: 2; 0: no dev.json)")
     parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")

@@ -13,7 +13,7 @@ from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDatas
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
-SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Source:
 def find_sources(named: str) -> list[Source]:
     """The datasets that --dataset_name_or_path names.
 
-        ./data                       a folder with train.json and dev.json (or .jsonl), or folders train/ and dev/
+        ./data                       a folder with train.json and dev.json (.jsonl, .parquet), or folders train/, dev/
         ./data/train.json            one file, to train on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
 
@@ -45,8 +45,8 @@ def _source(weight: float | None, path: Path) -> Source:
     train, dev = (_files(path, split) for split in ("train", "dev"))
     if not train and not dev:
         raise DataError(
-            f"no data in {path}: looked for train.json and dev.json (or .jsonl), and for folders train and dev "
-            "with such files."
+            f"no data in {path}: looked for train.json and dev.json (or .jsonl, .parquet), and for folders train and "
+            "dev with such files."
         )
     return Source(weight, train, dev)
 

@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.datasets import Columns, encode_survey, find_sources, survey
@@ -52,6 +54,15 @@ def test_folders_train_and_dev_with_several_files(write, tmp_path):
     write("train/1.json", "a", 1), write("train/2.jsonl", "b", 1), write("dev/x.json", "c", 1)
     (tmp_path / "train" / "notes.txt").write_text("not data")
     assert questions(opened(tmp_path).train) == ["a0", "b0"]
+
+
+def test_parquet_is_read_as_json_is(write, tmp_path):
+    write("a/train.json", "a", 3)
+    rows = [json.loads(line) for line in (tmp_path / "a" / "train.json").read_text().splitlines()]
+    (tmp_path / "b").mkdir()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "b" / "train.parquet")
+    found = [opened(tmp_path / folder, wanted=("train",)).train for folder in "ab"]
+    assert found[0].identity() == found[1].identity()
 
 
 def test_only_what_is_wanted_is_read(write, tmp_path):
