@@ -27,10 +27,15 @@ def test_every_recipe_for_cards_is_a_check():
     assert sorted(recipes_for_cards()) == sorted(set(recipes_by_target()) - of_a_cpu)
 
 
+def takes_long(target: str, cards: int) -> bool:
+    """Those of many cards; and of those that have their flags from a method all but one."""
+    return cards > 2 or (read_recipe(target).method is not None and target != "lora-qwen3-8b")
+
+
 @pytest.mark.parametrize(
     "target",
     [
-        pytest.param(target, marks=() if cards <= 2 else pytest.mark.long)
+        pytest.param(target, marks=pytest.mark.long if takes_long(target, cards) else ())
         for target, cards in recipes_for_cards().items()
     ],
 )
