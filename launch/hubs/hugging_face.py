@@ -32,12 +32,12 @@ class HuggingFace(Hub):
 
         with self._refusals(repository, revision):
             info = HfApi().model_info(repository, revision=revision or None, timeout=SECONDS, files_metadata=True)
-        files = [
-            RemoteFile(one.rfilename, one.size or 0, one.lfs.sha256, "")
-            if one.lfs
-            else RemoteFile(one.rfilename, one.size or 0, "", one.blob_id or "")
-            for one in info.siblings or []
-        ]
+        files = []
+        for one in info.siblings or []:
+            if one.size is None:
+                raise self.failed(repository, f"{self.address_variable} names a mirror that states no sizes of files")
+            hashes = (one.lfs.sha256, "") if one.lfs else ("", one.blob_id or "")
+            files.append(RemoteFile(one.rfilename, one.size, *hashes))
         return Snapshot(
             self.key, repository, revision, info.sha or "", _licence(info.card_data), own_files(repository, files)
         )

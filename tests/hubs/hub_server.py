@@ -32,11 +32,11 @@ class Repository:
     files: dict[str, bytes]
     licence: str = "apache-2.0"
     served: dict[str, bytes] = field(default_factory=dict)
-    stated: dict[str, int] = field(default_factory=dict)
+    stated: dict[str, int | None] = field(default_factory=dict)
     status: int = 0
     token: str = ""
 
-    def size(self, path: str) -> int:
+    def size(self, path: str) -> int | None:
         return self.stated.get(path, len(self.files[path]))
 
 
