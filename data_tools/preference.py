@@ -5,8 +5,9 @@
     python -m data_tools.preference convert --input FILE --output pairs.json
 
 Known forms, found by themselves: those of TRL (prompt, chosen, rejected as texts or messages; prompt, completion, label
-for KTO), UltraFeedback, Anthropic, PaddleNLP (src, tgt, response, sort) and LLaMA-Factory, as JSON lines, one JSON list
-or Parquet. A row that is broken, has an empty response, or whose two responses are the same is told with its line.
+for KTO), UltraFeedback, Anthropic, PaddleNLP (src, tgt, response, sort), LLaMA-Factory and ms-swift, as JSON lines, one
+JSON list or Parquet. A row that is broken, has an empty response, or whose two responses are the same is told with its
+line.
 
 check prints how many there are of what, how long they are, in how many pairs the chosen response is the longer one, and
 which pairs come twice or the other way round. With --tokenizer lengths are tokens, and it says what --src_length and

@@ -137,18 +137,21 @@ def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
 
     try:
         with ParquetFile(file) as parquet:
-            number = 0
+            number = 1
             for batch in parquet.iter_batches(PARQUET_ROWS, use_threads=False):
-                for place in range(len(batch)):
-                    number += 1
-                    try:
-                        [row] = batch.slice(place, 1).to_pylist()
-                    except UnicodeDecodeError as error:
-                        yield number, not_utf8(error, file)
-                    else:
-                        yield number, row
+                yield from enumerate(_rows_of(batch, file), start=number)
+                number += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
+
+
+def _rows_of(batch, file: Path) -> list[dict | str]:
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as error:  # some row's: each for itself
+        if len(batch) == 1:
+            return [not_utf8(error, file)]
+    return [row for place in range(len(batch)) for row in _rows_of(batch.slice(place, 1), file)]
 
 
 def _parsed(content: bytes, file: Path) -> Any:

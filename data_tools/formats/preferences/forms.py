@@ -11,11 +11,13 @@ Pairs, of which one response is better than the other:
     {"src": [...], "tgt": [...], "response": ["", ""], "sort": [1, 0]}     PaddleNLP's: of the higher "sort" is chosen
     {"conversations": [...], "chosen": {...}, "rejected": {...}}      ShareGPT's messages {"from", "value"}
     {"instruction": "...", "input": "...", "chosen": "...", "rejected": "..."}     Alpaca's
+    {"messages": [...], "rejected_response": "..."}                   ms-swift's: messages end with the chosen one
 
 Single responses, which are desired or not:
 
     {"prompt": "...", "completion": "...", "label": true}             TRL's for KTO, texts or messages
     {"src": [...], "tgt": [...], "response": ["..."], "sort": [1]}    PaddleNLP's for KTO: 1 is desired, 0 is not
+    {"messages": [...], "label": true}                                ms-swift's for KTO
 
 Each may have "system". Messages of both responses of a pair are the same up to the last one, the assistant's.
 """
@@ -23,7 +25,7 @@ Each may have "system". Messages of both responses of a pair are the same up to 
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from data_tools.formats.dialogues.dialogue import (
@@ -221,6 +223,16 @@ def _labeled(row: dict) -> Preference:
     return of_single(dialogue, _truth("label", value_at(row, "label")))
 
 
+def _messages(row: dict) -> Dialogue:
+    return spoken_dialogue(row, "messages", "role", "content", MESSAGE_ROLES)
+
+
+def _swift(row: dict) -> Preference:
+    chosen, rejected = _messages(row), one_text(row, "rejected_response")
+    *earlier, last = chosen.turns
+    return of_pair(chosen, replace(chosen, turns=(*earlier, replace(last, answer=rejected))))
+
+
 def _truth(key: str, value: object) -> bool:
     if not isinstance(value, (bool, int)) or value not in (0, 1):
         raise RowError(f"{key!r} is {shown(value)}, expected true or 1 for a desired response, false or 0 for another")
@@ -259,6 +271,13 @@ FORMS = (
         _both(alpaca_dialogue),
         ("input", "history", "system"),
         also=_has_text,
+    ),
+    Form("messages/rejected_response", ("messages", "rejected_response"), True, _swift),
+    Form(
+        "messages/label",
+        ("messages", "label"),
+        True,
+        lambda row: of_single(_messages(row), _truth("label", value_at(row, "label"))),
     ),
     Form("chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", "system"), also=_has_messages),
     Form("chosen/rejected of Anthropic", PAIR[1:], True, _both(_anthropic), (), also=_is_anthropic),
