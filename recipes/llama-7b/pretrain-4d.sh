@@ -7,6 +7,8 @@
 #            NNODES=2 RANK=0 MASTER=host:port ARGS="--tensor_parallel_degree 4", and RANK=1 on the other node.
 #            On 8 cards this flag leaves nothing to shard, and PaddleNLP switches stage 1 off
 # Tokens     2 sharding ranks x 64 micro batches x 2 samples x 2048 = 524,288 a step, 524 M in 1,000 steps
+# PaddleNLP  publishes 4D for LLaMA-13B, with this micro batch and accumulation and gradients summed in float32, with
+#            95 % of this speed by the plan: ARGS="--amp_master_grad 1"
 # Pipeline   a card is idle for (stages - 1) / (micro batches + stages - 1) of the time:
 #            1 / 65, with 4 micro batches 1 / 5
 # Expect     first loss 1.99 to 2.5 when continuing; 11.2 from random weights (--continue_training 0)
