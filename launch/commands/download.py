@@ -168,17 +168,19 @@ def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:
     size = sum(parameter.size for parameter in parameters(config))
     licence = shown(snapshot.licence, 200) or "not stated by the hub"
     return [
-        Finding(True, "hub", f"{hub.title} ({hub.endpoint}): {snapshot.repository}, {at}{commit}"),
+        Finding(True, "hub", f"found at {hub.title} ({hub.endpoint}): {snapshot.repository}, {at}{commit}"),
         Finding(True, "licence", f"{licence}; to be read before use: {page}", warns=not snapshot.licence),
-        Finding(True, "model", f"{family_of_config(config).title}, {size:,} parameters"),
+        Finding(True, "model", f"{family_of_config(config).title}, {size:,} parameters in all"),
     ]
 
 
 def _files(snapshot: Snapshot, files: list[RemoteFile], original: Path) -> Finding:
     total = sum(file.size for file in files)
     left = sorted(snapshot.files.keys() - {file.name for file in files})
-    others = f"; not fetched: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}" if left else ""
-    return Finding(True, "files", f"{len(files)} files, {originals.size_text(total)}, to {original}{others}")
+    found = f"{len(files)} files of {originals.size_text(total)} in all, to {original}"
+    if left:
+        found += "; " + f"not fetched: {', '.join(left[:4] + ['...'] * (len(left) > 4))}"
+    return Finding(True, "files", found)
 
 
 def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Finding:
