@@ -36,7 +36,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.preferences.datasets import encode_preference_rows
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
-from data_tools.formats.preferences.samples import EncodedPreference, PreferenceCuts
+from data_tools.formats.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
 from data_tools.inspect import length_histogram
 from data_tools.sft import UNLIMITED, encoding_of, in_dev, template_of, write_rows
 
@@ -104,7 +104,7 @@ def check(args) -> None:
         console.print(f"  {fault}")
     if unused := unused_line(files):
         console.print(unused)
-    encoded, faults = _encoded(files, args, UNLIMITED, UNLIMITED) if args.tokenizer else ([], [])
+    encoded, faults = _encoded(files, args) if args.tokenizer else ([], [])
     lengths = in_tokens(encoded) if encoded else in_characters(files)
     report_lengths(lengths, args.max_length if encoded else UNLIMITED, console)
     report_repeated(list(every(files)), console)
@@ -167,17 +167,16 @@ def _encoding(rows: Rows[Preference], args, src_length: int, max_length: int) ->
     return encoding_of(args.tokenizer, template_of(args, rows.schema.chat), src_length, max_length)
 
 
-def _encoded(
-    files: list[Rows[Preference]], args, src_length: int, max_length: int
-) -> tuple[list[tuple[Preference, EncodedPreference]], list[Fault]]:
+def _encoded(files: list[Rows[Preference]], args) -> tuple[list[tuple[Preference, EncodedPreference]], list[Fault]]:
     """Each preference with its ids, and the rows that the chat template does not render."""
     encoded, faults = [], []
     for rows in files:
-        samples, _, broken = encode_preference_rows(rows, _encoding(rows, args, src_length, max_length))
-        lines = {fault.line for fault in broken}
-        rendered = [one for one, line in zip(rows.entries, rows.lines, strict=True) if line not in lines]
-        encoded += zip(rendered, samples, strict=True)
-        faults += broken
+        found = encode_preferences(rows.entries, _encoding(rows, args, UNLIMITED, UNLIMITED))
+        for preference, line, ids in zip(rows.entries, rows.lines, found, strict=True):
+            if isinstance(ids, DataError):
+                faults.append(Fault(rows.file, line, str(ids).rstrip(".")))
+            else:
+                encoded.append((preference, ids))
     return encoded, faults
 
 

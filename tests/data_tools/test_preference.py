@@ -1,6 +1,7 @@
 """Preferences of any form checked, split and converted."""
 
 import json
+from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -8,7 +9,8 @@ from pyarrow import parquet
 
 from data_tools.formats.dialogues.dialogue import Turn
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
-from data_tools.preference import row_of
+from data_tools.preference import main, row_of
+from tests.data_tools.formats.dialogues.test_encoding import encoding
 from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
 
 
@@ -117,3 +119,16 @@ def test_what_cannot_be_done_is_told_and_nothing_written(command, write, tmp_pat
         done = command("preference", *arguments)
         assert done.returncode == 2 and "rows" not in done.stdout and not out.exists()
         assert reason.split(" .* ")[0] in done.stderr
+
+
+def test_responses_that_a_tokenizer_does_not_tell_apart(write, monkeypatch, capsys):
+    def blind(_, template, src_length, max_length):
+        return replace(encoding(template, src_length, max_length), encode=lambda text: [7] * len(text))
+
+    monkeypatch.setattr("data_tools.preference.encoding_of", blind)
+    file = write(
+        "a.json", [{"prompt": "q", "chosen": "yes", "rejected": "no"}, {"prompt": "q", "chosen": "a", "rejected": "b"}]
+    )
+    monkeypatch.setattr("sys.argv", ["preference", "check", "--input", file, "--tokenizer", "tok"])
+    main()
+    assert f"dropped: 1 pair whose responses are the same when cut, the first {file}:2;" in capsys.readouterr().out

@@ -130,7 +130,8 @@ def test_keys_that_are_not_used_are_counted(read):
     assert set(read(ULTRAFEEDBACK).unused) == {"prompt_id", "messages", "score_chosen"}
 
 
-def test_parquet_holds_the_same(read, tmp_path):
+def test_parquet_holds_the_same(read, tmp_path, monkeypatch):
+    monkeypatch.setattr("data_tools.formats.dialogues.rows.PARQUET_ROWS", 1)
     rows = [ULTRAFEEDBACK, ULTRAFEEDBACK | {"rejected": said("user", "Q", "assistant", "A")}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     found, same = PreferenceColumns().read(tmp_path / "a.parquet"), read(*rows)
