@@ -6,7 +6,7 @@
 # the recipe through the environment, where make puts every variable of its command line.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit config-from measures certify download import export merge predict serve ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -92,6 +92,11 @@ serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
 rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
 	@$(call needs,MODEL DATA) $(RUN) launch/commands/quantization_loss.py --model_name_or_path "$(MODEL)" \
 	    --dataset_name_or_path "$(DATA)" $(ARGS)
+
+evaluate: setup ## MODEL=... [ADAPTER=...] TASKS="mmlu=FOLDER ...": benchmarks
+	@$(if $(COMPARE),,$(call needs,MODEL TASKS)) $(RUN) launch/commands/evaluate.py \
+	    $(if $(COMPARE),--compare $(COMPARE),--model_name_or_path "$(MODEL)" --tasks $(TASKS)) \
+	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)

@@ -26,7 +26,7 @@ FLOORS = {
         ("environment", "watch"),
         ("training",),
         ("prediction", "rehearsal"),
-        ("serving", "entry"),
+        ("serving", "entry", "evaluation"),
         ("certify",),
         ("commands",),
     ),

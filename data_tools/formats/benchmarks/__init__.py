@@ -1,0 +1,1 @@
+"""Benchmarks of questions and texts, in the files in which they are published."""

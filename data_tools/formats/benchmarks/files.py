@@ -1,0 +1,178 @@
+"""A benchmark's files: which are evaluated, which give examples, and their rows.
+
+CSV (with a line of names, or MMLU's without), JSON lines, a JSON list or Parquet. The split of a file is in its name or
+in that of its folder, as published: abstract_algebra_test.csv, val/accountant.csv, test-00000-of-00001.parquet.
+"""
+
+import csv
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_tools.formats.benchmarks.questions import FORMS, NoQuestion, Question, form_of
+from data_tools.formats.dialogues.rows import records
+from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import not_utf8
+
+SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
+EVALUATED = ("test", "val", "dev")  # the first that is there, where no split is named
+EXAMPLES = ("dev", "train", "val")  # the first that is there and is not evaluated
+ENDINGS = (".csv", ".json", ".jsonl", ".parquet")
+MMLU_COLUMNS = ("question", "A", "B", "C", "D", "answer")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, the file and row that it is from, and the text before it: description and examples."""
+
+    question: Question
+    place: str
+    before: str
+
+
+def read_benchmark(path: Path, form: str | None, split: str | None, shots: int) -> tuple[str, list[Asked]]:
+    """(the name of the form, all questions of the evaluated split).
+
+    form: None finds it from the first row. split: None takes the first of EVALUATED that is there. shots: examples
+    before each question, the first of its subject. Raises DataError, with file and row, where something is missing.
+    """
+    splits = _files(path)
+    chosen = split or next((name for name in EVALUATED if name in splits), "")
+    if chosen not in splits:
+        raise DataError(f"{path}: no files of the split {chosen!r}; there are {', '.join(sorted(splits)) or 'none'}.")
+    name, questions = _questions(splits[chosen], form)
+    examples: dict[str, list[Question]] = {}
+    if shots:
+        source = next((other for other in EXAMPLES if other in splits and other != chosen), None)
+        if source is None:
+            raise DataError(
+                f"{path}: no files to take {shots} examples from: a folder with a split named {', '.join(EXAMPLES)} "
+                "beside the evaluated one has them. Or ask without: --num_fewshot 0."
+            )
+        for _, example in _questions(splits[source], name)[1]:
+            examples.setdefault(example.subject, []).append(example)
+    description = FORMS[name].description
+    asked = []
+    for place, question in questions:
+        given = examples.get(question.subject, [])
+        if len(given) < shots:
+            raise DataError(
+                f"{place}: {len(given)} examples of the subject {question.subject!r}, --num_fewshot asks for {shots}."
+            )
+        about = description(question.subject) if description and question.subject else ""
+        asked.append(Asked(question, place, about + "".join(f"{shot.shot}\n\n" for shot in given[:shots])))
+    return name, asked
+
+
+def _files(path: Path) -> dict[str, list[Path]]:
+    """The files of each split; a single file is the split that its name says, or else the test."""
+    if path.is_file():
+        return {_split_of(path) or "test": [path]}
+    if not path.is_dir():
+        raise DataError(f"{path}: neither a file nor a folder. Name that of a benchmark.")
+    found: dict[str, list[Path]] = {}
+    for file in sorted(path.rglob("*")):
+        split = _split_of(file)
+        if split and file.suffix in ENDINGS and file.is_file():
+            found.setdefault(split, []).append(file)
+    if not found:
+        raise DataError(
+            f"{path}: no files {', '.join(ENDINGS)} whose name or folder says a split ({', '.join(SPLITS)}). Name one "
+            "file, or name the files after their splits."
+        )
+    return found
+
+
+def _split_of(file: Path) -> str | None:
+    words = [*re.split(r"[_.-]", file.stem.lower())[::-1], file.parent.name.lower()]
+    return next((SPLITS[word] for word in words if word in SPLITS), None)
+
+
+def _subject_of(file: Path) -> str:
+    """accountant of accountant_val.csv or val/accountant.csv."""
+    return re.sub(rf"[_-]({'|'.join(SPLITS)})$", "", file.stem)
+
+
+def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str, Question]]]:
+    questions = []
+    for file in files:
+        rows = _rows(file)
+        first = next(rows, None)
+        if first is None:
+            continue
+        name = form or form_of(set(first[1]))
+        if name is None:
+            known = "; ".join(f"{known} ({', '.join(of.keys)})" for known, of in FORMS.items())
+            raise DataError(
+                f"{file}: the keys {', '.join(map(str, first[1]))} are those of no benchmark known here: {known}."
+            )
+        form = name
+        labels = _labels_beside(file) if name == "piqa" else None
+        for number, (line, row) in enumerate(itertools.chain([first], rows)):
+            place = f"{file}:{line}"
+            if labels is not None and "label" not in row and number < len(labels):
+                row = row | {"label": labels[number]}
+            try:
+                question = FORMS[name].read(row)
+            except (NoQuestion, KeyError, TypeError, ValueError, AttributeError) as error:
+                reason = error if isinstance(error, NoQuestion) else f"no row of {name}: {error!r}"
+                raise DataError(f"{place}: {reason}.") from None
+            if FORMS[name].description and not question.subject:
+                question = replace(question, subject=_subject_of(file))
+            questions.append((place, question))
+    if not questions or form is None:
+        raise DataError(f"{files[0]}: no questions.")
+    return form, questions
+
+
+def _labels_beside(file: Path) -> list[str] | None:
+    """PIQA keeps the answers of valid.jsonl in valid-labels.lst."""
+    labels = file.with_name(f"{file.stem}-labels.lst")
+    return labels.read_text().split() if labels.is_file() else None
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict]]:
+    """(line, or number of the row from 1; row)"""
+    if file.suffix == ".csv":
+        yield from _csv_rows(file)
+    elif file.suffix == ".parquet":
+        yield from _parquet_rows(file)
+    else:
+        for line, row in records(file):
+            if isinstance(row, str):
+                raise DataError(f"{file}:{line}: {row}.")
+            yield line, row
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines)
+            names: list[str] | None = None
+            for row in reader:
+                if names is None and not {"question", "Question"} & set(row):
+                    names = list(MMLU_COLUMNS)
+                if names is None:
+                    names = row
+                    continue
+                if len(row) != len(names):
+                    raise DataError(f"{file}:{reader.line_num}: {len(row)} columns, expected {len(names)}.")
+                yield reader.line_num, dict(zip(names, row, strict=True))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: {not_utf8(error, file)}.") from None
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{file}: {error}.") from None
+
+
+def _parquet_rows(file: Path) -> Iterator[tuple[int, dict]]:
+    import pyarrow  # only here: 0.2 s
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(file) as parquet:
+            rows = (row for batch in parquet.iter_batches() for row in batch.to_pylist())
+            yield from enumerate(rows, start=1)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None

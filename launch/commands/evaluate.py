@@ -1,0 +1,161 @@
+"""Measure what a model knows: multiple-choice benchmarks by log-likelihood and the perplexity of texts, as
+lm-evaluation-harness defines them, from local files.
+
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b --tasks mmlu=data/mmlu --num_fewshot 5
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b --adapter_path checkpoints/qwen3-8b-lora \\
+        --tasks hellaswag_val.jsonl text=wiki.txt
+    python launch/commands/evaluate.py --compare evaluations/before.json evaluations/after.json
+
+A task is NAME=PATH, or PATH alone where its first row shows what it is; names are mmlu, ceval, cmmlu, arc, hellaswag,
+boolq, piqa, winogrande and text. PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split.
+Examples for --num_fewshot are the first of a subject in the split dev, else train. An evaluation that is stopped goes
+on where it was. --compare says whether two results differ by more than chance, with a paired bootstrap. A model too
+large for one card can use several: `python -m paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
+"""
+
+import argparse
+import importlib.metadata
+import math
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
+
+from data_tools.cli import Parser, above_zero, not_negative
+from launch.checkpoint.model_identity import base_fingerprint
+from launch.entry import start_paddle
+from launch.errors import UserError
+from launch.evaluation.benchmark_results import compare, read_results, table
+from launch.evaluation.tasks import Task, open_task
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
+from launch.guard import guarded
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
+from launch.processes.orphans import die_with_parent
+
+POSITIONS = 2048  # where a model does not count them, as lm-evaluation-harness takes it
+
+
+def main(argv: list[str]) -> None:
+    args = _parse(argv)
+    if args.compare:
+        print("\n".join(compare(*map(read_results, args.compare))))
+        return
+    check_model(args.model_name_or_path)
+    family = family_of_config(load_config(args.model_name_or_path))
+    if family.attention == "prefix":
+        raise UserError(
+            f"{family.title}: reads a question in both directions, for which the likelihood of a continuation is not "
+            "defined. Compare its answers: make predict, or --eval_with_do_generation 1 in training."
+        )
+    if args.adapter_path:
+        check_adapter(args.model_name_or_path, args.adapter_path)
+    output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
+    if output.exists():
+        raise UserError(f"{output}: there are results already. Name another file: --output_file.")
+    tasks = _tasks(args)
+    die_with_parent()
+    start_paddle(on_cpu=args.device == "cpu")
+
+    from launch.adapters.add import base_format
+    from launch.adapters.quantized_layers import use_quantized
+    from launch.checkpoint.ranks import check_world, rank
+    from launch.evaluation.benchmark_requests import Encoder
+    from launch.evaluation.benchmark_run import evaluate
+    from launch.evaluation.likelihood import Scorer
+    from launch.families.encoding import encoding_of, template_line
+    from launch.prediction.predictor import load_predictor
+    from launch.training.device import set_device
+
+    check_world()
+    set_device(args.device)
+    base = base_format(args)
+    predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype, base)
+    lines = [use_quantized(predictor.model, base)] if base else []
+    if args.apply_chat_template:
+        args.chat_template = args.chat_template or None
+    else:
+        args.chat_template = "none"
+    config = predictor.config.to_dict()
+    encoding = encoding_of(args, predictor.tokenizer, config, chat=args.apply_chat_template, use=True)
+    lines.append(template_line(encoding.template))
+    if rank() == 0:
+        print("\n".join(lines), file=sys.stderr)
+    positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
+    tokenizer = predictor.tokenizer
+    first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    report = evaluate(
+        Scorer(predictor, args.tokens_per_batch), Encoder(encoding, first, positions), tasks, _head(args), output
+    )
+    if report:
+        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
+
+
+def _tasks(args: argparse.Namespace) -> list[Task]:
+    tasks = [open_task(named, args.split, args.num_fewshot, args.limit) for named in args.tasks]
+    names = [task.name for task in tasks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UserError(f"--tasks: found {twice} twice. Evaluate each alone, with its own --output_file.")
+    return tasks
+
+
+def _head(args: argparse.Namespace) -> dict:
+    """What is evaluated and how: a change of any of it makes other results."""
+    directory = Path(args.model_name_or_path)
+    return {
+        "model": args.model_name_or_path,
+        "weights": base_fingerprint(directory) if directory.is_dir() else None,
+        "adapter": str(args.adapter_path) if args.adapter_path else None,
+        "adapter_files": _files(args.adapter_path) if args.adapter_path else {},
+        "dtype": args.dtype,
+        "weight_quantize_algo": args.weight_quantize_algo,
+        "apply_chat_template": args.apply_chat_template,
+        "num_fewshot": args.num_fewshot,
+        "split": args.split,
+        "limit": args.limit,
+        "device": args.device,
+        "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp",)},
+    }
+
+
+def _files(adapter: Path) -> dict[str, str]:
+    from launch.checkpoint.manifest import sha256
+
+    return {path.name: sha256(path) for path in sorted(adapter.iterdir()) if path.is_file()}
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser("python launch/commands/evaluate.py", __doc__)
+    add = parser.add_argument
+    add("--model_name_or_path", help="model directory, or a name that PaddleNLP downloads")
+    add("--adapter_path", type=Path, metavar="DIR", help="directory of a LoRA adapter or prefix")
+    add("--tasks", nargs="+", default=[], metavar="NAME=PATH", help="what to evaluate; NAME= can be left out")
+    add("--num_fewshot", type=not_negative, default=0, help="examples before each question; default %(default)s")
+    add("--split", help="split to evaluate; default: test, or val where there is no test")
+    add("--limit", type=above_zero, help="evaluate only the first so many questions or texts of each task")
+    add("--apply_chat_template", action="store_true", help="ask as a chat, with the model's chat template")
+    add("--chat_template", help="chat template: a name or a file; default: the tokenizer's or the family's")
+    add("--tokens_per_batch", type=above_zero, default=4096, help="tokens read at once; default %(default)s")
+    add("--output_file", type=Path, help="file for the results; default: evaluations/NAME.json")
+    add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")
+    add_weight_flags(add)
+    add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
+    whole = argparse.Namespace(
+        src_length=1 << 40,
+        max_length=0,
+        weight_blocksize=64,
+        weight_double_quant=True,
+        weight_double_quant_block_size=256,
+    )
+    args = parser.parse_args(argv, whole)
+    if not args.compare and not (args.model_name_or_path and args.tasks):
+        parser.error("--model_name_or_path and --tasks are required, or --compare")
+    if args.chat_template and not args.apply_chat_template:
+        parser.error("--chat_template needs --apply_chat_template")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,185 @@
+"""Results of evaluations: collected so that nothing is computed twice, written, shown, and compared. No Paddle."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import read_object
+from launch.errors import UserError
+from launch.evaluation.tasks import Task, measures, subjects
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+HIGHER_IS_BETTER = {"acc": True, "acc_norm": True, "bits_per_byte": False}
+
+
+class Collected:
+    """The log-likelihoods of finished items, in a file beside the results until all are there.
+
+    path: of the results. identity: of the model, the settings and all requests: what is there of others is refused.
+    """
+
+    def __init__(self, path: Path, identity: str):
+        self.partial = path.with_name(f".{path.name}.unfinished")
+        self.identity = identity
+        self.values: dict[tuple[int, int], list[float]] = {}
+        self._file = None
+
+    def open(self) -> None:
+        """Read what an earlier start has left, and go on behind it."""
+        lines = self.partial.read_bytes().splitlines(keepends=True) if self.partial.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if whole and json.loads(whole[0]) != self.identity:
+            raise UserError(
+                f"{self.partial}: of another model, other tasks or other settings. Remove it, or name another "
+                "--output_file."
+            )
+        for line in whole[1:]:
+            task, item, values = json.loads(line)
+            self.values[task, item] = values
+        self.partial.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self.partial, "r+b" if lines else "wb")
+        self._file.truncate(sum(map(len, whole)))  # a kill may have cut the last line
+        self._file.seek(0, 2)
+        if not whole:
+            self._write(self.identity)
+
+    def add(self, task: int, item: int, values: list[float]) -> None:
+        self.values[task, item] = values
+        if self._file:
+            self._write([task, item, values])
+
+    def _write(self, value: object) -> None:
+        assert self._file
+        self._file.write(json.dumps(value).encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+    def finish(self) -> None:
+        """The results are written."""
+        self.close()
+        self.partial.unlink(missing_ok=True)
+
+
+def results(head: dict, tasks: list[Task], values: dict[tuple[int, int], list[float]]) -> dict:
+    """What is written. head: of what was evaluated and how."""
+    report = {}
+    for number, task in enumerate(tasks):
+        records = [task.record(index, values[number, index]) for index in range(len(task.items))]
+        report[task.name] = {
+            "items": len(records),
+            **measures(records),
+            "subjects": subjects(records),
+            "records": records,
+        }
+    return head | {"tasks": report}
+
+
+def write_results(path: Path, report: dict) -> None:
+    with written_aside(path) as file:
+        file.write((json.dumps(report, ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
+
+
+def table(report: dict) -> list[str]:
+    """A line for each task."""
+    names = [f"{name} ({of['items']:,})" for name, of in report["tasks"].items()]
+    width = max(map(len, names))
+    return [f"{name:<{width}}  {_shown(of)}" for name, of in zip(names, report["tasks"].values(), strict=True)]
+
+
+def _shown(of: dict) -> str:
+    if "acc" not in of:
+        return (
+            f"word perplexity {of['word_perplexity']:,.2f}  byte perplexity {of['byte_perplexity']:.4f}  "
+            f"bits per byte {of['bits_per_byte']:.4f}"
+        )
+    parts = (f"{name} {of[name]:.4f} ± {of[f'{name}_stderr']:.4f}" for name in ("acc", "acc_norm"))
+    return "  ".join(parts)
+
+
+# ---- before and after
+
+
+def read_results(path: Path) -> dict:
+    """Raises DataError where it holds no results of an evaluation."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Name the results of make evaluate.")
+    report = read_object(path)
+    if not isinstance(report.get("tasks"), dict):
+        raise DataError(f"{path}: no results of make evaluate: the key 'tasks' is missing.")
+    return report
+
+
+def compare(before: dict, after: dict) -> list[str]:
+    """A line for each measure of each task that both have: the difference with a confidence interval, and whether it
+    is more than noise. Raises DataError where no task has the same items in both."""
+    lines = []
+    for name in before["tasks"].keys() & after["tasks"].keys():
+        first, second = (report["tasks"][name]["records"] for report in (before, after))
+        pairs = _same_items(first, second)
+        if not pairs:
+            continue
+        left = f"{name} ({len(pairs):,})"
+        for measure, higher in HIGHER_IS_BETTER.items():
+            interval = _interval(pairs, measure)
+            if interval is None:
+                continue
+            was, now, low, high = interval
+            verdict = "noise" if low <= 0 <= high else "better" if (low > 0) == higher else "worse"
+            lines.append(
+                f"{left}  {measure} {was:.4f} -> {now:.4f}  {now - was:+.4f} [{low:+.4f}, {high:+.4f}]  {verdict}"
+            )
+    if not lines:
+        raise DataError("the two have no task with the same questions in common. Evaluate both on the same files.")
+    return sorted(lines)
+
+
+def _same_items(first: list[dict], second: list[dict]) -> list[tuple[dict, dict]]:
+    others = {record["digest"]: record for record in second}
+    return [(record, others[record["digest"]]) for record in first if record["digest"] in others]
+
+
+def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, float, float, float] | None:
+    """(before, after, lower and upper bound of the difference): a paired bootstrap, which draws items anew and keeps
+    both values of an item together (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3)."""
+    random = np.random.default_rng(0)
+    if measure == "bits_per_byte":
+        if "words" not in pairs[0][0]:
+            return None
+        bits, sizes = _bits(pairs)
+        was, now = bits.sum(axis=0) / sizes.sum()
+        differences = bits[:, 1] - bits[:, 0]
+        drawn = _drawn(random, len(pairs), lambda picked: differences[picked].sum(axis=1) / sizes[picked].sum(axis=1))
+    else:
+        if measure not in pairs[0][0]:
+            return None
+        values = np.array([[record[measure] for record in pair] for pair in pairs], dtype=np.float64)
+        was, now = values.mean(axis=0)
+        # A resampled mean depends on nothing but how many questions became right, wrong or neither.
+        counts = [int((values[:, 1] - values[:, 0] == change).sum()) for change in (1, 0, -1)]
+        chosen = random.multinomial(len(pairs), np.array(counts) / len(pairs), size=RESAMPLES)
+        drawn = (chosen[:, 0] - chosen[:, 2]) / len(pairs)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(was), float(now), float(low), float(high)
+
+
+def _bits(pairs: list[tuple[dict, dict]]) -> tuple[np.ndarray, np.ndarray]:
+    """(bits of each text before and after, [texts, 2]; bytes of each text)"""
+    bits = np.array([[-record["log_likelihood"] / math.log(2) for record in pair] for pair in pairs])
+    return bits, np.array([pair[0]["bytes"] for pair in pairs], dtype=np.float64)
+
+
+def _drawn(random: np.random.Generator, items: int, mean) -> np.ndarray:
+    """The mean of each resample; a few resamples at a time, for there may be many items."""
+    step = max(1, (1 << 22) // items)
+    sizes: Iterable[int] = (min(step, RESAMPLES - start) for start in range(0, RESAMPLES, step))
+    return np.concatenate([mean(random.integers(0, items, (size, items))) for size in sizes])

@@ -1,0 +1,104 @@
+"""Requests that begin alike share what they have in common: a batch holds each token after the same beginning once.
+
+The tokens of a batch form a tree, in which each request is a path from the root. Written depth first, a token is seen
+by those of the part of the row that its subtree takes, and by no other: exactly what packed samples say by the end of
+each token's sample, with ends that differ within a sample. Examples before all questions of a subject are so computed
+once, and a question once for all its choices.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to score. ids: of all of it. start: the first id that is scored; those before are given, at least one."""
+
+    ids: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a model reads at once, and where to look in what it gives.
+
+    ids, positions: int64 [tokens]. ends: int32 [tokens], behind the last token that sees this one. requests: numbers of
+    the requests. nodes: for each of them the tokens whose logits say how likely the next scored id is.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    ends: np.ndarray
+    requests: list[int]
+    nodes: list[list[int]]
+
+    def mask(self) -> np.ndarray:
+        """bool [1, 1, tokens, tokens]: whether the token of a row sees that of a column."""
+        tokens = np.arange(len(self.ids))
+        return ((tokens[None] <= tokens[:, None]) & (tokens[:, None] < self.ends[None]))[None, None]
+
+
+def rows(requests: list[Request], limit: int, share: bool) -> Iterator[Row]:
+    """All requests, in rows of at most `limit` tokens; one that is longer has a row to itself.
+
+    share: whether the model takes positions and masks as packed rows have them; else each request has its own row.
+    """
+    order = sorted(range(len(requests)), key=lambda number: requests[number].ids)
+    tree = _Tree()
+    for number in order:
+        request = requests[number]
+        if tree.requests and (not share or tree.size_with(request) > limit):
+            yield tree.row()
+            tree = _Tree()
+        tree.add(number, request)
+    if tree.requests:
+        yield tree.row()
+
+
+class _Tree:
+    """Written depth first while sorted requests come in: only the path to the newest token can still grow."""
+
+    def __init__(self):
+        self.ids: list[int] = []
+        self.positions: list[int] = []
+        self.ends: list[int] = []
+        self.path: list[int] = []  # the tokens of the newest request, from the root
+        self.requests: list[int] = []
+        self.nodes: list[list[int]] = []
+
+    def _common(self, given: tuple[int, ...]) -> int:
+        common = 0
+        for token, wanted in zip(self.path, given, strict=False):
+            if self.ids[token] != wanted:
+                break
+            common += 1
+        return common
+
+    def size_with(self, request: Request) -> int:
+        given = request.ids[:-1]
+        return len(self.ids) + len(given) - self._common(given)
+
+    def add(self, number: int, request: Request) -> None:
+        given = request.ids[:-1]  # the last id is predicted, and predicts nothing
+        common = self._common(given)
+        self._close(common)
+        for position in range(common, len(given)):
+            self.path.append(len(self.ids))
+            self.ids.append(given[position])
+            self.positions.append(position)
+            self.ends.append(0)
+        self.requests.append(number)
+        self.nodes.append(self.path[request.start - 1 :])
+
+    def _close(self, length: int) -> None:
+        """Nothing behind this place sees the tokens of the path behind `length`."""
+        for token in self.path[length:]:
+            self.ends[token] = len(self.ids)
+        del self.path[length:]
+
+    def row(self) -> Row:
+        self._close(0)
+        ids, positions = (np.array(values, dtype=np.int64) for values in (self.ids, self.positions))
+        return Row(ids, positions, np.array(self.ends, dtype=np.int32), self.requests, self.nodes)

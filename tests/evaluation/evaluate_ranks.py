@@ -1,0 +1,126 @@
+"""Evaluations on ranks, for test_evaluate.py."""
+
+import contextlib
+import io
+import os
+import random
+from itertools import islice
+from pathlib import Path
+
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "text",
+    "and",
+    "learns",
+    "from",
+    "many",
+    "files",
+    "where",
+    "each",
+    "function",
+    "returns",
+]
+
+
+def write_tasks(directory: str) -> None:
+    """mmlu/ with examples, hellaswag_val.jsonl, winogrande_val.jsonl and text.jsonl, of random words."""
+    import json
+
+    root, chance = Path(directory), random.Random(5)
+
+    def words(least: int, most: int | None = None) -> str:
+        return " ".join(chance.choice(WORDS) for _ in range(chance.randint(least, most or least)))
+
+    for split, count in (("dev", 3), ("test", 8)):
+        (root / "mmlu").mkdir(parents=True, exist_ok=True)
+        for subject in ("logic", "law"):
+            lines = (",".join([words(8), *(words(1, 3) for _ in "ABCD"), chance.choice("ABCD")]) for _ in range(count))
+            (root / "mmlu" / f"{subject}_{split}.csv").write_text("".join(f"{line}\n" for line in lines))
+
+    def rows(name: str, count: int, make) -> None:
+        (root / name).write_text("".join(json.dumps(make()) + "\n" for _ in range(count)))
+
+    rows(
+        "hellaswag_val.jsonl",
+        12,
+        lambda: {
+            "ctx_a": words(8),
+            "ctx_b": words(3),
+            "activity_label": words(1),
+            "endings": [words(2, 8) for _ in range(4)],
+            "label": str(chance.randint(0, 3)),
+        },
+    )
+    rows(
+        "winogrande_val.jsonl",
+        6,
+        lambda: {
+            "sentence": f"{words(4)} _ {words(5)}.",
+            "option1": words(1),
+            "option2": words(1),
+            "answer": str(chance.randint(1, 2)),
+        },
+    )
+    rows("text.jsonl", 4, lambda: {"text": words(5, 200)})
+
+
+def make_opt(directory: str) -> None:
+    """directory/model, of a family whose requests do not share their beginnings."""
+    import json
+
+    from data_tools.tokenizer import save_tokenizer, train_tokenizer
+    from launch.families.named_configs import load_config
+    from launch.rehearsal.materials import documents
+    from launch.training.model import save_random_model
+
+    root = Path(directory)
+    root.mkdir(parents=True)
+    config = load_config("opt-rehearsal") | {"vocab_size": 384, "init_std": 0.2}
+    (root / "config.json").write_text(json.dumps(config))
+    save_random_model(str(root / "config.json"), root / "model")
+    save_tokenizer(root / "model", train_tokenizer(islice(documents(), 50), 384))
+
+
+def evaluate(argv: list[str], kill_after: int = 0) -> dict:
+    """Exit code of launch/commands/evaluate.py's main, and what was said. kill_after: dies when so many items are
+    collected, 0: does not."""
+    from launch.commands.evaluate import main
+    from launch.evaluation.benchmark_results import Collected
+    from launch.guard import guarded
+
+    if kill_after:
+        stock = Collected.add
+
+        def add(self, *item):
+            stock(self, *item)
+            if len(self.values) == kill_after:
+                os._exit(0)
+
+        Collected.add = add
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv)
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+
+
+def alone(model: str, adapter: str | None, texts: list[list[str]]) -> list[float]:
+    """The log-likelihood of each [text before, continuation], by paddlenlp's model with one of them at a time."""
+    import numpy as np
+    import paddle
+
+    from launch.prediction.predictor import load_predictor
+
+    predictor = load_predictor(model, Path(adapter) if adapter else None, "float32")
+    found = []
+    for before, continuation in texts:
+        given = predictor.tokenizer(before)["input_ids"]
+        whole = predictor.tokenizer(before + continuation)["input_ids"]
+        with paddle.no_grad():
+            outputs = predictor.model(input_ids=paddle.to_tensor([whole]))
+        logits = (outputs[0] if isinstance(outputs, tuple) else outputs)[0].numpy().astype(np.float64)
+        log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        places = range(len(given), len(whole))
+        found.append(float(sum(log_probabilities[place - 1, whole[place]] for place in places)))
+    return found

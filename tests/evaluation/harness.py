@@ -1,0 +1,73 @@
+"""Log-likelihoods by lm-evaluation-harness, for test_evaluate.py: python -m tests.evaluation.harness MODEL DATA OUT"""
+
+import json
+import sys
+from pathlib import Path
+
+from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks.hellaswag import utils as hellaswag
+from lm_eval.tasks.winogrande import preprocess_winogrande as winogrande
+
+
+def task(name: str, file: Path, measures: list[str], **more) -> dict:
+    """As its own file of the task says, with the rows of a local file."""
+    return {
+        "task": name,
+        "output_type": "multiple_choice",
+        "test_split": "test",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(file)}},
+        "metric_list": [{"metric": measure} for measure in measures],
+    } | more
+
+
+def main(model: str, data: Path, output: Path) -> None:
+    tasks = [
+        task(
+            "hellaswag",
+            data / "hellaswag_val.jsonl",
+            ["acc", "acc_norm"],
+            process_docs=hellaswag.process_docs,
+            doc_to_text="{{query}}",
+            doc_to_target="{{label}}",
+            doc_to_choice="choices",
+        ),
+        task(
+            "winogrande",
+            data / "winogrande_val.jsonl",
+            ["acc"],
+            doc_to_text=winogrande.doc_to_text,
+            doc_to_target=winogrande.doc_to_target,
+            doc_to_choice=winogrande.doc_to_choice,
+        ),
+        task(
+            "text",
+            data / "text.jsonl",
+            ["word_perplexity", "byte_perplexity", "bits_per_byte"],
+            output_type="loglikelihood_rolling",
+            doc_to_text="",
+            doc_to_target="{{text}}",
+        ),
+    ]
+    # The fast tokenizer is made from the slow one, by code that asks for a newer protobuf than Paddle's.
+    harness = HFLM(pretrained=model, device="cpu", batch_size=4, dtype="float32", use_fast_tokenizer=False)
+    report = simple_evaluate(model=harness, tasks=tasks, log_samples=True, bootstrap_iters=0)
+    assert report
+    found = {}
+    for name, samples in report["samples"].items():
+        values = [answer[0] for sample in samples for answer in sample["resps"]]
+        measures = report["results"][name].items()
+        found[name] = {
+            "log_likelihoods": [value[0] if isinstance(value, (list, tuple)) else value for value in values],
+            "measures": {
+                key.removesuffix(",none"): value
+                for key, value in measures
+                if isinstance(value, float) and key.endswith(",none")
+            },
+        }
+    output.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,177 @@
+"""make evaluate: its numbers are those of one text at a time, alone, on two cards, with an adapter, or begun anew."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_tools.formats.benchmarks.files import read_benchmark
+
+ROOT = Path(__file__).resolve().parents[2]
+OFFLINE = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+EVALUATE = "tests.evaluation.evaluate_ranks:evaluate"
+ALONE = "tests.evaluation.evaluate_ranks:alone"
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("evaluate")
+    ranks(1, "tests.training.finetune_material:make_material", str(root / "llama"))
+    ranks(1, "tests.evaluation.evaluate_ranks:write_tasks", str(root))
+    return root
+
+
+def argv(root, output, *more: str, model: str = "llama/model", tasks=("mmlu=mmlu", "hellaswag_val.jsonl")) -> list[str]:
+    named = [name.replace("=", f"={root}/") if "=" in name else str(root / name) for name in tasks]
+    flags = ["--model_name_or_path", str(root / model), "--output_file", str(output), "--device", "cpu"]
+    return [*flags, "--tasks", *named, *more]
+
+
+def read(said, output) -> dict:
+    assert said["exit_code"] == 0, said["stderr"]
+    return json.loads(output.read_text())["tasks"]
+
+
+def likelihoods(task: dict) -> list[float]:
+    return [
+        value for record in task["records"] for value in record.get("log_likelihoods", [record.get("log_likelihood")])
+    ]
+
+
+def texts(root, name: str, shots: int = 0) -> list[list[str]]:
+    _, asked = read_benchmark(root / name, None, None, shots)
+    return [
+        [each.before + before, each.question.between + choice]
+        for each in asked
+        for before, choice in each.question.pairs
+    ]
+
+
+def test_shared_beginnings_change_no_number(ranks, material, tmp_path):
+    [said] = ranks(1, EVALUATE, argv(material, tmp_path / "out.json", "--num_fewshot", "3", tasks=("mmlu=mmlu",)))
+    found = read(said, tmp_path / "out.json")["mmlu"]
+    assert found["items"] == 16 and set(found["subjects"]) == {"law", "logic"}
+    [expected] = ranks(1, ALONE, str(material / "llama" / "model"), None, texts(material, "mmlu", 3))
+    assert likelihoods(found) == pytest.approx(expected, abs=2e-4)
+    right = [record["acc"] for record in found["records"]]
+    assert found["acc"] == sum(right) / 16
+    assert f"mmlu (16)  acc {found['acc']:.4f} ± {found['acc_stderr']:.4f}" in said["stdout"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_ranks_and_small_batches_give_the_same(ranks, material, tmp_path):
+    tasks = ("hellaswag_val.jsonl", "winogrande_val.jsonl", "text=text.jsonl")
+    for ranks_, name, tokens in ((1, "one", "4096"), (2, "two", "128")):
+        flags = argv(material, tmp_path / f"{name}.json", "--tokens_per_batch", tokens, tasks=tasks)
+        for said in ranks(ranks_, EVALUATE, flags):
+            assert said["exit_code"] == 0, said["stderr"]
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text())["tasks"] for name in ("one", "two"))
+    for task in ("hellaswag", "winogrande", "text"):
+        assert likelihoods(two[task]) == pytest.approx(likelihoods(one[task]), rel=1e-5, abs=1e-4)
+    assert one["text"]["bits_per_byte"] > 0
+
+
+def test_a_killed_evaluation_goes_on(ranks, material, tmp_path):
+    whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+    [said] = ranks(1, EVALUATE, argv(material, whole))
+    expected = read(said, whole)
+    job = ranks.outcome(1, EVALUATE, argv(material, cut), 5, directory=tmp_path / "job")
+    assert not cut.exists(), job
+    lines = (tmp_path / ".cut.json.unfinished").read_text().splitlines()
+    assert len(lines) == 1 + 5
+    # What is there is not computed again: a number that no model gives stays.
+    task, item, values = json.loads(lines[1])
+    lines[1] = json.dumps([task, item, [-1.0, *values[1:]]])
+    (tmp_path / ".cut.json.unfinished").write_text("\n".join(lines) + "\n")
+    [said] = ranks(1, EVALUATE, argv(material, cut))
+    found = read(said, cut)
+    assert found["mmlu"]["records"][item]["log_likelihoods"] == [-1.0, *values[1:]]
+    assert likelihoods(found["hellaswag"]) == pytest.approx(likelihoods(expected["hellaswag"]), abs=2e-5)
+    [said] = ranks(1, EVALUATE, argv(material, cut))
+    assert said["exit_code"] == 2 and "there are results already. Name another file: --output_file" in said["stderr"]
+
+
+def test_an_adapter_is_used_and_compared_with_its_base(ranks, material, tmp_path):
+    [said] = ranks(
+        1, "tests.training.finetune_ranks:finetune", finetune_flags(material, tmp_path / "lora", max_steps=8)
+    )
+    assert said["exit_code"] == 0, said["stderr"]
+    base, tuned = tmp_path / "base.json", tmp_path / "tuned.json"
+    tasks = ("winogrande_val.jsonl",)
+    ranks(1, EVALUATE, argv(material, base, tasks=tasks))
+    [said] = ranks(1, EVALUATE, argv(material, tuned, "--adapter_path", str(tmp_path / "lora"), tasks=tasks))
+    found = read(said, tuned)["winogrande"]
+    [expected] = ranks(1, ALONE, str(material / "llama" / "model"), str(tmp_path / "lora"), texts(material, tasks[0]))
+    assert likelihoods(found) == pytest.approx(expected, abs=2e-4)
+    assert likelihoods(found) != pytest.approx(
+        likelihoods(json.loads(base.read_text())["tasks"]["winogrande"]), abs=0.1
+    )
+    [said] = ranks(1, EVALUATE, ["--compare", str(base), str(tuned)])
+    assert said["stdout"].startswith("winogrande (6)  acc ") and said["exit_code"] == 0
+
+
+def finetune_flags(material, output, **changes) -> list[str]:
+    from tests.training.finetune_material import argv as flags
+
+    return flags(material / "llama", output, lora=1, learning_rate=1e-2, **changes)
+
+
+def test_the_make_target(material, tmp_path):
+    """The commands of docs/evaluate.md, with other paths."""
+    variables = [f"MODEL={material / 'llama' / 'model'}", f"TASKS=mmlu={material / 'mmlu'}", "ARGS=--num_fewshot 2"]
+    evaluate = ["make", "-o", "setup", "evaluate"]
+    results = tmp_path / "results.json"
+    done = subprocess.run([*evaluate, *variables, f"OUTPUT={results}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(results.read_text())["num_fewshot"] == 2
+    done = subprocess.run([*evaluate, f"COMPARE={results} {results}"], cwd=ROOT, capture_output=True, text=True)
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["noise", "noise"]
+    done = subprocess.run([*evaluate, variables[0]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "error: TASKS: not given." in done.stderr
+
+
+def test_questions_are_asked_as_chats(ranks, material, tmp_path):
+    more = ("--apply_chat_template", "--limit", "4")
+    [said] = ranks(1, EVALUATE, argv(material, tmp_path / "chat.json", *more, tasks=("mmlu=mmlu",)))
+    found = read(said, tmp_path / "chat.json")["mmlu"]
+    about = "The following are multiple choice questions (with answers) about law.\n\n"
+    asked = texts(material, "mmlu")[:16]
+    chats = [[f"[INST] {before} [/INST]", choice.strip()] for before, choice in asked]
+    assert asked[0][0].startswith(about) and "chat template: llama" in said["stderr"]
+    [expected] = ranks(1, ALONE, str(material / "llama" / "model"), None, chats)
+    assert likelihoods(found) == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.long
+def test_a_family_without_shared_beginnings(ranks, tmp_path):
+    ranks(1, "tests.evaluation.evaluate_ranks:make_opt", str(tmp_path / "opt"))
+    ranks(1, "tests.evaluation.evaluate_ranks:write_tasks", str(tmp_path))
+    tasks = ("hellaswag_val.jsonl",)
+    [said] = ranks(1, EVALUATE, argv(tmp_path, tmp_path / "out.json", model="opt/model", tasks=tasks))
+    found = read(said, tmp_path / "out.json")["hellaswag"]
+    [expected] = ranks(1, ALONE, str(tmp_path / "opt" / "model"), None, texts(tmp_path, tasks[0]))
+    assert likelihoods(found) == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.long
+def test_the_harness_gives_the_same(ranks, material, tmp_path):
+    """Questions with examples, choices in the context, and texts longer than the model's positions."""
+    pytest.importorskip("lm_eval")
+    tasks = ("hellaswag_val.jsonl", "winogrande_val.jsonl", "text=text.jsonl")
+    [said] = ranks(1, EVALUATE, argv(material, tmp_path / "ours.json", tasks=tasks))
+    ours = read(said, tmp_path / "ours.json")
+    commands = [
+        ["launch/commands/export.py", str(material / "llama" / "model"), str(tmp_path / "hf")],
+        ["-m", "tests.evaluation.harness", str(tmp_path / "hf"), str(material), str(tmp_path / "theirs.json")],
+    ]
+    for command in commands:
+        subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True, env=OFFLINE)
+    theirs = json.loads((tmp_path / "theirs.json").read_text())
+    for name in ("hellaswag", "winogrande", "text"):
+        # In float32 both round each of up to 2,000 summed logarithms.
+        assert likelihoods(ours[name]) == pytest.approx(theirs[name]["log_likelihoods"], rel=1e-6, abs=1e-4)
+        for measure, value in theirs[name]["measures"].items():
+            assert ours[name][measure] == pytest.approx(value, rel=1e-5), measure

@@ -1,0 +1,148 @@
+"""Rows of each benchmark, as published, to the texts that lm-evaluation-harness asks with them."""
+
+import json
+
+import pytest
+
+from data_tools.formats.benchmarks.files import read_benchmark
+from data_tools.formats.errors import DataError
+
+MMLU_ABOUT = "The following are multiple choice questions (with answers) about high school law.\n\n"
+SIX = "2+2?,1,2,3,4,D\n"
+LETTERS = "2+2?\nA. 1\nB. 2\nC. 3\nD. 4\n"
+ROWS = {
+    "mmlu": (
+        {"question": "2+2?", "subject": "high_school_law", "choices": ["1", "2", "3", "4"], "answer": 3},
+        MMLU_ABOUT,
+        [(f"{LETTERS}Answer:", letter) for letter in "ABCD"],
+        3,
+    ),
+    "ceval": (
+        {"id": 0, "question": "2+2?", "A": "1", "B": "2", "C": "3", "D": "4", "answer": "D", "subject": "accountant"},
+        "以下是中国关于注册会计师的单项选择题，请选出其中的正确答案。\n\n",
+        [(f"{LETTERS}答案：", letter) for letter in "ABCD"],
+        3,
+    ),
+    "cmmlu": (
+        {"Question": "2+2?", "A": "1", "B": "2", "C": "3", "D": "4", "Answer": "B", "subject": "agronomy"},
+        "以下是关于农学的单项选择题，请直接给出正确答案的选项。\n\n",
+        [(f"{LETTERS}答案：", letter) for letter in "ABCD"],
+        1,
+    ),
+    "arc": (
+        {"question": "Wet?", "choices": {"text": ["fire", "the sea"], "label": ["1", "2"]}, "answerKey": "2"},
+        "",
+        [("Question: Wet?\nAnswer:", "fire"), ("Question: Wet?\nAnswer:", "the sea")],
+        1,
+    ),
+    "hellaswag": (
+        {
+            "ctx_a": "He  sits.",
+            "ctx_b": "he",
+            "activity_label": "Rest",
+            "endings": ["sleeps [step] well.", "stands [title] Go"],
+            "label": "0",
+        },
+        "",
+        [("Rest: He sits. He", "sleeps well."), ("Rest: He sits. He", "stands. Go")],
+        0,
+    ),
+    "boolq": (
+        {"passage": "Ice floats.", "question": "does ice float", "answer": True},
+        "",
+        [("Ice floats.\nQuestion: does ice float?\nAnswer:", word) for word in ("no", "yes")],
+        1,
+    ),
+    "piqa": (
+        {"goal": "Open", "sol1": "pull it", "sol2": "eat it", "label": 0},
+        "",
+        [("Question: Open\nAnswer:", "pull it"), ("Question: Open\nAnswer:", "eat it")],
+        0,
+    ),
+    "winogrande": (
+        {"sentence": "Ann saw Bea, so _ ran.", "option1": "Ann", "option2": "Bea", "answer": "2"},
+        "",
+        [("Ann saw Bea, so Ann", "ran."), ("Ann saw Bea, so Bea", "ran.")],
+        1,
+    ),
+}
+
+
+def write(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_each_form_is_found_and_asked_as_the_harness_asks(form, tmp_path):
+    row, about, pairs, answer = ROWS[form]
+    name, [asked] = read_benchmark(write(tmp_path / "x_val.jsonl", row), None, None, 0)
+    assert (name, asked.before, list(asked.question.pairs)) == (form, about, pairs)
+    assert asked.question.answer == answer
+    assert asked.place == f"{tmp_path / 'x_val.jsonl'}:1"
+
+
+def test_examples_are_the_first_of_the_subject_and_csv_needs_no_names(tmp_path):
+    for split, rows in (("dev", "1+1?,2,3,4,5,A\n1+2?,1,3,9,8,B\n"), ("test", SIX)):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / f"high_school_law_{split}.csv").write_text(rows)
+        (tmp_path / split / f"logic_{split}.csv").write_text("never shown?,1,2,3,4,C\n" * 2)
+    _, asked = read_benchmark(tmp_path, "mmlu", None, 2)
+    assert len(asked) == 3
+    assert asked[0].before == (
+        f"{MMLU_ABOUT}1+1?\nA. 2\nB. 3\nC. 4\nD. 5\nAnswer: A\n\n1+2?\nA. 1\nB. 3\nC. 9\nD. 8\nAnswer: B\n\n"
+    )
+    assert asked[0].question.pairs[0][0] == f"{LETTERS}Answer:"
+
+
+def test_original_files_of_arc_and_piqa(tmp_path):
+    stem = {"stem": "Wet?", "choices": [{"text": "fire", "label": "A"}, {"text": "sea", "label": "B"}]}
+    _, [asked] = read_benchmark(write(tmp_path / "arc_dev.jsonl", {"question": stem, "answerKey": "B"}), None, None, 0)
+    assert asked.question.pairs[1] == ("Question: Wet?\nAnswer:", "sea") and asked.question.answer == 1
+    file = write(tmp_path / "valid.jsonl", *[{"goal": "Open", "sol1": "pull", "sol2": "eat"}] * 2)
+    (tmp_path / "valid-labels.lst").write_text("0\n1\n")
+    assert [each.question.answer for each in read_benchmark(file, None, None, 0)[1]] == [0, 1]
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist([ROWS["mmlu"][0]]), tmp_path / "test-00000-of-00001.parquet")
+    name, [asked] = read_benchmark(tmp_path, None, None, 0)
+    assert (name, list(asked.question.pairs)) == ("mmlu", ROWS["mmlu"][2])
+
+
+def faults(tmp_path):
+    mmlu = ROWS["mmlu"][0]
+    return {
+        ":2: answer: found 'E', expected a number": [mmlu, mmlu | {"answer": "E"}],
+        ":1: the answer is choice 7 of 4": [mmlu | {"answer": 7}],
+        ":1: choices: found 3, expected 4": [mmlu | {"choices": ["1", "2", "3"]}],
+        ":1: answer: no answer, as in files for a leaderboard": [ROWS["ceval"][0] | {"answer": ""}],
+        "the keys x are those of no benchmark known here": [{"x": 1}],
+        ":1: sentence: no gap, _": [ROWS["winogrande"][0] | {"sentence": "No gap."}],
+        "x_val.jsonl: no questions": [],
+    }
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_broken_rows_are_named_with_their_place(number, tmp_path):
+    message, rows = list(faults(tmp_path).items())[number]
+    with pytest.raises(DataError) as error:
+        read_benchmark(write(tmp_path / "x_val.jsonl", *rows), None, None, 0)
+    assert message in str(error.value)
+
+
+def test_missing_examples_and_splits_are_refused(tmp_path):
+    file = write(tmp_path / "x_val.jsonl", ROWS["mmlu"][0])
+    with pytest.raises(DataError, match="no files to take 5 examples from"):
+        read_benchmark(file, None, None, 5)
+    with pytest.raises(DataError, match="no files of the split 'test'; there are val"):
+        read_benchmark(file, None, "test", 0)
+    write(tmp_path / "x_dev.jsonl", ROWS["mmlu"][0])
+    with pytest.raises(DataError, match="1 examples of the subject 'high_school_law', --num_fewshot asks for 2"):
+        read_benchmark(tmp_path, None, "val", 2)
+    with pytest.raises(DataError, match="neither a file nor a folder"):
+        read_benchmark(tmp_path / "none", None, None, 0)

@@ -1,0 +1,121 @@
+"""Measures, their comparison, and results that are collected over several starts."""
+
+import json
+import math
+
+import pytest
+
+from data_tools.formats.benchmarks.files import Asked
+from data_tools.formats.benchmarks.questions import Question
+from data_tools.formats.errors import DataError
+from launch.errors import UserError
+from launch.evaluation.benchmark_results import Collected, compare, read_results
+from launch.evaluation.tasks import Item, Task, measures, open_task, subjects
+
+
+def record(number: int, right: int, subject: str = "") -> dict:
+    return {"digest": str(number), "subject": subject, "acc": right, "acc_norm": 1 - right}
+
+
+def test_accuracy_and_its_standard_error():
+    found = measures([record(number, number % 4 == 0) for number in range(8)])
+    assert found["acc"] == 0.25 and found["acc_norm"] == 0.75
+    assert found["acc_stderr"] == pytest.approx(math.sqrt(0.25 * 0.75 / 7), rel=1e-12)
+    by_subject = subjects([record(0, 1, "law"), record(1, 0, "law"), record(2, 1, "logic")])
+    assert {name: (of["questions"], of["acc"]) for name, of in by_subject.items()} == {
+        "law": (2, 0.5),
+        "logic": (1, 1.0),
+    }
+
+
+def test_choices_are_taken_whole_and_by_character():
+    question = Question((("q", "a"), ("q", "a longer one")), (1, 12), 1)
+    task = Task("arc", "arc", [Item("x:1", "0", Asked(question, "x:1", ""))])
+    assert task.record(0, [-2.0, -6.0]) | {"place": 0} == {
+        "place": 0,
+        "digest": "0",
+        "subject": "",
+        "log_likelihoods": [-2.0, -6.0],
+        "acc": 0,
+        "acc_norm": 1,
+    }
+
+
+def test_perplexity_of_texts():
+    task = Task("text", "text", [Item("x:1", "0", text="two words"), Item("x:2", "1", text="水")])
+    records = [task.record(0, [-3.0, -1.0]), task.record(1, [-2.0])]
+    assert [(each["words"], each["bytes"]) for each in records] == [(2, 9), (1, 3)]
+    found = measures(records)
+    assert found["word_perplexity"] == pytest.approx(math.exp(6 / 3))
+    assert found["byte_perplexity"] == pytest.approx(math.exp(6 / 12))
+    assert found["bits_per_byte"] == pytest.approx(6 / 12 / math.log(2))
+
+
+def reports(before: list[int], after: list[int]) -> list[dict]:
+    return [
+        {"tasks": {"arc": {"records": [record(n, right) | {"acc_norm": 0} for n, right in enumerate(of)]}}}
+        for of in (before, after)
+    ]
+
+
+def test_a_difference_is_told_from_noise():
+    better = [1] * 60 + [0] * 40
+    [line, flat] = compare(*reports([0] * 20 + better[20:], better))
+    assert line.startswith("arc (100)  acc 0.4000 -> 0.6000  +0.2000 [+0.1") and line.endswith("  better")
+    low, high = (float(word.strip("[],")) for word in line.split()[7:9])
+    # The number of changed answers is binomial(100, 0.2): its 2.5 % and 97.5 % quantiles are 12 and 28.
+    assert (low, high) == (0.12, 0.28)
+    assert flat.startswith("arc (100)  acc_norm 0.0000 -> 0.0000  +0.0000 [+0.0000, +0.0000]  noise")
+    noisy = [1, 0] * 50
+    assert compare(*reports(noisy, noisy[::-1]))[0].endswith("noise")
+    assert compare(*reports(better, [0] * 100))[0].endswith("worse")
+
+
+def test_texts_are_compared_by_bits_per_byte():
+    def report(nats: float) -> dict:
+        items = [{"digest": str(n), "log_likelihood": -nats * n, "words": n, "bytes": 4 * n} for n in range(1, 40)]
+        return {"tasks": {"text": {"records": items}}}
+
+    [line] = compare(report(4.0), report(3.0))
+    assert line.startswith(f"text (39)  bits_per_byte {1 / math.log(2):.4f} -> {0.75 / math.log(2):.4f}")
+    assert line.endswith("better")
+
+
+def test_results_of_other_questions_are_not_compared(tmp_path):
+    first, second = reports([1], [1])
+    second["tasks"]["arc"]["records"][0]["digest"] = "other"
+    with pytest.raises(DataError, match="no task with the same questions"):
+        compare(first, second)
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(DataError, match="no results of make evaluate: the key 'tasks' is missing"):
+        read_results(tmp_path / "x.json")
+
+
+def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
+    first = Collected(tmp_path / "out.json", "same")
+    first.open()
+    first.add(0, 3, [-1.5, -0.25])
+    first.add(1, 0, [-2.0])
+    first.close()
+    with open(first.partial, "ab") as file:
+        file.write(b"[1, 1, [-3.")
+    again = Collected(tmp_path / "out.json", "same")
+    again.open()
+    assert again.values == {(0, 3): [-1.5, -0.25], (1, 0): [-2.0]}
+    again.add(1, 1, [-3.0])
+    again.close()
+    assert [json.loads(line) for line in again.partial.read_text().splitlines()][1:] == [
+        [0, 3, [-1.5, -0.25]],
+        [1, 0, [-2.0]],
+        [1, 1, [-3.0]],
+    ]
+    with pytest.raises(UserError, match="of another model, other tasks or other settings"):
+        Collected(tmp_path / "out.json", "other").open()
+
+
+def test_tasks_that_are_unknown_are_refused(tmp_path):
+    with pytest.raises(UserError, match="found 'gsm8k=x', allowed: NAME=PATH"):
+        open_task("gsm8k=x", None, 0, None)
+    (tmp_path / "a.jsonl").write_text('{"text": " "}\n')
+    with pytest.raises(UserError, match="no texts there"):
+        open_task(f"text={tmp_path / 'a.jsonl'}", None, 0, None)
