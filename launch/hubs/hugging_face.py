@@ -74,7 +74,7 @@ class HuggingFace(Hub):
         except errors.RevisionNotFoundError:
             raise self.no_revision(repository, revision) from None
         except errors.OfflineModeIsEnabled:
-            raise self.no_answer("HF_HUB_OFFLINE is set") from None
+            raise UserError("HF_HUB_OFFLINE: is set, so no hub is asked. Unset it.") from None
         except (errors.LocalEntryNotFoundError, requests.ConnectionError):
             raise self.no_answer("no connection") from None
         except requests.Timeout:

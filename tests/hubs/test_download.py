@@ -368,6 +368,9 @@ def test_a_hub_that_has_it_not_is_not_replaced_by_another(theirs, tmp_path):
         code, _, error = run(server, tmp_path, "some/qwen")
         assert code == 2 and error.startswith("error: some/qwen: Hugging Face (http://127.0.0.1")
         assert not [line for line in server.asked if "openapi" in line]
+        server.asked.clear()
+        code, _, error = run(server, tmp_path, "some/qwen", HF_HUB_OFFLINE="1")
+        assert (code, error, server.asked) == (2, "error: HF_HUB_OFFLINE: is set, so no hub is asked. Unset it.\n", [])
 
 
 @pytest.mark.long
