@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, UNREADABLE, refusal, todays_flags
-from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
+from launch.config.flag_values import METRICS, Flags, expectation, load_schema, range_text, split_words
 from launch.config.key_files import YAML, Stated, read_source
 from launch.errors import UserError
 
 SUFFIXES = (".json", *YAML)
-# What an evaluation of pretraining measures (launch/training/evaluation.py).
-PRETRAINING_METRICS = ("loss", "eval_loss", "perplexity", "eval_perplexity")
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def _word(value: Any, kind: str | None) -> str:
 def _metric(flags: Flags, script: str) -> tuple[Flags, str]:
     """--metric_for_best_model accuracy, which PaddleNLP's files of fine-tuning have, is not measured in pretraining."""
     metric = " ".join(flags.get("metric_for_best_model", []))
-    if script != "run_pretrain" or not metric or metric in PRETRAINING_METRICS:
+    if script != "run_pretrain" or not metric or metric.removeprefix("eval_") in METRICS[script]:
         return flags, ""
     rest = {name: words for name, words in flags.items() if name != "metric_for_best_model"}
     return rest, f"--metric_for_best_model {metric} is left out: an evaluation of pretraining has the loss alone"

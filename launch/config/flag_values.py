@@ -18,6 +18,12 @@ NO = ("no", "false", "f", "n", "0")
 CHOICES = ("auto", "on", "off", "required")
 ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
 
+# What the evaluations of a shared module measure, with or without "eval_" before it (launch/training/evaluation.py).
+METRICS = {
+    "run_pretrain": ("loss", "perplexity"),
+    "finetune_generation": ("loss", "perplexity", "accuracy", "bleu", "rouge1", "rouge2", "rougel"),
+}
+
 Flags = dict[str, list[str]]  # name without dashes -> its words
 
 

@@ -3,6 +3,12 @@
 from tests.preflight.variants.variant import PRETRAIN, wrong
 
 VARIANTS = [
+    wrong(PRETRAIN, "--metric_for_best_model accuracy", ("--metric_for_best_model", "accuracy: an evaluation of this")),
+    wrong(
+        "llama-7b/finetune",
+        "--metric_for_best_model eval_bleu",
+        ("--metric_for_best_model", "eval_bleu: an evaluation of this run does not measure it"),
+    ),
     wrong(
         PRETRAIN,
         '--unified_checkpoint_config "skip_save_model_weight ignore_merge_optimizer"',
