@@ -3,6 +3,7 @@
 import os
 import sys
 
+from data_tools.language import localized
 from launch import preflight
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
@@ -27,6 +28,7 @@ def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]
         print(flag_help(script))
         sys.exit(0)
     run, lines, checked = RunConfig.of_rank(script, argv, os.environ)
+    lines = [localized(line) for line in lines]
     if not checked:
         check(run)
     on_cpu = run.flags.device == "cpu"

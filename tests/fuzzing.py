@@ -1,5 +1,6 @@
 """Cases that nobody thought of: readers of files are given what a machine makes up, and may refuse it."""
 
+import json
 from collections.abc import Callable
 
 from hypothesis import HealthCheck, settings
@@ -39,6 +40,14 @@ def nested(depth: int) -> list:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def dumped(value) -> bytes:
+    """As JSON; what is too deep for that as a deep list."""
+    try:
+        return json.dumps(value).encode()
+    except RecursionError:
+        return b"[" * 10_000
 
 
 @st.composite

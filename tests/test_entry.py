@@ -1,6 +1,8 @@
 """How a shared module shows its checks: by hand on rank 0, not after a recipe has, before Paddle is imported."""
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +103,27 @@ def test_every_form_of_cpu_fast_reaches_the_settings_of_paddle(words, chosen, mo
     monkeypatch.setattr(entry, "start_paddle", lambda on_cpu, cpu_fast: seen.append(switch(cpu_fast)) or [])
     prepare_process("run_pretrain", [*FLAGS.split(), *words.split()])
     assert seen == [chosen]
+
+
+def test_a_file_of_arguments_is_read_and_told(monkeypatch):
+    """In the language of the user; flags behind it win."""
+    stated = {
+        "model_name_or_path": "llama-tiny",
+        "input_dir": "corpus",
+        "output_dir": "out",
+        "seed": 1,
+        "do_predict": True,
+    }
+    Path("arguments.json").write_text(json.dumps(stated))
+    monkeypatch.setenv("LAUNCH_LANG", "zh")
+    monkeypatch.setattr(entry, "meet_ranks", lambda *_: [])
+    monkeypatch.setattr(entry, "start_paddle", lambda *_: ["started"])
+    monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
+    behind = ["--continue_training", "0", "--device", "cpu", "--seed", "2"]
+    run, lines = prepare_process("run_pretrain", ["arguments.json", *behind])
+    assert run.words["model_name_or_path"] == ["llama-tiny"] and run.words["seed"] == ["2"]
+    assert lines[0] == "arguments.json：读到 5 个键，成为 4 个参数"
+    assert lines[1].startswith("--do_predict 被忽略：训练以一次评估结束") and lines[2:] == ["started"]
 
 
 def test_faults_are_all_told_before_paddle_is_imported(capsys):

@@ -101,13 +101,13 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
         import yaml  # only here: most files are JSON, and plans run where nothing is installed
     except ImportError:
         raise UserError(f"{file}: YAML needs the package PyYAML. Run make setup, or write it as JSON.") from None
-    loader, lines = yaml.SafeLoader(text), {}
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}: no YAML at column {mark.column + 1}" if mark else f"{file}: no YAML"
-        reason = getattr(error, "problem", None) or "nested too deeply"
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "nested too deeply"
         raise UserError(f"{place}: {reason}") from None
     if not isinstance(root, yaml.MappingNode):
         raise UserError(f"{file}:1: found no mapping; expected lines of key: value")
@@ -116,11 +116,13 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
         """A yes or no, a number, nothing or, of anything else, its text."""
         if not isinstance(node, yaml.ScalarNode):
             raise UserError(f"{file}:{node.start_mark.line + 1}: found something nested; expected key: value")
-        kind = node.tag.rpartition(":")[2]
-        plain = kind in ("bool", "int", "float", "null")
-        return loader.construct_object(node) if plain else node.value
+        try:
+            plain = node.tag.rpartition(":")[2] in ("bool", "int", "float", "null")
+            return loader.construct_object(node) if plain else node.value
+        except (ValueError, KeyError):  # !!int a, !!bool a
+            return node.value
 
-    stated = []
+    stated, lines = [], {}
     for key_node, node in root.value:
         key, line = str(getattr(key_node, "value", "")), key_node.start_mark.line + 1
         if key in lines:

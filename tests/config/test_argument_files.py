@@ -1,16 +1,22 @@
 """PaddleNLP's files of arguments: what they become, and what is refused with file, line and key."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.argument_files import METHODS, read_arguments
 from launch.config.flag_values import load_schema
 from launch.config.recipe_file import SCRIPTS, Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
 from launch.errors import UserError
+from launch.preflight.flags import check_flags
+from tests.fuzzing import cases, damaged, dumped, texts, values
 
 ROOT = Path(__file__).resolve().parents[2]
 FINETUNE = "finetune_generation"
@@ -123,6 +129,8 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, content, message):
         ("lora: true\n- 1", "{file}:2: no YAML at column 1: "),
         ("lora: !!python/object:os.system a", '{file}:1: lora: found "a"; allowed: 1 or 0'),
         ("", "{file}:1: found no mapping; expected lines of key: value"),
+        ("\0", "{file}: no YAML: special characters are not allowed"),
+        ("lora: !!bool a", '{file}:1: lora: found "a"; allowed: 1 or 0'),
     ],
 )
 def test_what_is_wrong_in_yaml(tmp_path, content, message):
@@ -234,3 +242,26 @@ def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
     recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "pretrain.sh")
     run, _ = apply_variables(recipe, {"CONFIG": written(tmp_path, {"model_name_or_path": "qwen2-7b"}, "model.json")})
     assert "loss_first" in recipe.flags and "loss_first" not in run.words  # it is of LLaMA-7B
+
+
+def stated_keys() -> st.SearchStrategy:
+    """Objects with keys of the files and others, and values that fit or do not."""
+    known = sorted({*load_schema(FINETUNE), *RENAMED, *DROPPED, *REFUSED})
+    plain = st.sampled_from([True, False, 0, 1, 8, 3e-5, "stage2", "1e-4", "O2", "no"])
+    return st.dictionaries(st.sampled_from(known) | texts(), plain | values(), max_size=6)
+
+
+@cases(50)
+@given(stated_keys().map(dumped) | st.binary(max_size=40) | stated_keys().map(dumped).flatmap(damaged))
+def test_any_file_is_read_or_refused_by_its_name(content):
+    """What is read passes the check of flags."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("arguments.json", "arguments.yaml"):
+            file = Path(folder) / name
+            file.write_bytes(content)
+            try:
+                flags, _ = read_arguments(str(file), FINETUNE)
+            except UserError as error:
+                assert str(error).startswith(str(file))
+            else:
+                assert [one.found for one in check_flags(FINETUNE, flags) if not one.ok] == []

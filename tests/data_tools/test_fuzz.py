@@ -21,7 +21,7 @@ from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.formats.tokens.summary import read_summary, write_summary
 from data_tools.text.sources import read_documents
 from data_tools.verify import check_hash
-from tests.fuzzing import cases, damaged, texts, values
+from tests.fuzzing import cases, damaged, dumped, texts, values
 
 FRAGMENTS = (
     *("{% for m in messages %}", "{% endfor %}", "{{ m.content }}", "{{ m['role'] }}"),
@@ -56,13 +56,6 @@ def lines() -> st.SearchStrategy[bytes]:
     line = rows().map(dumped) | st.binary(max_size=30) | values().map(dumped)
     whole = st.lists(line, max_size=6)
     return st.tuples(st.sampled_from([b"", b"\xef\xbb\xbf"]), whole).map(lambda both: both[0] + b"\n".join(both[1]))
-
-
-def dumped(value) -> bytes:
-    try:
-        return json.dumps(value).encode()
-    except RecursionError:
-        return b"[" * 10_000
 
 
 @FEW_AND_MANY
