@@ -7,7 +7,6 @@
 #            time. With 16 a step it has 77 % of this speed by the plan: ARGS="--gradient_accumulation_steps 4
 #            --per_device_eval_batch_size 16"
 # Evaluates  on batches of 128, because a pipeline needs micro batch x accumulation; without generation
-# Data       ./data/train.json, ./data/dev.json: {"src": ..., "tgt": ...} or another schema of docs/finetune.md
 # Lengths    128 tokens for the question, 160 for the answer, 288 together. Batches differ in length, so stages send
 #            each shape to each other (disable_p2p_cache_shape)
 # Precision  bf16 on A100, 3090 and newer, fp16 on older cards; --precision auto prints its choice and why.
@@ -17,11 +16,8 @@
 source "$(dirname "$0")/../../launch/recipe.sh"
 GPUS=4 GPU_MEMORY_GB=40
 
-run launch/finetune_generation.py \
+run recipes/methods/short-pairs.sh \
     --model_name_or_path facebook/llama-7b \
-    --dataset_name_or_path ./data \
-    --src_length 128 \
-    --max_length 288 \
     --output_dir ./checkpoints/llama-7b-pipeline \
     --tensor_parallel_degree 2 \
     --pipeline_parallel_degree 2 \
@@ -29,24 +25,10 @@ run launch/finetune_generation.py \
     --per_device_train_batch_size 4 \
     --per_device_eval_batch_size 128 \
     --gradient_accumulation_steps 32 \
-    --precision auto \
-    --fp16_opt_level O2 \
-    --use_flash_attention auto \
-    --use_fused_rms_norm auto \
     --learning_rate 3e-5 \
-    --lr_scheduler_type linear \
-    --warmup_steps 20 \
-    --max_grad_norm 1.0 \
     --num_train_epochs 1 \
     --save_steps 500 \
     --eval_steps 100 \
-    --evaluation_strategy steps \
     --eval_with_do_generation 0 \
     --logging_steps 1 \
-    --dataloader_num_workers 1 \
-    --do_train 1 \
-    --do_eval 1 \
-    --disable_tqdm 1 \
-    --report_to visualdl \
-    --device gpu \
     "$@"

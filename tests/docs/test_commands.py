@@ -11,6 +11,7 @@ import pytest
 
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read
 from launch.config.flag_values import load_schema
+from launch.config.recipe_file import Recipe
 from launch.config.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, FENCED, INDENTED, is_there
@@ -206,7 +207,7 @@ def asked_of(command: Command) -> str | None:
     form, program = form_of(command), command.program
     if form.endswith("X"):
         recipe = recipes_by_target().get(re.sub("^make (print-|rehearse-|plan-)?", "", program))
-        return f"launch/{re.search(r'^run launch/(.*py)', recipe.read_text('utf-8'), re.M)[1]}" if recipe else None
+        return Recipe.load(recipe).script if recipe else None
     if command.words[0] == "make":
         return script_of(program.removeprefix("make "))
     return program if program.removeprefix("python -m ").startswith(ROOMS) else None

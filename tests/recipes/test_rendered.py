@@ -85,14 +85,16 @@ def test_a_shell_reads_the_recipe_as_its_reader_does(recipe, tmp_path):
 @pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
 def test_fine_tuning_has_the_lengths_of_the_2_6_scripts_or_of_chats(recipe):
     """--src_length 128 --tgt_length 160, by today's flags; of AdvertiseGen 64 and 64; of the demo's questions. Those of
-    today's models, which have their flags from a method, have the lengths of today's chats."""
+    today's models have the lengths of today's chats."""
     others = {
         "chatglm2-6b/full-2gpu": (64, 64),
         "tiny/lora": (64, 48),
         "qwen2.5-0.5b/finetune": (1536, 512),
         "qwen2.5-0.5b/finetune-cpu": (384, 128),
     }
-    source, target = others.get(name(recipe), (3072, 1024) if Recipe.load(recipe).method else (128, 160))
+    method = Recipe.load(recipe).method
+    of_chats = method is not None and method.stem in ("lora", "finetune")
+    source, target = others.get(name(recipe), (3072, 1024) if of_chats else (128, 160))
     flags = stated_flags(recipe)
     assert (flags["src_length"], flags["max_length"]) == ([str(source)], [str(source + target)])
 
