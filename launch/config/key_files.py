@@ -41,7 +41,7 @@ def read_source(path: Path | str) -> list[Stated]:
     """All that a file states, in its order. Raises UserError, with file and line, where it is no JSON object (a .yaml
     file: no mapping of keys to values), or states a key twice."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

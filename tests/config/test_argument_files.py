@@ -140,7 +140,11 @@ def test_what_is_wrong_in_yaml(tmp_path, content, message):
     assert str(error.value).startswith(message.format(file=file))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
+    """A shell leaves the tilde of CONFIG=~/arguments.json as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path, {"lora": True})
+    assert read_arguments("~/arguments.json", FINETUNE)[0] == {"lora": ["1"]}
     with pytest.raises(UserError, match=r"none.json: cannot be read: No such file or directory"):
         RunConfig.from_words(FINETUNE, [str(tmp_path / "none.json"), "--lora", "1"])
 
