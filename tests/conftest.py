@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import importlib.util
 import os
 import signal
 import sys
@@ -14,6 +15,11 @@ from tests.recipes.rehearsing import Rehearsals
 
 def pytest_configure():
     """What pytest was started with must not reach what tests start: make's ARGS, nohup's ignored SIGHUP."""
+    if importlib.util.find_spec("fused_ln"):
+        raise pytest.UsageError(
+            "fused_ln is installed: its operators round otherwise than the stock layers that tests compare to the bit. "
+            "The tests of custom_ops build it for themselves. Remove it: make custom-ops ARGS=--remove"
+        )
     # Below nohup and in the background signals are ignored, which what tests start would inherit.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
