@@ -40,7 +40,7 @@ LAYERS = ("n_layer", "num_layers", "num_hidden_layers")
 HEADS = ("n_head", "num_attention_heads")
 KEY_VALUE_HEADS = ("num_key_value_heads", "multi_query_group_num")
 HEAD_SIZE = ("head_dim", "kv_channels")
-INNER = ("intermediate_size", "ffn_hidden_size", "inner_hidden_size")
+INNER = ("moe_intermediate_size", "intermediate_size", "ffn_hidden_size", "inner_hidden_size")
 POSITIONS = ("max_position_embeddings", "max_sequence_length")
 EXPERTS = ("num_local_experts", "num_experts")
 

@@ -4,6 +4,9 @@ family = family_of_config(load_config("facebook/llama-7b"))
 family.lacking.get("sequence_parallel")  # why not, and what works instead; None where it works
 """
 
+import json
+from functools import lru_cache
+
 from launch.errors import UserError
 from launch.families.baichuan import BAICHUAN
 from launch.families.bloom import BLOOM
@@ -17,11 +20,12 @@ from launch.families.mixtral import MIXTRAL
 from launch.families.opt import OPT
 from launch.families.parameters import Parameter
 from launch.families.qwen2 import QWEN2
+from launch.families.qwen2_moe import QWEN2_MOE
 from launch.families.qwen3 import QWEN3
 
 FAMILIES = {
     family.name: family
-    for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL)
+    for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL, QWEN2_MOE)
 }
 
 
@@ -33,6 +37,12 @@ def family_of(model_type: str) -> Family:
             "Add a module to launch/families for another family."
         )
     return FAMILIES[model_type]
+
+
+@lru_cache(maxsize=16)
+def _parameters(name: str, config: str) -> tuple[Parameter, ...]:
+    """A fit asks for those of one model hundreds of times, and experts have thousands."""
+    return tuple(FAMILIES[name].parameters(json.loads(config)))
 
 
 def family_of_config(config: dict) -> Family:
@@ -51,7 +61,7 @@ def parameters(config: dict) -> list[Parameter]:
     """
     family = family_of(config.get("model_type", ""))
     try:
-        return list(family.parameters(config))
+        return list(_parameters(family.name, json.dumps(config, sort_keys=True)))
     except KeyError as error:
         key, kind = error.args[0], family.model_type
         raise UserError(

@@ -3,13 +3,19 @@
 paddlenlp's blocks each do this in a way of their own, with faults (launch/upstream, the families' files).
 """
 
-from collections.abc import Sequence
-
 import paddle
 from paddle import nn
 
 
-def mixed(rows: paddle.Tensor, weights: paddle.Tensor, chosen: paddle.Tensor, experts: Sequence[nn.Layer]):
+def routed(logits: paddle.Tensor, k: int, normalized: bool) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """(weights in float32, numbers of the experts) of each token, [tokens, k] both. logits: of the router, [tokens,
+    experts]. normalized: the weights of a token sum to 1, else they are its shares among all experts."""
+    with paddle.amp.auto_cast(False):
+        weights, chosen = paddle.topk(nn.functional.softmax(logits.astype("float32"), axis=-1), k, axis=-1)
+        return (weights / weights.sum(axis=-1, keepdim=True) if normalized else weights), chosen
+
+
+def mixed(rows: paddle.Tensor, weights: paddle.Tensor, chosen: paddle.Tensor, experts: nn.LayerList):
     """The sum over k of weights[t, k] * experts[chosen[t, k]](rows[t]), as rows: [tokens, hidden].
 
     weights, chosen: [tokens, k], in the dtype of rows and int64. Tokens are sorted by their experts, so each expert

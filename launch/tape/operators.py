@@ -145,6 +145,9 @@ class Operators:
     def tanh(self, x: Tensor) -> Tensor:
         return self._save_output(self._elementwise(x, alias=0))
 
+    def sigmoid(self, x: Tensor) -> Tensor:
+        return self._save_output(self._elementwise(x, alias=0))
+
     def relu(self, x: Tensor) -> Tensor:
         return self._save_output(self._elementwise(x, alias=0))
 

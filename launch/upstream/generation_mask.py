@@ -1,4 +1,4 @@
-"""generate() without an attention mask fails for LLaMA, Qwen2, Mixtral and ChatGLM2.
+"""generate() without an attention mask fails for LLaMA, Qwen2, Mixtral, Qwen2-MoE and ChatGLM2.
 
 paddlenlp/generation/utils.py, GenerationMixin.prepare_attention_mask_for_generation: makes a mask to be added,
 [batch, 1, 1, length], where these families take 1 for a token and 0 for padding, [batch, length]. Corrected for them:
@@ -6,11 +6,19 @@ paddlenlp/generation/utils.py, GenerationMixin.prepare_attention_mask_for_genera
 """
 
 import paddle
-from paddlenlp.transformers import ChatGLMv2ForCausalLM, LlamaForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM
+from paddlenlp.transformers import (
+    ChatGLMv2ForCausalLM,
+    LlamaForCausalLM,
+    MixtralForCausalLM,
+    Qwen2ForCausalLM,
+    Qwen2MoeForCausalLM,
+)
+
+CLASSES = (LlamaForCausalLM, Qwen2ForCausalLM, MixtralForCausalLM, Qwen2MoeForCausalLM, ChatGLMv2ForCausalLM)
 
 
 def correct() -> None:
-    for model_class in (LlamaForCausalLM, Qwen2ForCausalLM, MixtralForCausalLM, ChatGLMv2ForCausalLM):
+    for model_class in CLASSES:
         model_class.prepare_attention_mask_for_generation = staticmethod(_mask)
 
 

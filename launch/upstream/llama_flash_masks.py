@@ -1,8 +1,8 @@
-"""LLaMA, Qwen2 and Mixtral with flash attention lose their masks: of padding, of packed samples, of a prefix.
+"""LLaMA, Qwen2, Qwen2-MoE and Mixtral with flash attention lose masks: of padding, packed samples, a prefix.
 
-paddlenlp/transformers/llama/modeling.py, qwen2/modeling.py and mixtral/modeling.py, is_casual_mask: also calls a mask
+paddlenlp/transformers/llama/modeling.py, qwen2, qwen2_moe and mixtral, is_casual_mask: also calls a mask
 causal that has more columns than rows, as with a prefix or with cached keys, and drops it. llama/fusion_ops.py,
-fusion_flash_attention, which the first two use, says is_causal=True for more than one query, whatever the mask. What
+fusion_flash_attention, which all but the last use, says is_causal=True for more than one query, whatever the mask. What
 then happens:
 
 - A mask beside is_causal=True: Paddle's flash attention kernel raises an error (phi/kernels/gpu/flash_attn_utils.h,
@@ -23,12 +23,13 @@ from paddlenlp.transformers.llama import fusion_ops
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.mixtral import modeling as mixtral
 from paddlenlp.transformers.qwen2 import modeling as qwen2
+from paddlenlp.transformers.qwen2_moe import modeling as qwen2_moe
 
 from launch.upstream.module_view import ModuleView
 
 
 def correct() -> None:
-    llama.is_casual_mask = qwen2.is_casual_mask = _is_causal
+    llama.is_casual_mask = qwen2.is_casual_mask = qwen2_moe.is_casual_mask = _is_causal
     mixtral.is_casual_mask = _is_causal_square
     if fusion_ops.F.scaled_dot_product_attention is not attention:
         fusion_ops.F = ModuleView(fusion_ops.F, scaled_dot_product_attention=attention)

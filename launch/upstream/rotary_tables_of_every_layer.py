@@ -1,6 +1,6 @@
 """Every attention layer keeps rotary tables of its own, for all positions that the model could take.
 
-Upstream: the attention layers of LLaMA, Qwen2, Mistral and Mixtral (paddlenlp/transformers/*/modeling.py,
+Upstream: the attention layers of LLaMA, Qwen2, Mistral and their kin (paddlenlp/transformers/*/modeling.py,
 *RotaryEmbedding) each compute the cosines and sines of max_position_embeddings when they are made.
 Without the correction: Qwen2-7B keeps 28 layers x 2 tables x 131,072 positions x 128 float32, 3.5 GiB, whatever the
 length of its samples.
@@ -20,6 +20,7 @@ from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.mistral import modeling as mistral
 from paddlenlp.transformers.mixtral import modeling as mixtral
 from paddlenlp.transformers.qwen2 import modeling as qwen2
+from paddlenlp.transformers.qwen2_moe import modeling as qwen2_moe
 
 ROWS = 1024  # tables are rounded up to so many, so that generating token by token rarely computes them anew
 KINDS = (
@@ -28,6 +29,7 @@ KINDS = (
     qwen2.Qwen2RotaryEmbedding,
     mistral.MistralRotaryEmbedding,
     mixtral.MixtralRotaryEmbedding,
+    qwen2_moe.Qwen2MoeRotaryEmbedding,
 )
 _compute: dict[type, Callable] = {kind: kind._set_cos_sin_cache for kind in KINDS}
 _forward: dict[type, Callable] = {kind: kind.forward for kind in KINDS}

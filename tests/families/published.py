@@ -106,6 +106,15 @@ def mixtral(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=False)
 
 
+def qwen2_moe(**changes) -> tuple[dict, dict]:
+    """Each token to 2 of 5 experts, their weights as they are, and to a wider one."""
+    config, _ = llama()
+    config |= {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "use_sliding_window": False}
+    config |= {"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": False, "moe_intermediate_size": 24}
+    config |= {"shared_expert_intermediate_size": 56, "decoder_sparse_step": 1, "mlp_only_layers": []} | changes
+    return config, _gated_decoder(config, qkv_bias=True)
+
+
 def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
     size = config.get("head_dim", hidden // config["num_attention_heads"])
@@ -124,14 +133,24 @@ def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
         random.norm(f"{layer}.post_attention_layernorm", hidden)
         if config["model_type"] == "mixtral":
             _experts(random, f"{layer}.block_sparse_moe", config)
-            continue
-        random.matrix(f"{layer}.mlp.gate_proj", ffn, hidden)
-        random.matrix(f"{layer}.mlp.up_proj", ffn, hidden)
-        random.matrix(f"{layer}.mlp.down_proj", hidden, ffn)
+        elif config["model_type"] == "qwen2_moe":
+            random.matrix(f"{layer}.mlp.gate", config["num_experts"], hidden)
+            for expert in range(config["num_experts"]):
+                _gated(random, f"{layer}.mlp.experts.{expert}", hidden, config["moe_intermediate_size"])
+            _gated(random, f"{layer}.mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
+            random.matrix(f"{layer}.mlp.shared_expert_gate", 1, hidden)
+        else:
+            _gated(random, f"{layer}.mlp", hidden, ffn)
     random.norm("model.norm", hidden)
     if not config["tie_word_embeddings"]:
         random.matrix("lm_head", config["vocab_size"], hidden)
     return random.tensors
+
+
+def _gated(random: Random, name: str, hidden: int, ffn: int) -> None:
+    random.matrix(f"{name}.gate_proj", ffn, hidden)
+    random.matrix(f"{name}.up_proj", ffn, hidden)
+    random.matrix(f"{name}.down_proj", hidden, ffn)
 
 
 def _experts(random: Random, block: str, config: dict) -> None:
@@ -359,6 +378,7 @@ ALL = {
     "qwen3": qwen3,
     "mistral": mistral,
     "mixtral": mixtral,
+    "qwen2-moe": qwen2_moe,
 }
 # Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
 IN_TRANSFORMERS = (
@@ -375,11 +395,13 @@ IN_TRANSFORMERS = (
     "opt",
     "mistral",
     "mixtral",
+    "qwen2-moe",
+    "qwen2-moe-normalized",
     "baichuan-7b",
     "llama-bin",
     "opt-bin",
 )
-MIXTURES = ("mixtral",)  # of experts, with an auxiliary loss
+MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
 EXPORTED = {
     "llama": llama,  # grouped queries, rope_theta 50000
     "llama-tied": lambda: llama(tie_word_embeddings=True),
@@ -391,6 +413,7 @@ EXPORTED = {
     "opt": opt,
     "mistral": mistral,
     "mixtral": mixtral,
+    "qwen2-moe": qwen2_moe,
     "baichuan-7b": lambda: baichuan(alibi=False),
 }
-EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral")
+EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe")

@@ -123,6 +123,9 @@ def llama(config, tensors, ids):
         if "num_local_experts" in config:
             h = h + experts(layer.within("block_sparse_moe"), x, config["num_experts_per_tok"])
             continue
+        if "shared_expert_intermediate_size" in config:
+            h = h + shared_and_experts(layer.within("mlp"), x, config["num_experts"], config["num_experts_per_tok"])
+            continue
         gated = silu(layer.linear("mlp.gate_proj", x)) * layer.linear("mlp.up_proj", x)
         h = h + layer.linear("mlp.down_proj", gated)
     head = w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
@@ -139,6 +142,18 @@ def experts(w, x, chosen):
     each = [w.within(f"experts.{number}") for number in range(scores.shape[-1])]
     outputs = [one.linear("w2", silu(one.linear("w1", x)) * one.linear("w3", x)) for one in each]
     return sum(weights[..., number, None] * output for number, output in enumerate(outputs))
+
+
+def shared_and_experts(w, x, count, chosen):
+    """Qwen2-MoE's: the weights of experts are shares among all of them; one more expert for all tokens."""
+    shares = softmax(w.linear("gate", x))
+    shares = np.where(shares >= np.sort(shares, axis=-1)[..., -chosen, None], shares, 0.0)
+
+    def gated(one):
+        return one.linear("down_proj", silu(one.linear("gate_proj", x)) * one.linear("up_proj", x))
+
+    out = gated(w.within("shared_expert")) / (1 + np.exp(-w.linear("shared_expert_gate", x)))
+    return out + sum(shares[..., number, None] * gated(w.within(f"experts.{number}")) for number in range(count))
 
 
 def chatglm(config, tensors, ids):
@@ -251,4 +266,5 @@ FORWARD = {
     "opt": opt,
     "mistral": llama,
     "mixtral": llama,
+    "qwen2-moe": llama,
 }

@@ -124,6 +124,7 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("opt-125m", 125_239_296),
         ("opt-6.7b", 6_658_473_984),
         ("mixtral-8x7b-v0.1", 46_702_792_704),
+        ("qwen1.5-moe-a2.7b", 14_315_784_192),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
         ("baichuan2-7b", 7_505_973_248),
         ("baichuan-13b", 13_264_901_120),

@@ -22,8 +22,11 @@ from transformers import (
     OPTConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
 )
+from transformers.models.mixtral import modeling_mixtral
+from transformers.models.qwen2_moe import modeling_qwen2_moe
 
 SIZES = {
     "vocab_size": 400,
@@ -41,6 +44,14 @@ LLAMA3 = {
 }
 DECODER = SIZES | {"intermediate_size": 112}
 EXPERTS = {"num_local_experts": 4, "router_aux_loss_coef": 0.5}
+SHARED = {
+    "num_key_value_heads": 2,
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 80,
+    "router_aux_loss_coef": 0.5,
+}
 CONFIGS = {
     "llama": LlamaConfig(**DECODER, num_key_value_heads=2, rope_theta=50000.0),
     "llama-tied": LlamaConfig(**DECODER, tie_word_embeddings=True),
@@ -54,6 +65,8 @@ CONFIGS = {
     "bloom": BloomConfig(vocab_size=400, hidden_size=64, n_layer=2, n_head=4),
     "mistral": MistralConfig(**DECODER, num_key_value_heads=2, rope_theta=1e6, sliding_window=None),
     "mixtral": MixtralConfig(**DECODER, **EXPERTS, num_key_value_heads=2, rope_theta=1e6),
+    "qwen2-moe": Qwen2MoeConfig(**DECODER, **SHARED),
+    "qwen2-moe-normalized": Qwen2MoeConfig(**DECODER, **SHARED, norm_topk_prob=True),
     "opt": OPTConfig(**SIZES, word_embed_proj_dim=64, ffn_dim=128),
     "baichuan-7b": LlamaConfig(**DECODER, rms_norm_eps=1e-6),
     "llama-bin": LlamaConfig(**DECODER),
@@ -82,6 +95,8 @@ def main(directory: Path, ids: np.ndarray) -> None:
 
 
 def _training(model, ids) -> dict:
+    # On a CPU that of transformers 4.55's Qwen2-MoE fails for want of a device's number; Mixtral's is the same.
+    modeling_qwen2_moe.load_balancing_loss_func = modeling_mixtral.load_balancing_loss_func
     outputs = model.train()(ids, labels=ids, output_router_logits=True)
     outputs.loss.backward()
     gradients = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}

@@ -6,6 +6,7 @@ from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.mistral.modeling import MistralRotaryEmbedding
 from paddlenlp.transformers.mixtral.modeling import MixtralRotaryEmbedding
 from paddlenlp.transformers.qwen2.modeling import Qwen2RotaryEmbedding
+from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeRotaryEmbedding
 
 from launch.upstream import correct
 from launch.upstream.rotary_tables_of_every_layer import Tables
@@ -21,6 +22,7 @@ LAYERS = {
     "llama3": lambda: llama.Llama3RotaryEmbedding(SIZE, POSITIONS, original_max_position_embeddings=64),
     "qwen2": lambda: Qwen2RotaryEmbedding(SIZE, POSITIONS),
     "mistral": lambda: MistralRotaryEmbedding(SIZE, POSITIONS),
+    "qwen2_moe": lambda: Qwen2MoeRotaryEmbedding(SIZE, POSITIONS),
     "mixtral": lambda: MixtralRotaryEmbedding(SIZE, POSITIONS),
 }
 

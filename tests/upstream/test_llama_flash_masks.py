@@ -3,7 +3,7 @@
 import pytest
 
 DIFFERENCES = "tests.upstream.llama_flash_ranks:differences"
-FAMILIES = ("llama", "qwen2", "qwen3", "mixtral")
+FAMILIES = ("llama", "qwen2", "qwen3", "qwen2_moe", "mixtral")
 CARDS = {"CPU": None, "A100": [8, 0], "V100": [7, 0]}
 CASES = ("causal", "left padded", "packed", "prefix", "one after cached")
 KERNEL = {"CPU": [], "A100": ["flash"], "V100": ["memory efficient"]}

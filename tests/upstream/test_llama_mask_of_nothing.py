@@ -6,7 +6,7 @@ MADE = "tests.upstream.llama_flash_ranks:masks_made"
 LENGTH = 13
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen2_moe"])
 def test_make_none_where_none_is_given(ranks, family):
     found = ranks(1, MADE, family, True)[0]
     assert found["causal"] == [[], ["flash"]]
@@ -15,7 +15,7 @@ def test_make_none_where_none_is_given(ranks, family):
     assert found["left padded"][0] == [[2, 1, LENGTH, LENGTH]]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen2_moe"])
 def test_upstream_makes_one(ranks, family):
     found = ranks(1, MADE, family, False)[0]
     assert found["causal"] == [[[2, 1, LENGTH, LENGTH]], ["flash"]]

@@ -10,6 +10,7 @@ CAST = "tests.upstream.rotary_tables_ranks:differs_after_a_cast"
 BEFORE = "tests.upstream.rotary_tables_ranks:differs_where_it_was_made_before"
 BEYOND = "tests.upstream.rotary_tables_ranks:beyond_the_end"
 HEAD_SIZE, FLOAT32 = 16, 4
+CAST_TOO = ["llama", "llama linear", "llama3", "qwen2", "mistral", "mixtral", "qwen2_moe"]
 
 
 def test_a_model_keeps_them_once(ranks):
@@ -22,13 +23,13 @@ def test_upstream_keeps_all_positions_in_every_layer(ranks):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["llama", "llama linear", "llama ntk", "llama3", "qwen2", "mistral", "mixtral"])
+@pytest.mark.parametrize("name", [*CAST_TOO, "llama ntk"])
 def test_are_upstreams_to_the_bit(ranks, name, dtype):
     rows = [1024, 2048, 2048, 2048]  # of 7, 1,030, 5 and 2,048 positions
     assert ranks(1, DIFFERENCES, name, dtype)[0] == {"equal": True, "shared": True, "rows": rows}
 
 
-@pytest.mark.parametrize("name", ["llama", "llama linear", "llama3", "qwen2", "mistral", "mixtral"])
+@pytest.mark.parametrize("name", CAST_TOO)
 def test_are_upstreams_where_a_model_is_cast_once_it_is_made(ranks, name):
     assert ranks(1, CAST, name) == [[False] * 4]
 

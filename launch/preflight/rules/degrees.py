@@ -7,7 +7,7 @@ WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
 OFFLOAD = "launch/offload"
 AUTOMATIC = "for upstream's automatic parallelism only, which this repository does not use"
 NOT_HERE = "not supported in this repository"
-WHOLE_EXPERTS = "each rank of a data group has all experts; paddlenlp's class of Mixtral sends no tokens between ranks"
+WHOLE_EXPERTS = "each rank of a data group has all experts, and no tokens go between ranks"
 
 RULES = (
     Rule(
