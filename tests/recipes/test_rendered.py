@@ -89,6 +89,7 @@ def test_fine_tuning_has_the_lengths_of_the_2_6_scripts_or_of_chats(recipe):
     others = {
         "chatglm2-6b/full-2gpu": (64, 64),
         "tiny/lora": (64, 48),
+        "qwen3-8b/lora": (2048, 1024),
         "qwen2.5-0.5b/finetune": (1536, 512),
         "qwen2.5-0.5b/finetune-cpu": (384, 128),
     }
