@@ -1,6 +1,6 @@
 # Supervised fine-tuning of all parameters on dialogues, loss on answers only.
 #
-# The recipes of a model run this with its name, chat template, layout and batch; what they state wins over what is here.
+# The recipes of a model run this with its name, template, layout and batch; what they state wins over what is here.
 # Data       ./data/train.json, ./data/dev.json: {"messages": [...]}, Alpaca, ShareGPT, {"src": ..., "tgt": ...}
 #            (docs/finetune.md)
 # Lengths    3072 tokens for the question, 4096 for a dialogue; turns that do not fit are left out and counted
