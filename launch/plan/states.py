@@ -75,13 +75,14 @@ def _stage2(job: Job, tensors: list[LocalTensor], shard: int) -> States:
     mine = [tensor for tensor, owner in trained if owner == shard]
     owned = [tensor for tensor, _ in trained], [owner for _, owner in trained]
     buffers = gradient_buffers(*owned, ranks, item, alignment)
-    apart = [tensor for tensor in mine if tensor.name not in buffers.members[shard]]
+    apart = {tensor.name for tensor in mine} - set(buffers.members[shard])
     here, there = _optimizer(job, sum(tensor.size for tensor in mine))
     parts = _bytes_by_part(tensors) | here | {"gradients": buffers.size * job.gradient_item}
     places = there if job.offload.gradients else parts
-    places["gradients"] = places.get("gradients", 0) + sum(tensor.size for tensor in apart) * job.gradient_item
-    placed = [tensor.name for tensor in mine if not (job.offload.gradients and tensor in apart)]
-    updates = [tensor.size * (_state_bytes(job) + (item if tensor in apart else 0)) for tensor in mine]
+    alone = sum(tensor.size for tensor in mine if tensor.name in apart)
+    places["gradients"] = places.get("gradients", 0) + alone * job.gradient_item
+    placed = [tensor.name for tensor in mine if not (job.offload.gradients and tensor.name in apart)]
+    updates = [tensor.size * (_state_bytes(job) + (item if tensor.name in apart else 0)) for tensor in mine]
     if buffers.last_owner not in (None, shard):
         # The last of a backward pass is not let go before the next step.
         parts["communication"] = buffers.size * job.gradient_item
