@@ -88,10 +88,12 @@ class Way:
 
 @dataclass(frozen=True)
 class Fitting:
-    """The run as it stands, and the way that was chosen: the same where nothing is changed."""
+    """The run as it stands, and the way that was chosen: the same where nothing is changed. batch_stays: why the micro
+    batch is not changed; "" where it may be."""
 
     before: Way
     after: Way
+    batch_stays: str = ""
 
     @property
     def words(self) -> Flags:
@@ -99,8 +101,10 @@ class Fitting:
         return self.after.words
 
     def lines(self) -> list[str]:
-        """A line for each change with memory and speed, one change after the other; none where nothing is changed."""
+        """Why the micro batch stays, if it must; a line for each change with memory and speed, one after the other."""
         lines, way = [], self.before
+        if self.batch_stays:
+            lines.append(f"{_title(BATCH, way.job)} stays as it is: {self.batch_stays}")
         for group, flags in self.after.changes.items():
             following = way.changed(group, flags, **_values(group, way.job, self.after.job))
             memory = f"{way.peak_bytes / GIB:.1f} -> {following.peak_bytes / GIB:.1f}"
@@ -118,6 +122,7 @@ def fit(run: RunConfig, card: Card, legal: Legal, host_bytes: float = inf) -> Fi
     host_bytes: host memory for each rank. Raises UserError where there is no such model or layout.
     """
     before = Way(Job.from_run(run, card), card, {})
+    batch_stays = _batch_stays(before.job, run)
     longest = before.seconds * (1 - WORTH) if before.fits(1 - SPARE) else inf
     on_card, offloaded, last = [], [], []
     for way in _divisions(before, run):
@@ -131,8 +136,8 @@ def fit(run: RunConfig, card: Card, legal: Legal, host_bytes: float = inf) -> Fi
         attempts += [(ways, share, host_bytes) for ways in (offloaded, last) for share in (1 - SPARE, 1.0)]
     for ways, share, room in attempts:
         if fastest := _fastest(ways, run, legal, share, longest, room):
-            return Fitting(before, fastest)
-    return Fitting(before, before)
+            return Fitting(before, fastest, batch_stays)
+    return Fitting(before, before, batch_stays)
 
 
 def _fastest(
@@ -232,12 +237,8 @@ def _recomputes(way: Way, run: RunConfig) -> Iterator[Way]:
 
 
 def _batches(way: Way, run: RunConfig) -> list[Way]:
-    """Each micro batch that divides the samples of a step, up to the fastest.
-
-    The noise of NEFTune becomes smaller the longer a micro batch is padded: there it stays. Packed rows are not padded
-    to each other.
-    """
-    if is_given(BATCH, run) or (run.flags.neftune and not run.flags.zero_padding):
+    """Each micro batch that divides the samples of a step, up to the fastest."""
+    if is_given(BATCH, run) or _batch_stays(way.job, run):
         return [way]
     samples = way.job.micro_batch * way.job.accumulation
     ways = []
@@ -248,6 +249,20 @@ def _batches(way: Way, run: RunConfig) -> list[Way]:
         if len(ways) > 1 and ways[-1].seconds >= ways[-2].seconds:  # a pipeline has too few micro batches then
             return ways[:-1]
     return ways
+
+
+def _batch_stays(job: Job, run: RunConfig) -> str:
+    """Why another micro batch would change what is learned; "" where it would not, and where there is no other.
+
+    Packed rows are not padded to each other. Fine-tuning leaves the auxiliary loss out (launch/training/losses.py).
+    """
+    if is_given(BATCH, run) or job.micro_batch * job.accumulation == 1:
+        return ""
+    if run.flags.neftune and not run.flags.zero_padding:
+        return "the noise of NEFTune becomes smaller the longer a micro batch is padded"
+    if not job.finetunes and job.config.get("output_router_logits"):
+        return "the auxiliary loss of the experts is a mean over the micro batch"
+    return ""
 
 
 def _in_host_memory(ways: list[Way], host_bytes: float) -> list[Way]:

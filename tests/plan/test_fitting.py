@@ -1,5 +1,6 @@
 """FIT: what a recipe's own flags become on its cards, on others, and beside the user's."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,9 +9,10 @@ import pytest
 from launch import preflight
 from launch.config.recipe_file import Recipe, recipe_paths
 from launch.config.run_config import RunConfig
+from launch.families.named_configs import load_config
 from launch.plan import fitting
 from launch.plan.changes import fastest_layouts
-from launch.plan.fitting import SPARE, fit
+from launch.plan.fitting import BATCH, SPARE, fit
 from launch.plan.hardware import CARDS, card_of_memory
 from launch.plan.job import Job, Offload
 from launch.plan.memory_model import host_bytes, plan_memory
@@ -97,6 +99,23 @@ def test_the_micro_batch_stays_where_noise_depends_on_its_padding():
     assert batch(run) == batch(stated) != batch(packed)
 
 
+def test_the_micro_batch_stays_where_a_loss_is_a_mean_over_it(tmp_path):
+    """The auxiliary loss of experts, which pretraining adds and fine-tuning leaves out; a line says so."""
+
+    def fitted(name: str, trained: bool):
+        (tmp_path / "config.json").write_text(json.dumps(EXPERTS | {"output_router_logits": trained}))
+        return fit(recipe_run(name, MODEL=str(tmp_path), FIT="off"), CARD, lambda run: True)
+
+    kept = fitted("llama-7b/pretrain", True)
+    assert BATCH not in kept.after.changes
+    assert kept.lines()[0] == (
+        "micro batch 4 x accumulation 8 stays as it is: "
+        "the auxiliary loss of the experts is a mean over the micro batch"
+    )
+    for other in (fitted("llama-7b/pretrain", False), fitted("llama-7b/lora", True)):
+        assert BATCH in other.after.changes and not other.batch_stays
+
+
 def test_offload_that_the_user_has_given_stays():
     run = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
     assert run.flags.sharding == "stage2 offload"
@@ -104,6 +123,7 @@ def test_offload_that_the_user_has_given_stays():
 
 JOB = recipe_run("llama-7b/lora", FIT="off")
 CARD = CARDS["A100-40G"]
+EXPERTS = load_config("qwen2-moe-rehearsal")
 
 
 def with_memory(monkeypatch, needs) -> None:
