@@ -121,7 +121,7 @@ def describe(candidate: Candidate) -> str:
     how = ", ".join([batch, *filter(None, others)])
     card = candidate.time.card
     memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
-    error = f" (± {candidate.time.error:.0%})" if card.calibrated else ""
+    error = f" (± {candidate.time.error:.0%})" if candidate.time.calibrated else ""
     return f"{job.layout}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"
 
 

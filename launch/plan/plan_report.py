@@ -211,7 +211,7 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
     """
     whole = f"{steps:,} steps" if steps else f"a million samples of {plan.job.sequence_length:,} tokens"
     seconds = steps * plan.step_seconds if steps else plan.days(MILLION) * DAY
-    trust = f"± {plan.error:.0%} (docs/plan.md)" if plan.card.calibrated else "uncalibrated (docs/plan.md)"
+    trust = f"± {plan.error:.0%} (docs/plan.md)" if plan.calibrated else "uncalibrated (docs/plan.md)"
     return [
         f"time: {duration_of(plan, plan.step_seconds)} a step, {speed_of(plan)} tokens/s on all ranks, "
         f"MFU {mfu_of(plan)}; {whole}: {duration_of(plan, seconds)}; {trust}",
@@ -220,7 +220,7 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
 
 
 def speed_of(plan: TimePlan) -> str:
-    """Tokens a second of all ranks: 19,013; of a card without published runs the range 14,000–24,000."""
+    """Tokens a second of all ranks: 19,013; without published runs the range 14,000–24,000."""
     return _estimated(plan, [share * plan.tokens_per_second for share in plan.shares], plan.tokens_per_second, _whole)
 
 
@@ -235,8 +235,8 @@ def duration_of(plan: TimePlan, seconds: float) -> str:
 
 
 def _estimated(plan: TimePlan, ends: list[float], value: float, text: Callable[[float], str]) -> str:
-    """The value where the card is calibrated, else its range in two digits, a unit that both have named once."""
-    if plan.card.calibrated:
+    """The value where there are published runs, else its range in two digits, a unit that both have named once."""
+    if plan.calibrated:
         return text(value)
     low, high = (text(float(f"{end:.1e}")) for end in ends)
     unit = high.lstrip("0123456789.,")

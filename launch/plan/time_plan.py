@@ -10,7 +10,7 @@ from functools import cached_property
 from math import ceil, floor
 
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
-from launch.families.parameters import LINEAR
+from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
 from launch.plan.hardware import CPU, Card
@@ -228,11 +228,16 @@ class TimePlan:
         return self.tokens_per_second_per_card * each / self.card.flops(self.job.compute)
 
     @property
+    def calibrated(self) -> bool:
+        """Whether there are published runs like this one: on this kind of card, of a model without experts."""
+        return self.card.calibrated and not stated(self.job.config, EXPERTS)
+
+    @property
     def shares(self) -> tuple[float, float]:
-        """What published runs like this one reached of the planned speed, the smallest and the largest share. On a kind
-        of card without such runs those of all rows."""
+        """What published runs like this one reached of the planned speed, the smallest and the largest share. Where
+        there are none those of all rows."""
         large = self.job.micro_batch * self.job.sequence_length >= LARGE and not self.job.finetunes
-        return LARGE_SHARES if self.card.calibrated and large else ALL_SHARES
+        return LARGE_SHARES if self.calibrated and large else ALL_SHARES
 
     @property
     def error(self) -> float:

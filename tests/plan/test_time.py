@@ -325,6 +325,13 @@ def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_er
     assert plan_time(JOB.changed(finetunes=True), A100).error == pytest.approx(0.29)
 
 
+def test_models_with_experts_have_no_published_runs_and_get_a_range():
+    plan = plan_time(JOB.changed(config=load_config("qwen1.5-moe-a2.7b")), A100)
+    low, high = (float(f"{share * plan.tokens_per_second:.1e}") for share in (0.76, 1.29))
+    assert speed_of(plan) == f"{low:,.0f}–{high:,.0f}"
+    assert time_lines(plan)[0].endswith("; uncalibrated (docs/plan.md)")
+
+
 def test_the_range_holds_every_published_speed_and_is_no_wider():
     large = [row for row in ROWS if row.source in "AB"]
     assert [row for row in ROWS if plan_time(row.job, CARDS[row.card]).shares == LARGE_SHARES] == large
