@@ -30,6 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
+from data_tools.formats.atomic import written_aside
+from data_tools.formats.dialogues.datasets import SPLITS
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.errors import DataError
@@ -38,7 +40,15 @@ from data_tools.formats.preferences.datasets import encode_preference_rows
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from data_tools.formats.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
 from data_tools.inspect import length_histogram
-from data_tools.sft import UNLIMITED, encoding_of, in_dev, template_of, write_rows
+from data_tools.sft import (
+    UNLIMITED,
+    check_not_input,
+    encoding_of,
+    in_dev,
+    template_of,
+    write_rows,
+    write_sides,
+)
 
 
 @dataclass(frozen=True)
@@ -198,10 +208,11 @@ def split(args) -> None:
         side[row] = None
     if not sides[0]:
         raise DataError(f"all prompts of {', '.join(args.input)} go to dev.json. Give a smaller --dev_percent.")
-    for name, side in zip(("train.json", "dev.json"), sides, strict=True):
+    written = dict(zip(SPLITS, sides, strict=True))
+    write_sides(Path(args.output), written, args.input)
+    for name, side in written.items():
         if side:
-            write_rows(Path(args.output, name), side)
-            print(f"{args.output}/{name}: {plural(len(side), 'row')}")
+            print(f"{args.output}/{name}.json: {plural(len(side), 'row')}")
     if repeated:
         print(f"{repeated:,} repeated rows dropped")
 
@@ -209,7 +220,9 @@ def split(args) -> None:
 def convert(args) -> None:
     """Write all rows as messages. Raises DataError where a file cannot be read."""
     files = _readable(args)
-    write_rows(Path(args.output), (row_of(preference, chat=True) for preference in every(files)))
+    check_not_input(Path(args.output), args.input)
+    with written_aside(args.output) as file:
+        write_rows(file, (row_of(preference, chat=True) for preference in every(files)))
     print(f"{args.output}: {_count(list(every(files)))}")
 
 

@@ -15,9 +15,11 @@ side, and more data moves none. With --tokenizer, a histogram says how many toke
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from rich.console import Console
@@ -31,6 +33,7 @@ from data_tools.formats.dialogues.chat_template import (
     load_template,
     special_tokens,
 )
+from data_tools.formats.dialogues.datasets import files_inside, files_named
 from data_tools.formats.dialogues.dialogue import Dialogue
 from data_tools.formats.dialogues.encoding import Encoding, encode_dialogues
 from data_tools.formats.dialogues.rows import check_faults, read_rows, unused_line
@@ -108,10 +111,39 @@ def row_of(dialogue: Dialogue, chat: bool) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
-def write_rows(path: Path, rows: Iterable[str]) -> None:
-    with written_aside(path) as file:
-        for row in rows:
-            file.write(f"{row}\n".encode())
+def write_sides(folder: Path, sides: Mapping[str, Collection[str]], inputs: list[str]) -> None:
+    """Write FOLDER/train.json and dev.json, which take their names when both are whole. sides: the rows of each split,
+    by its name; one without rows is not written. inputs: the files that the rows are from.
+
+    Raises DataError where that would replace one of these, or where training would read a file of the folder beside
+    what is written, or instead of a dev.json that is not: its rows may be among those of train.json.
+    """
+    written = {folder / f"{split}.json": rows for split, rows in sides.items() if rows}
+    for path in written:
+        check_not_input(path, inputs)
+    beside = [file for split in sides for file in files_named(folder, split) if file not in written]
+    beside += [file for split, rows in sides.items() if not rows for file in files_inside(folder, split)]
+    if beside:
+        raise DataError(
+            f"{folder}: {beside[0].relative_to(folder)} is there, which training would read together with what is "
+            f"written now: {', '.join(file.name for file in written)}. Name another folder: --output; or move the file "
+            "away."
+        )
+    with ExitStack() as stack:
+        for path, rows in written.items():
+            write_rows(stack.enter_context(written_aside(path)), rows)
+
+
+def write_rows(file: BinaryIO, rows: Iterable[str]) -> None:
+    for row in rows:
+        file.write(f"{row}\n".encode())
+
+
+def check_not_input(path: Path, inputs: list[str]) -> None:
+    """Raises DataError where the path is one of the files that are read, by whatever name."""
+    for file in inputs:
+        if path.exists() and path.samefile(file):
+            raise DataError(f"--output: {path} is {file} of --input, which it would replace. Name another.")
 
 
 def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int) -> Encoding:
@@ -186,10 +218,11 @@ def main() -> None:
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
     template = template_of(args, sides.chat)
-    for name, rows in (("train.json", sides.train), ("dev.json", sides.dev)):
+    written = {"train": sides.train, "dev": sides.dev}
+    write_sides(Path(args.output), written, args.input)
+    for name, rows in written.items():
         if rows:
-            write_rows(Path(args.output, name), rows)
-            print(f"{args.output}/{name}: {plural(len(rows), 'dialogue')}")
+            print(f"{args.output}/{name}.json: {plural(len(rows), 'dialogue')}")
     left_out = [(sides.repeated, "repeated dialogues dropped"), (sides.broken, "broken rows left out")]
     for count, what in left_out:
         if count:

@@ -108,12 +108,15 @@ def test_convert_makes_messages_of_parquet(command, tmp_path):
 
 def test_what_cannot_be_done_is_told_and_nothing_written(command, write, tmp_path):
     good, chats = write("a.json", pairs(4)), write("b.json", [ULTRAFEEDBACK])
+    linked = tmp_path / "linked.json"
+    linked.symlink_to(good)
     broken, out = write("c.json", [*pairs(1), {"prompt": "q", "chosen": "a", "rejected": "a"}]), tmp_path / "out"
     for arguments, reason in [
         (("convert", "--input", good), "the following arguments are required for convert: --output"),
         (("split", "--input", good, chats, "--output", out), "some have chats, some bare texts"),
         (("split", "--input", good, "--output", out, "--dev_percent", 100), "all prompts of .* go to dev.json"),
         (("split", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
+        (("convert", "--input", good, "--output", linked), f"{linked} is {good} of --input, which it would replace"),
         (("convert", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
     ]:
         done = command("preference", *arguments)

@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,49 @@ def test_the_command(command, write, tokenizer_dir, tmp_path):
     assert train + dev == 300 and 0 < dev < 30
     assert done.stdout.startswith(f"{tmp_path}/out/train.json: {train} dialogues\n{tmp_path}/out/dev.json: {dev} dial")
     assert "nothing cut" in done.stdout
+
+
+@pytest.mark.parametrize("tool", [("sft",), ("preference", "split")])
+def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_is_told(write, tmp_path, tool):
+    """By the folder itself, by a link to it, and by a link in another folder; then files of an earlier call."""
+    keys = ("src", "tgt") if tool == ("sft",) else ("prompt", "chosen")
+    rows = [{keys[0]: f"q{i}", keys[1]: f"a{i}", "rejected": "no"} for i in range(200)]
+    source = Path(write("train.json", rows))
+    before = source.read_bytes()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "train.json").symlink_to(source)
+    (tmp_path / "alias").symlink_to(tmp_path)
+    out = tmp_path / "out"
+
+    def told(*words) -> str:
+        command = [sys.executable, "-m", f"data_tools.{tool[0]}", *tool[1:], *map(str, words)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout == "") in ((2, True), (0, False)), done
+        return done.stderr.strip()
+
+    for folder in (tmp_path, tmp_path / "alias", tmp_path / "linked"):
+        assert told("--input", source, "--output", folder, "--dev_percent", 20) == (
+            f"error: --output: {folder}/train.json is {source} of --input, which it would replace. Name another."
+        )
+    assert source.read_bytes() == before and not (tmp_path / "dev.json").exists()
+
+    assert not told("--input", source, "--output", out, "--dev_percent", 20)
+    kept = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert sorted(kept) == ["dev.json", "train.json"] and sum(text.count(b"\n") for text in kept.values()) == 200
+    beside = f"error: {out}: {{}} is there, which training would read together with what is written now: {{}}."
+    assert told("--input", source, "--output", out, "--dev_percent", 0).startswith(
+        beside.format("dev.json", "train.json")
+    )
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
+    assert not told("--input", source, "--output", out, "--dev_percent", 50), "both are written anew"
+    (out / "train.jsonl").write_bytes(before)
+    assert told("--input", out / "train.jsonl", "--output", out, "--dev_percent", 50).startswith(
+        beside.format("train.jsonl", "train.json, dev.json")
+    )
+    (tmp_path / "other" / "dev").mkdir(parents=True)
+    (tmp_path / "other" / "dev" / "1.json").write_bytes(before)
+    refused = told("--input", source, "--output", tmp_path / "other", "--dev_percent", 0)
+    assert f"{tmp_path}/other: dev/1.json is there" in refused and not (tmp_path / "other" / "train.json").exists()
 
 
 def test_the_make_target(write, tmp_path):

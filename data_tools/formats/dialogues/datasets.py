@@ -13,6 +13,7 @@ from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDatas
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
+SPLITS = ("train", "dev")
 SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
@@ -32,7 +33,7 @@ def find_sources(named: str) -> list[Source]:
         ./data/train.json            one file, to train on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
 
-    Raises DataError that names the path and what was looked for.
+    Raises DataError that names the path and what was looked for, and where two files are for one split.
     """
     return [_source(weight, Path(path)) for weight, path in weighted_paths("dataset_name_or_path", named)]
 
@@ -42,7 +43,7 @@ def _source(weight: float | None, path: Path) -> Source:
         return Source(weight, (path,), ())
     if not path.is_dir():
         raise DataError(f"no data at {path}: no such folder or file.")
-    train, dev = (_files(path, split) for split in ("train", "dev"))
+    train, dev = (_files(path, split) for split in SPLITS)
     if not train and not dev:
         raise DataError(
             f"no data in {path}: looked for train.json and dev.json (or .jsonl, .parquet), and for folders train and "
@@ -52,10 +53,23 @@ def _source(weight: float | None, path: Path) -> Source:
 
 
 def _files(folder: Path, split: str) -> tuple[Path, ...]:
-    files = [folder / f"{split}{suffix}" for suffix in SUFFIXES]
-    if not any(file.is_file() for file in files):
-        files = sorted(file for file in (folder / split).glob("*") if file.suffix in SUFFIXES)
-    return tuple(file for file in files if file.is_file())
+    named = files_named(folder, split)
+    if len(named) > 1:  # one may well be made of the other
+        raise DataError(
+            f"{folder}: found {' and '.join(file.name for file in named)}, allowed: one of them. Move the others away, "
+            f"or all into a folder {split}, whose files are read together."
+        )
+    return named or files_inside(folder, split)
+
+
+def files_named(folder: Path, split: str) -> tuple[Path, ...]:
+    """train.json, train.jsonl and train.parquet of a folder, those that are there."""
+    return tuple(file for suffix in SUFFIXES if (file := folder / f"{split}{suffix}").is_file())
+
+
+def files_inside(folder: Path, split: str) -> tuple[Path, ...]:
+    """Those of a folder train, which is read where no file has the name."""
+    return tuple(file for file in sorted((folder / split).glob("*")) if file.suffix in SUFFIXES and file.is_file())
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ def test_parquet_is_read_as_json_is(write, tmp_path):
     assert found[0].identity() == found[1].identity()
 
 
+def test_two_files_for_one_split_are_refused(write, tmp_path):
+    """One is often made of the other: read together they would count twice, or train on what is evaluated."""
+    write("train.json", "a", 1), write("train.jsonl", "b", 1), write("train/1.json", "c", 1)
+    with pytest.raises(DataError, match=r"found train\.json and train\.jsonl, allowed: one of them\. .* folder train,"):
+        opened(tmp_path, wanted=("train",))
+    (tmp_path / "train.json").unlink()
+    assert questions(opened(tmp_path, wanted=("train",)).train) == ["b0"]
+
+
 def test_only_what_is_wanted_is_read(write, tmp_path):
     write("train.json", "a", 1)
     (tmp_path / "dev.json").write_text("broken")
