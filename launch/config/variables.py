@@ -34,6 +34,7 @@ TOGETHER = (
     frozenset({"evaluation_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end"}),
     frozenset({"max_steps", "num_train_epochs"}),
     frozenset({"warmup_steps", "warmup_ratio"}),
+    frozenset({"learning_rate", "min_learning_rate", "lr_scheduler_type"}),
 )
 
 

@@ -244,6 +244,9 @@ def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
     assert gone <= recipe.flags.keys() and gone.isdisjoint(run.words)
     assert not any(f"--{name}" in lines[1] for name in gone)
     recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "pretrain.sh")
+    run, _ = apply_variables(recipe, {"CONFIG": written(tmp_path, {"learning_rate": 1e-7}, "rate.json")})
+    gone = {"min_learning_rate", "lr_scheduler_type"}  # the recipe's floor is above the file's rate
+    assert run.words["learning_rate"] == ["1e-07"] and gone <= recipe.flags.keys() and gone.isdisjoint(run.words)
     run, _ = apply_variables(recipe, {"CONFIG": written(tmp_path, {"model_name_or_path": "qwen2-7b"}, "model.json")})
     assert "loss_first" in recipe.flags and "loss_first" not in run.words  # it is of LLaMA-7B
 

@@ -52,7 +52,15 @@ RULES = (
     ),
     Rule(
         flag="learning_rate",
-        when=lambda run: run.flags.learning_rate == 0 and bool(run.flags.do_train),
+        when=lambda run: run.starts_below_its_floor,
+        found="{run.flags.learning_rate:g} with --min_learning_rate {run.flags.min_learning_rate:g}",
+        reason="--lr_scheduler_type {run.flags.lr_scheduler_type} ends at the latter, so that the rate would rise",
+        source="paddlenlp/transformers/optimization.py, CosineAnnealingWithWarmupDecay",
+        fix="--min_learning_rate 0, a lower --min_learning_rate, or a higher --learning_rate",
+    ),
+    Rule(
+        flag="learning_rate",
+        when=lambda run: run.flags.learning_rate == 0 and bool(run.flags.do_train) and not run.starts_below_its_floor,
         found="0",
         reason="no weight changes",
         source="arithmetic",

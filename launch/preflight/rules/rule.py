@@ -15,6 +15,8 @@ from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 
+# Of --lr_scheduler_type, those that end at --min_learning_rate (launch/training/trainer.py, create_scheduler).
+SCHEDULES_WITH_FLOOR = ("cosine", "linear")
 # Words of --sharding_parallel_config that fuse tensors into one buffer.
 FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 
@@ -103,6 +105,13 @@ class Request:
         """Whether --loss_chunk_tokens has one of its values."""
         value = self.flags.loss_chunk_tokens
         return value in ("auto", "off") or (value.isdecimal() and int(value) > 0)
+
+    @property
+    def starts_below_its_floor(self) -> bool:
+        """Whether the learning rate of a schedule would rise to its end."""
+        flags = self.flags
+        has_floor = bool(flags.do_train) and flags.lr_scheduler_type in SCHEDULES_WITH_FLOOR
+        return has_floor and flags.min_learning_rate > flags.learning_rate
 
     @property
     def bubble(self) -> float:

@@ -38,7 +38,14 @@ VARIANTS = [
         "--warmup_ratio 0 --warmup_steps 20000 --max_steps 20000",
         told=[("--warmup_steps", "20000 with --max_steps 20000")],
     ),
-    wrong(PRETRAIN, "--learning_rate 0", told=[("--learning_rate", "0: no weight changes")]),
+    wrong(PRETRAIN, "--learning_rate 0 --min_learning_rate 0", told=[("--learning_rate", "0: no weight changes")]),
+    wrong(
+        PRETRAIN,
+        "--learning_rate 1e-6",
+        ("--learning_rate", "1e-06 with --min_learning_rate 5e-06: --lr_scheduler_type cosine ends at the latter"),
+    ),
+    wrong(PRETRAIN, "--learning_rate 0", ("--learning_rate", "0 with --min_learning_rate 5e-06")),
+    wrong(PRETRAIN, "--learning_rate 1e-6 --lr_scheduler_type constant"),
     wrong(PRETRAIN, "--max_eval_samples 0", ("--max_eval_samples", "0 with --do_eval 1: an evaluation needs samples")),
     wrong(PRETRAIN, "--bf16 1 --fp16 1", ("--fp16", "one precision at a time")),
     wrong(
