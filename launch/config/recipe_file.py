@@ -18,7 +18,8 @@ A recipe file is a shell script of this form, and whatever else it says is refus
         "$@"
 
 What several recipes have in common is in the file of a method, recipes/methods/NAME.sh: entries of the header and
-`run`, nothing else. A recipe that says `run recipes/methods/NAME.sh` has these, and its own entries and flags win.
+`run`, nothing else. A recipe that says `run recipes/methods/NAME.sh` has these, and its own entries and flags win: also
+where one of the two has a flag by its name in PaddleNLP's scripts (launch/config/aliases.py).
 """
 
 import re
@@ -27,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from launch.config.flag_values import Flags, parse_flags
+from launch.config.aliases import todays_flags
+from launch.config.flag_values import Flags, overridden, parse_flags
 from launch.errors import UserError
 
 SCRIPTS = ("run_pretrain", "finetune_generation")
@@ -48,9 +50,9 @@ _WORD = re.compile(r"""(?:[^\s'"$`\\;&|<>()*?\[\]{}~!#]|(?<=[^\s])\#|'[^']*'|"[^
 class Recipe:
     """What a recipe file states.
 
-    header: its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line; gpus: cards it is made for, 0 for a
-    CPU; gpu_memory_gb: of each card; processes: ranks on a CPU; method: the file that has what it does not state
-    itself, None without one.
+    header: its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line; flags: by today's names; gpus: cards
+    it is made for, 0 for a CPU; gpu_memory_gb: of each card; processes: ranks on a CPU; method: the file that has what
+    it does not state itself, None without one; renamed: a line for each flag that had another name.
     """
 
     path: Path
@@ -62,16 +64,19 @@ class Recipe:
     gpu_memory_gb: int
     processes: int
     method: Path | None = None
+    renamed: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> "Recipe":
         """Raises UserError, with file and line, for what it cannot read."""
         header, needs, script, flags = _read(_Lines(path))
+        flags, renamed = todays_flags(flags)
         method = ROOT / script if Path(script).suffix == ".sh" else None
         if method:
             common, _, script, further = _read(_Lines(method, of_method=True))
             header |= {name: text for name, text in common.items() if name not in header}
-            flags |= {name: words for name, words in further.items() if name not in flags}
+            further, lines = todays_flags(further)
+            flags, renamed = flags | overridden(further, flags), [*renamed, *lines]
         return cls(
             path=path,
             summary=header.pop("").removesuffix("."),
@@ -82,6 +87,7 @@ class Recipe:
             gpu_memory_gb=needs.get("GPU_MEMORY_GB", 0),
             processes=needs.get("PROCESSES", 1),
             method=method,
+            renamed=tuple(renamed),
         )
 
     @property

@@ -66,9 +66,10 @@ def apply_variables(
     own: flags of the recipe that are the user's, from its command line. Raises UserError where the variables cannot be
     met. gpu_memory_gb is 0 where CARD alone says it.
     """
-    flags, from_file, notes = dict(recipe.flags), {}, []
+    flags, from_file, notes = dict(recipe.flags), {}, list(recipe.renamed)
     if file := variables.get("CONFIG"):
-        from_file, notes = read_arguments(file, recipe.script)
+        from_file, lines = read_arguments(file, recipe.script)
+        notes += lines
         replaced = {name for group in TOGETHER if not group.isdisjoint(from_file) for name in group}
         flags = overridden({name: words for name, words in flags.items() if name not in replaced}, from_file)
         notes += _that_stay(recipe.flags, flags, from_file)

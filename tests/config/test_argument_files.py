@@ -221,9 +221,8 @@ def test_a_recipe_takes_the_file_between_its_flags_and_the_users(tmp_path):
     assert (run.processes, run.global_batch, run.stated) == (2, 2 * 2 * 3, None)
     told, staying = lines
     assert told == f"{file}: 7 keys read, 7 flags made of them"
-    assert staying.startswith(
-        "of the recipe's own flags stay: --model_name_or_path --dataset_name_or_path --src_length "
-    )
+    assert staying.startswith("of the recipe's own flags stay: --model_name_or_path --zero_padding ")
+    assert " --dataset_name_or_path --src_length " in staying
     assert "--precision" not in staying and "--max_length" not in staying
 
 

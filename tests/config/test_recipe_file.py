@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.config.recipe_file import Recipe, load_recipes, recipe_paths
+from launch.config.variables import apply_variables
 from launch.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +157,22 @@ def test_a_recipe_has_what_the_file_of_its_method_has_and_its_own_wins(path, met
         "launch/run_pretrain.py",
         [("model_name_or_path", ["qwen3-8b"]), ("max_seq_length", ["2048"]), ("bf16", ["1"]), ("device", ["gpu"])],
     )
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "flags", "renamed"),
+    [
+        ("--lora_rank 16", "--r 4", {"lora_rank": ["4"]}, ("--r is --lora_rank today",)),
+        ("--r 16", "--lora_rank 4", {"lora_rank": ["4"]}, ("--r is --lora_rank today",)),
+        ("--precision auto", "--bf16 1", {"bf16": ["1"]}, ()),
+        ("--fp16 1", "--precision bf16", {"precision": ["bf16"]}, ()),
+    ],
+)
+def test_a_recipes_own_flag_wins_under_any_name(path, method, common, own, flags, renamed):
+    method.write_text(METHOD.replace("--max_seq_length 4096", common).replace("--bf16 1 --device gpu", "--seed 1"))
+    recipe = load(path, THIN.format(method=method).replace("--max_seq_length 2048", own))
+    assert recipe.flags == {"model_name_or_path": ["qwen3-8b"], "seed": ["1"]} | flags
+    assert recipe.renamed == renamed and apply_variables(recipe, {})[1] == list(renamed)
 
 
 @pytest.mark.parametrize(
