@@ -30,6 +30,7 @@ from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import DATA_FLAGS, apply_variables, check_variables, given_variables, number
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from launch.families.published_names import named_size
 from launch.guard import guarded
 from launch.nodes.network import Link
@@ -135,7 +136,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if faults:
         lines = [f"{recipe.target} cannot start here: {len(faults)} of {len(findings)} checks failed."]
         if any(finding.subject == "cards" for finding in faults):
-            given = given_variables(os.environ)
+            given = given_variables(_rehearsable(run, os.environ))
             lines.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
             if "lora" in run.words and run.finetunes:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
@@ -162,6 +163,16 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if exit_code in (HUNG, *BY_SIGNAL) and (checkpoint := goes_on_from(run)):
         print(f"the same command goes on from {checkpoint}", file=sys.stderr)
     return exit_code
+
+
+def _rehearsable(run: RunConfig, variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables, without a MODEL that a rehearsal would refuse like the run: the recipe's own then takes its
+    place."""
+    try:
+        load_config(known_model(run).flags.model_name_or_path or "")
+    except UserError:
+        return {name: value for name, value in variables.items() if name != "MODEL"}
+    return variables
 
 
 def _make_questions(run: RunConfig) -> list[str]:

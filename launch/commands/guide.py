@@ -15,6 +15,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero
+from launch.families.published_names import named_size
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
 from launch.plan.measures import Case, measures_table, memory_table, order_table, recompute_table
@@ -71,7 +72,7 @@ def _case(args: argparse.Namespace) -> Case:
     card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
     if args.pcie:
         card = with_pcie(card, *SLOTS[args.pcie])
-    return Case(args.model, args.gpus, card, args.length, args.batch)
+    return Case(named_size(args.model), args.gpus, card, args.length, args.batch)
 
 
 if __name__ == "__main__":

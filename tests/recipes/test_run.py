@@ -26,6 +26,22 @@ def test_refusal_without_cards(tmp_path):
     assert rehearsal == "The same on this machine's CPU, with a tiny model: make rehearse-pretrain-llama7b"
 
 
+@pytest.mark.parametrize(
+    ("model", "given"), [("Qwen/Qwen3-8B-Base", " MODEL=Qwen/Qwen3-8B-Base"), ("Qwen/Qwen9-8B", ""), ("none", "")]
+)
+def test_a_model_that_is_not_here_is_refused_with_commands_that_work(tmp_path, model, given):
+    """The rehearsal and the name to plan with, as they are told, are planned."""
+    machine = Machine(tmp_path, cards=0)
+    done = machine.run("qwen3-8b/lora", MODEL=model)
+    rehearsal = next(line for line in done.stderr.splitlines() if "make rehearse" in line)
+    assert done.returncode == 2 and rehearsal.partition("make ")[2] == f"rehearse-lora-qwen3-8b{given}"
+    names = [*given.split("=")[1:], *re.findall(r"without\s+it:\s+MODEL=([\w.-]+),", done.stderr)]
+    assert names or model == "none"
+    for name in (*names, ""):
+        plan = machine.run("qwen3-8b/lora", ACTION="plan", MODEL=name)
+        assert plan.stdout.startswith("Qwen3, 8.19 billion parameters, 36 layers; LoRA, rank 16"), plan.stderr
+
+
 def test_a_lora_without_cards_names_the_one_of_the_cpu(tmp_path):
     done = Machine(tmp_path, cards=0).run("llama-7b/lora", DATA="data")
     *_, rehearsal, small = done.stderr.splitlines()
