@@ -31,7 +31,6 @@ from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.dialogues.datasets import SPLITS
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.errors import DataError
@@ -208,7 +207,7 @@ def split(args) -> None:
         side[row] = None
     if not sides[0]:
         raise DataError(f"all prompts of {', '.join(args.input)} go to dev.json. Give a smaller --dev_percent.")
-    written = dict(zip(SPLITS, sides, strict=True))
+    written = {"train": sides[0], "dev": sides[1]}
     write_sides(Path(args.output), written, args.input)
     for name, side in written.items():
         if side:

@@ -13,7 +13,6 @@ from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDatas
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
-SPLITS = ("train", "dev")
 SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
@@ -43,7 +42,7 @@ def _source(weight: float | None, path: Path) -> Source:
         return Source(weight, (path,), ())
     if not path.is_dir():
         raise DataError(f"no data at {path}: no such folder or file.")
-    train, dev = (_files(path, split) for split in SPLITS)
+    train, dev = (_files(path, split) for split in ("train", "dev"))
     if not train and not dev:
         raise DataError(
             f"no data in {path}: looked for train.json and dev.json (or .jsonl, .parquet), and for folders train and "
