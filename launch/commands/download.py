@@ -31,7 +31,7 @@ from launch.families.registry import family_of_config, parameters
 from launch.guard import guarded
 from launch.hubs import originals
 from launch.hubs.ai_studio import AIStudio
-from launch.hubs.hub import Hub, Unreachable
+from launch.hubs.hub import Hub, Unreachable, log_without_credentials
 from launch.hubs.hugging_face import HuggingFace
 from launch.hubs.model_scope import ModelScope
 from launch.hubs.repository import (
@@ -48,7 +48,6 @@ from launch.weights.conversion import our_config
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
 HUBS = {hub.key: hub for hub in (HuggingFace, ModelScope, AIStudio)}
-AUTO = "auto"
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 
@@ -90,8 +89,7 @@ def _check_imported(target: Path, args: argparse.Namespace) -> None:
 
 def _compare(record: originals.Record, args: argparse.Namespace, directory: Path) -> None:
     """Raises UserError where a folder is of another repository, revision or hub than what is asked for."""
-    hub = record.hub if args.hub == AUTO else args.hub
-    asked = (hub, args.repository, args.revision)
+    asked = (args.hub or record.hub, args.repository, args.revision)
     if asked != (record.hub, record.repository, record.revision) or record.hub not in HUBS:
         revision = f" at revision {record.revision}" if record.revision else ""
         raise UserError(
@@ -134,30 +132,30 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
 def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[Hub, Snapshot]:
     """The hub, and what the repository lists: at the commit of the record, where a download goes on.
 
-    Without FROM it is Hugging Face, and ModelScope where that does not answer at all. An answer decides: what one hub
-    does not have, or does not give, is not looked for under the same name elsewhere, where it may be another's.
+    Without FROM it is Hugging Face. Where that does not answer no other hub is asked: a model of the same name may be
+    another's there, and whoever cuts the network would choose the model.
     """
-    keys = [record.hub] if record else [args.hub] if args.hub != AUTO else [HuggingFace.key, ModelScope.key]
-    silent: list[Unreachable] = []
-    for key in keys:
-        try:
-            hub = _open(key)
-            snapshot = hub.snapshot(args.repository, (record and record.commit) or args.revision)
-            return hub, replace(snapshot, revision=args.revision)
-        except Unreachable as error:
-            silent.append(error)
-            if key != keys[-1]:
-                print(localized(f"{error.found}: asking {HUBS[keys[-1]].title} instead"), flush=True)
-    if len(silent) == 1:
-        raise silent[0]
-    raise UserError(f"{'; '.join(error.found for error in silent[:-1])}; {silent[-1]}")
+    hub = _open(record.hub if record else args.hub or HuggingFace.key, args.hub is not None)
+    try:
+        snapshot = hub.snapshot(args.repository, (record and record.commit) or args.revision)
+    except Unreachable as error:
+        if record or args.hub:
+            raise
+        raise UserError(
+            f"{error.found}. Check the network and its proxy (https_proxy); {hub.address_variable} names another "
+            f"address. Another hub is asked where you name it: make download MODEL={args.repository} FROM=modelscope. "
+            "A model of the same name may be somebody else's there."
+        ) from None
+    return hub, replace(snapshot, revision=args.revision)
 
 
-def _open(key: str) -> Hub:
+def _open(key: str, named: bool) -> Hub:
+    """named: by the user, now; the packages of a hub are installed only then."""
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for terminals; read when tqdm is imported
-    if key == ModelScope.key:
+    if key == ModelScope.key and named:
         require("modelscope-hub", "hubs.lock")
+    log_without_credentials()
     return HUBS[key]()
 
 
@@ -168,7 +166,7 @@ def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:
     size = sum(parameter.size for parameter in parameters(config))
     licence = shown(snapshot.licence, 200) or "not stated by the hub"
     return [
-        Finding(True, "hub", f"found at {hub.title} ({hub.endpoint}): {snapshot.repository}, {at}{commit}"),
+        Finding(True, "hub", f"found at {hub.title} ({hub.address}): {snapshot.repository}, {at}{commit}"),
         Finding(True, "licence", f"{licence}; to be read before use: {page}", warns=not snapshot.licence),
         Finding(True, "model", f"{family_of_config(config).title}, {size:,} parameters in all"),
     ]
@@ -209,9 +207,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--from",
         dest="hub",
-        choices=[AUTO, *HUBS],
-        default=AUTO,
-        help="the hub; auto: Hugging Face, or ModelScope where that does not answer",
+        choices=[*HUBS],
+        help="the hub; default: huggingface, or that of a download that goes on",
     )
     parser.add_argument("--revision", default="", help="branch, tag or commit; default: the hub's own")
     parser.add_argument("--output", type=Path, help="new directory; default models/NAME")

@@ -42,7 +42,7 @@ class AIStudio(Hub):
         self.endpoint = os.environ.get("STUDIO_GIT_HOST", HOST).rstrip("/")
 
     def page(self, repository: str) -> str:
-        return f"{self.endpoint}/{repository}"
+        return f"{self.address}/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
         listed = self._contents(repository, "", revision)

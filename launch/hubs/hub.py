@@ -1,5 +1,7 @@
 """What the hubs share: how they are asked, and how their refusals are told."""
 
+import logging
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -7,9 +9,26 @@ from data_tools.formats.json_files import shown
 from launch.errors import UserError
 from launch.hubs.repository import RemoteFile, Snapshot
 
+CREDENTIALS = re.compile(r"://\S*@")  # user and password of an address
+
+
+def without_credentials(text: str) -> str:
+    return CREDENTIALS.sub("://", text)
+
+
+def log_without_credentials() -> None:
+    """The clients log the addresses that they ask, as they are."""
+
+    def record(*args, **more) -> logging.LogRecord:
+        made = logging.LogRecord(*args, **more)
+        made.msg, made.args = without_credentials(made.getMessage()), ()
+        return made
+
+    logging.setLogRecordFactory(record)
+
 
 class Unreachable(UserError):
-    """A hub that does not answer: another one may. found: without what to do."""
+    """A hub that does not answer. found: without what to do."""
 
     def __init__(self, found: str, fix: str):
         super().__init__(f"{found}. {fix}")
@@ -17,8 +36,8 @@ class Unreachable(UserError):
 
 
 class Hub(ABC):
-    """key: the value of FROM. endpoint: where it is asked. login: the client's command. address_variable,
-    token_variable: the client's own variables of the environment."""
+    """key: the value of FROM. endpoint: where it is asked, perhaps with a password. login: the client's command.
+    address_variable, token_variable: the client's own variables of the environment."""
 
     key: str
     title: str
@@ -26,6 +45,11 @@ class Hub(ABC):
     login: str
     address_variable: str
     token_variable: str
+
+    @property
+    def address(self) -> str:
+        """The endpoint as it may be printed."""
+        return without_credentials(self.endpoint)
 
     @abstractmethod
     def page(self, repository: str) -> str:
@@ -41,14 +65,14 @@ class Hub(ABC):
 
     def no_answer(self, reason: str) -> Unreachable:
         return Unreachable(
-            f"{self.title} ({self.endpoint}) does not answer: {reason}",
+            f"{self.title} ({self.address}) does not answer: {reason}",
             f"Check the network and its proxy (https_proxy); {self.address_variable} names another address, FROM= "
             "another hub. Then the same command again.",
         )
 
     def not_found(self, repository: str) -> UserError:
         return UserError(
-            f"{repository}: {self.title} ({self.endpoint}) does not have it, or not for you. Compare the name with "
+            f"{repository}: {self.title} ({self.address}) does not have it, or not for you. Compare the name with "
             f"{self.page(repository)}. If it is private: {self.login}, or {self.token_variable} in the environment. "
             "FROM= asks another hub."
         )
@@ -67,6 +91,7 @@ class Hub(ABC):
         )
 
     def damaged(self, snapshot: Snapshot, file: RemoteFile, found: str) -> UserError:
+        found = without_credentials(found)
         return UserError(
             f"{file.name} of {snapshot.repository}: came damaged from {self.title}: {found}. It was removed; the same "
             "command fetches it again."
@@ -74,7 +99,8 @@ class Hub(ABC):
 
     def failed(self, repository: str, reason: object) -> UserError:
         """reason: an error of the client. Its first line: none of the clients puts a token there."""
-        line = shown((str(reason).strip() or type(reason).__name__).splitlines()[0], 200)
+        line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+        line = shown(without_credentials(line), 200)
         return UserError(
             f"{repository}: {self.title} refused: {line}. The same command goes on where this one stopped."
         )

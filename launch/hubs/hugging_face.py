@@ -25,7 +25,7 @@ class HuggingFace(Hub):
         self.endpoint = constants.ENDPOINT
 
     def page(self, repository: str) -> str:
-        return f"{self.endpoint}/{repository}"
+        return f"{self.address}/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
         from huggingface_hub import HfApi

@@ -1,10 +1,11 @@
-"""ModelScope's hub (MODELSCOPE_ENDPOINT), by modelscope-hub 0.5, which is installed when it is first asked."""
+"""ModelScope's hub (MODELSCOPE_ENDPOINT), by modelscope-hub 0.5, which is installed when FROM names it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from data_tools.formats.json_files import shown
+from launch.errors import UserError
 from launch.hubs.hub import Hub
 from launch.hubs.repository import RemoteFile, Snapshot, own_files
 
@@ -19,13 +20,17 @@ class ModelScope(Hub):
     address_variable, token_variable = "MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN"
 
     def __init__(self) -> None:
-        from modelscope_hub.api import HubApi
-
+        try:
+            from modelscope_hub.api import HubApi
+        except ImportError:
+            raise UserError(
+                "modelscope-hub: is not installed. The same command with FROM=modelscope installs it."
+            ) from None
         self.api = HubApi()
         self.endpoint = self.api.legacy.endpoint
 
     def page(self, repository: str) -> str:
-        return f"{self.endpoint}/models/{repository}"
+        return f"{self.address}/models/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
         with self._refusals(repository, ""):

@@ -373,26 +373,69 @@ def test_a_hub_that_has_it_not_is_not_replaced_by_another(theirs, tmp_path):
         assert (code, error, server.asked) == (2, "error: HF_HUB_OFFLINE: is set, so no hub is asked. Unset it.\n", [])
 
 
-@pytest.mark.long
-def test_a_hub_that_does_not_answer_is_replaced_by_modelscope(theirs, tmp_path):
-    require("modelscope-hub", "hubs.lock")
+@pytest.mark.parametrize(
+    ("silent", "said"), [({"HF_ENDPOINT": "http://user:secret@127.0.0.1:9"}, "no connection"), ({}, "HTTP 503")]
+)
+def test_no_other_hub_is_asked_where_one_does_not_answer(theirs, tmp_path, silent, said):
+    """Whoever owns the name of a private model at another hub could make it ours by cutting the network."""
+    with serving({"corp/private": whole(theirs, status=503)}) as server:
+        address = "http://127.0.0.1:9" if silent else server.address
+        code, out, error = run(server, tmp_path, "corp/private", **silent)
+        assert (code, out) == (2, "") and error == (
+            f"error: Hugging Face ({address}) does not answer: {said}. Check the network and its proxy (https_proxy); "
+            "HF_ENDPOINT names another address. Another hub is asked where you name it: make download "
+            "MODEL=corp/private FROM=modelscope. A model of the same name may be somebody else's there.\n"
+        )
+        assert not [line for line in server.asked if "/api/models/corp/private" not in line]
+
+
+def test_a_package_is_installed_only_for_the_hub_that_is_named(tmp_path, monkeypatch):
+    """A record, such as one that came with a folder, names a hub as well."""
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(download, "require", lambda *package: asked.append(package))
+    monkeypatch.setitem(sys.modules, "modelscope_hub", None)
+    record = {"hub": "modelscope", "repository": "some/qwen", "revision": "", "commit": "", "files": []}
+    original = tmp_path / "models/original/qwen"
+    original.mkdir(parents=True)
+    (original / "download.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="^modelscope-hub: is not installed. The same command with FROM=modelscope"):
+        main(["some/qwen"])
+    assert not asked
+    with pytest.raises(UserError, match="^modelscope-hub: is not installed"):
+        main(["some/qwen", "--from", "modelscope"])
+    assert asked == [("modelscope-hub", "hubs.lock")]
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_password_in_an_address_is_never_printed(theirs, tmp_path, hub):
+    """Not for a model that is there, nor in a refusal."""
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    repositories = {"some/qwen": whole(theirs), "some/busy": whole(theirs, status=503), "some/odd": Repository({})}
+    repositories["some/odd"].status = 418
+    with serving(repositories | {"some/gated": Repository(theirs, token="right")}) as server:
+        address = server.address.replace("://", "://user:se@cret@")
+        changes = dict.fromkeys(("HF_ENDPOINT", "MODELSCOPE_ENDPOINT", "STUDIO_GIT_HOST"), address)
+        codes = []
+        for name in ("qwen", "busy", "odd", "gated", "nowhere"):
+            code, out, error = run(server, tmp_path, f"some/{name}", "--from", hub, **changes)
+            codes.append(code)
+            assert "cret" not in out + error and "user" not in out + error, (name, out, error)
+        assert codes == [0, 2, 2, 2, 2] and server.address in error
+
+
+def test_what_a_client_logs_has_no_password(theirs, tmp_path):
+    """Hugging Face's names the address of a file for which it waits in vain, and asks again."""
     with serving({"some/qwen": whole(theirs)}) as server:
-        code, out, error = run(server, tmp_path, "some/qwen", HF_ENDPOINT="http://127.0.0.1:9")
-        assert (code, error) == (0, "")
-        said = "Hugging Face (http://127.0.0.1:9) does not answer: no connection: asking ModelScope instead"
-        assert out.splitlines()[0] == said and "ModelScope (" in out
-        code, _, error = run(
-            server,
-            tmp_path / "models",
-            "a/b",
-            HF_ENDPOINT="http://127.0.0.1:9",
-            MODELSCOPE_ENDPOINT="http://127.0.0.1:9",
-        )
-        assert code == 2 and error == (
-            "error: Hugging Face (http://127.0.0.1:9) does not answer: no connection; ModelScope (http://127.0.0.1:9) "
-            "does not answer: no connection. Check the network and its proxy (https_proxy); MODELSCOPE_ENDPOINT names "
-            "another address, FROM= another hub. Then the same command again.\n"
-        )
+        server.hold["config.json"] = 0
+        address = server.address.replace("://", "://user:se@cret@")
+        process = start(server, tmp_path, "some/qwen", HF_ENDPOINT=address, HF_HUB_DOWNLOAD_TIMEOUT="1")
+        assert server.held.wait(60)
+        del server.hold["config.json"]
+        error = process.communicate(timeout=60)[1]
+        assert process.returncode == 0 and f"Error while downloading from {server.address}/some/qwen/resolve" in error
+        assert "cret" not in error
 
 
 def test_the_commands_of_the_page(here, theirs, tmp_path):
