@@ -30,24 +30,25 @@ class Encoder:
 
     def _choices(self, asked: Asked) -> list[Request]:
         requests = []
-        for before, choice in asked.question.pairs:
-            before = asked.before + before
+        for question, choice in asked.question.pairs:
             if self.encoding.template:
-                before = self._as_chat(before, asked.place)
+                before = self._as_chat(asked, question)
             else:
-                choice = asked.question.between + choice
+                before, choice = asked.before + question, asked.question.between + choice
             request = self._request(before, choice)
             if len(request.ids) <= request.start:
                 raise DataError(f"{asked.place}: the choice {choice!r} has no tokens of its own.")
             requests.append(request)
         return requests
 
-    def _as_chat(self, text: str, place: str) -> str:
-        """All text before the model's turn."""
-        [found] = self.encoding.texts([Dialogue((Turn(text, SOME_ANSWER),))])
+    def _as_chat(self, asked: Asked, question: str) -> str:
+        """All text before the model's answer: the subject is the system's, each example a turn of its own."""
+        turns = [*(Turn(*shot.turn) for shot in asked.shots), Turn(question, SOME_ANSWER)]
+        [found] = self.encoding.texts([Dialogue(tuple(turns), system=asked.about)])
         if isinstance(found, DataError):
-            raise DataError(f"{place}: {found}")
-        return found[-1][0]
+            raise DataError(f"{asked.place}: {found}")
+        *examples, (before, _) = found
+        return "".join(text for example in examples for text in example) + before
 
     def _request(self, before: str, continuation: str) -> Request:
         bare = before.rstrip()

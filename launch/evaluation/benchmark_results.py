@@ -15,6 +15,7 @@ from launch.evaluation.tasks import Task, measures, subjects
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+FEWEST = 30  # items from which resamples say anything
 HIGHER_IS_BETTER = {"acc": True, "acc_norm": True, "bits_per_byte": False}
 
 
@@ -34,14 +35,16 @@ class Collected:
         """Read what an earlier start has left, and go on behind it."""
         lines = self.partial.read_bytes().splitlines(keepends=True) if self.partial.exists() else []
         whole = [line for line in lines if line.endswith(b"\n")]
-        if whole and json.loads(whole[0]) != self.identity:
+        try:
+            identity, *stored = map(json.loads, whole) if whole else [self.identity]
+            self.values = {(task, item): values for task, item, values in stored}
+        except (ValueError, TypeError):
+            raise UserError(f"{self.partial}: damaged. Remove it; the evaluation begins anew.") from None
+        if identity != self.identity:
             raise UserError(
                 f"{self.partial}: of another model, other tasks or other settings. Remove it, or name another "
                 "--output_file."
             )
-        for line in whole[1:]:
-            task, item, values = json.loads(line)
-            self.values[task, item] = values
         self.partial.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.partial, "r+b" if lines else "wb")
         self._file.truncate(sum(map(len, whole)))  # a kill may have cut the last line
@@ -113,8 +116,9 @@ def read_results(path: Path) -> dict:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Name the results of make evaluate.")
     report = read_object(path)
-    if not isinstance(report.get("tasks"), dict):
-        raise DataError(f"{path}: no results of make evaluate: the key 'tasks' is missing.")
+    tasks = report.get("tasks")
+    if not isinstance(tasks, dict) or not all(isinstance(of, dict) and of.get("records") for of in tasks.values()):
+        raise DataError(f"{path}: no results of make evaluate: no 'tasks' with 'records'.")
     return report
 
 
@@ -134,6 +138,8 @@ def compare(before: dict, after: dict) -> list[str]:
                 continue
             was, now, low, high = interval
             verdict = "noise" if low <= 0 <= high else "better" if (low > 0) == higher else "worse"
+            if len(pairs) < FEWEST:
+                verdict = f"fewer than {FEWEST} items: not judged"
             lines.append(
                 f"{left}  {measure} {was:.4f} -> {now:.4f}  {now - was:+.4f} [{low:+.4f}, {high:+.4f}]  {verdict}"
             )

@@ -63,6 +63,17 @@ def write_tasks(directory: str) -> None:
             "answer": str(chance.randint(1, 2)),
         },
     )
+    for split, count in (("dev", 3), ("test", 8)):
+        rows(
+            f"law_{split}.jsonl",
+            count,
+            lambda: {
+                "question": words(8),
+                "subject": "law",
+                "choices": [words(1, 3) for _ in "ABCD"],
+                "answer": chance.randint(0, 3),
+            },
+        )
     rows("text.jsonl", 4, lambda: {"text": words(5, 200)})
 
 

@@ -1,4 +1,7 @@
-"""Log-likelihoods by lm-evaluation-harness, for test_evaluate.py: python -m tests.evaluation.harness MODEL DATA OUT"""
+"""Log-likelihoods by lm-evaluation-harness, for test_evaluate.py.
+
+python -m tests.evaluation.harness MODEL DATA OUT SHOTS bare|chat TASK...
+"""
 
 import json
 import sys
@@ -22,7 +25,7 @@ def task(name: str, file: Path, measures: list[str], **more) -> dict:
     } | more
 
 
-def main(model: str, data: Path, output: Path) -> None:
+def main(model: str, data: Path, output: Path, names: list[str], shots: int, chat: bool) -> None:
     tasks = [
         task(
             "hellaswag",
@@ -42,6 +45,19 @@ def main(model: str, data: Path, output: Path) -> None:
             doc_to_choice=winogrande.doc_to_choice,
         ),
         task(
+            "mmlu",
+            data / "law_test.jsonl",
+            ["acc"],
+            dataset_kwargs={"data_files": {split: str(data / f"law_{split}.jsonl") for split in ("test", "dev")}},
+            fewshot_split="dev",
+            fewshot_config={"sampler": "first_n"},
+            description="The following are multiple choice questions (with answers) about law.\n\n",
+            doc_to_text="{{question.strip()}}\n"
+            "A. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:",
+            doc_to_choice=["A", "B", "C", "D"],
+            doc_to_target="answer",
+        ),
+        task(
             "text",
             data / "text.jsonl",
             ["word_perplexity", "byte_perplexity", "bits_per_byte"],
@@ -52,7 +68,14 @@ def main(model: str, data: Path, output: Path) -> None:
     ]
     # The fast tokenizer is made from the slow one, by code that asks for a newer protobuf than Paddle's.
     harness = HFLM(pretrained=model, device="cpu", batch_size=4, dtype="float32", use_fast_tokenizer=False)
-    report = simple_evaluate(model=harness, tasks=tasks, log_samples=True, bootstrap_iters=0)
+    report = simple_evaluate(
+        model=harness,
+        tasks=[each for each in tasks if each["task"] in names],
+        num_fewshot=shots,
+        apply_chat_template=chat,
+        log_samples=True,
+        bootstrap_iters=0,
+    )
     assert report
     found = {}
     for name, samples in report["samples"].items():
@@ -70,4 +93,4 @@ def main(model: str, data: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[6:], int(sys.argv[4]), sys.argv[5] == "chat")

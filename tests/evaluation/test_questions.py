@@ -122,17 +122,39 @@ def faults(tmp_path):
         ":1: choices: found 3, expected 4": [mmlu | {"choices": ["1", "2", "3"]}],
         ":1: answer: no answer, as in files for a leaderboard": [ROWS["ceval"][0] | {"answer": ""}],
         "the keys x are those of no benchmark known here": [{"x": 1}],
+        ":1: sentence: nothing behind the gap": [ROWS["winogrande"][0] | {"sentence": "It was _"}],
+        ":1: choice 1, counted from 0, has no text": [ROWS["hellaswag"][0] | {"endings": ["sleeps", "[header]"]}],
         ":1: sentence: no gap, _": [ROWS["winogrande"][0] | {"sentence": "No gap."}],
         "x_val.jsonl: no questions": [],
     }
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 def test_broken_rows_are_named_with_their_place(number, tmp_path):
     message, rows = list(faults(tmp_path).items())[number]
     with pytest.raises(DataError) as error:
         read_benchmark(write(tmp_path / "x_val.jsonl", *rows), None, None, 0)
     assert message in str(error.value)
+
+
+def test_subjects_and_configurations_of_folders(tmp_path):
+    """As data sets lie in a clone from a hub: a folder for each subject or configuration, and shards in it."""
+    bare = {key: value for key, value in ROWS["ceval"][0].items() if key != "subject"}
+    for subject in ("accountant", "law"):
+        write(tmp_path / "ceval" / subject / "val-00000-of-00001.jsonl", bare)
+    _, asked = read_benchmark(tmp_path / "ceval", "ceval", None, 0)
+    assert [each.question.subject for each in asked] == ["accountant", "law"]
+    assert asked[0].before == ROWS["ceval"][1]
+    for folder in ("all", "high_school_law"):
+        write(tmp_path / "mmlu" / folder / "test-00000-of-00001.jsonl", ROWS["mmlu"][0])
+    with pytest.raises(
+        DataError, match="the same question as in .*/all/test-00000-of-00001.jsonl. Name the folder of one"
+    ):
+        read_benchmark(tmp_path / "mmlu", None, None, 0)
+    for folder, answer in (("ARC-Easy", "1"), ("ARC-Challenge", "2")):
+        write(tmp_path / "arc" / folder / "test.jsonl", ROWS["arc"][0] | {"question": folder, "answerKey": answer})
+    with pytest.raises(DataError, match="ARC-Challenge, .*ARC-Easy: several configurations of arc"):
+        read_benchmark(tmp_path / "arc", None, None, 0)
 
 
 def test_missing_examples_and_splits_are_refused(tmp_path):

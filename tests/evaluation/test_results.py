@@ -30,7 +30,7 @@ def test_accuracy_and_its_standard_error():
 
 def test_choices_are_taken_whole_and_by_character():
     question = Question((("q", "a"), ("q", "a longer one")), (1, 12), 1)
-    task = Task("arc", "arc", [Item("x:1", "0", Asked(question, "x:1", ""))])
+    task = Task("arc", "arc", [Item("x:1", "0", Asked(question, "x:1", "", ()))])
     assert task.record(0, [-2.0, -6.0]) | {"place": 0} == {
         "place": 0,
         "digest": "0",
@@ -86,9 +86,15 @@ def test_results_of_other_questions_are_not_compared(tmp_path):
     second["tasks"]["arc"]["records"][0]["digest"] = "other"
     with pytest.raises(DataError, match="no task with the same questions"):
         compare(first, second)
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(DataError, match="no results of make evaluate: the key 'tasks' is missing"):
-        read_results(tmp_path / "x.json")
+    for content in ("{}", '{"tasks": {"arc": {}}}'):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(DataError, match="no results of make evaluate: no 'tasks' with 'records'"):
+            read_results(tmp_path / "x.json")
+
+
+def test_few_items_are_not_judged():
+    [line, _] = compare(*reports([0] * 29, [1] * 29))
+    assert line.endswith("[+1.0000, +1.0000]  fewer than 30 items: not judged")
 
 
 def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
@@ -111,6 +117,10 @@ def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
     ]
     with pytest.raises(UserError, match="of another model, other tasks or other settings"):
         Collected(tmp_path / "out.json", "other").open()
+    with open(first.partial, "ab") as file:
+        file.write(b"[1, 1\n")
+    with pytest.raises(UserError, match="damaged. Remove it; the evaluation begins anew"):
+        Collected(tmp_path / "out.json", "same").open()
 
 
 def test_tasks_that_are_unknown_are_refused(tmp_path):

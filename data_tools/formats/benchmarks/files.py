@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.formats.benchmarks.questions import FORMS, NoQuestion, Question, form_of
+from data_tools.formats.benchmarks.questions import BETWEEN_SHOTS, FORMS, NoQuestion, Question, form_of
 from data_tools.formats.dialogues.rows import records
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import not_utf8
@@ -25,11 +25,17 @@ MMLU_COLUMNS = ("question", "A", "B", "C", "D", "answer")
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, the file and row that it is from, and the text before it: description and examples."""
+    """A question, the file and row that it is from, what is said about its subject, and the examples before it."""
 
     question: Question
     place: str
-    before: str
+    about: str
+    shots: tuple[Question, ...]
+
+    @property
+    def before(self) -> str:
+        """All text before the question where no chat template is used."""
+        return self.about + "".join(shot.pair + BETWEEN_SHOTS for shot in self.shots)
 
 
 def read_benchmark(path: Path, form: str | None, split: str | None, shots: int) -> tuple[str, list[Asked]]:
@@ -62,7 +68,7 @@ def read_benchmark(path: Path, form: str | None, split: str | None, shots: int) 
                 f"{place}: {len(given)} examples of the subject {question.subject!r}, --num_fewshot asks for {shots}."
             )
         about = description(question.subject) if description and question.subject else ""
-        asked.append(Asked(question, place, about + "".join(f"{shot.shot}\n\n" for shot in given[:shots])))
+        asked.append(Asked(question, place, about, tuple(given[:shots])))
     return name, asked
 
 
@@ -91,12 +97,15 @@ def _split_of(file: Path) -> str | None:
 
 
 def _subject_of(file: Path) -> str:
-    """accountant of accountant_val.csv or val/accountant.csv."""
-    return re.sub(rf"[_-]({'|'.join(SPLITS)})$", "", file.stem)
+    """accountant of accountant_val.csv, val/accountant.csv or accountant/val-00000-of-00001.parquet."""
+    splits = "|".join(SPLITS)
+    if re.fullmatch(rf"({splits})(-\d+-of-\d+)?", file.stem):
+        return file.parent.name
+    return re.sub(rf"[_-]({splits})$", "", file.stem)
 
 
 def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str, Question]]]:
-    questions = []
+    questions, seen = [], {}
     for file in files:
         rows = _rows(file)
         first = next(rows, None)
@@ -121,9 +130,15 @@ def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str
                 raise DataError(f"{place}: {reason}.") from None
             if FORMS[name].description and not question.subject:
                 question = replace(question, subject=_subject_of(file))
+            other = seen.setdefault((question.subject, question.pairs), file)
+            if other != file:
+                raise DataError(f"{place}: the same question as in {other}. Name the folder of one configuration.")
             questions.append((place, question))
     if not questions or form is None:
         raise DataError(f"{files[0]}: no questions.")
+    folders = sorted({str(file.parent) for file in files})
+    if FORMS[form].description is None and len(folders) > 1:
+        raise DataError(f"{', '.join(folders)}: several configurations of {form}. Name the folder of one.")
     return form, questions
 
 

@@ -34,9 +34,14 @@ class Question:
     between: str = " "
 
     @property
-    def shot(self) -> str:
+    def turn(self) -> tuple[str, str]:
+        """Question and right answer, as a user and a model would say them."""
+        return self.pairs[self.answer]
+
+    @property
+    def pair(self) -> str:
         """Question and right answer, as an example before another question."""
-        before, choice = self.pairs[self.answer]
+        before, choice = self.turn
         return before + self.between + choice
 
 
@@ -53,6 +58,8 @@ class Form:
 def _choices(text: str, choices: list[str], answer: int, subject: str = "") -> Question:
     if not 0 <= answer < len(choices):
         raise NoQuestion(f"the answer is choice {answer} of {len(choices)}, counted from 0")
+    if not all(choices):
+        raise NoQuestion(f"choice {choices.index('')}, counted from 0, has no text")
     return Question(tuple((text, choice) for choice in choices), tuple(map(len, choices)), answer, subject)
 
 
@@ -158,6 +165,8 @@ def _winogrande(row: dict) -> Question:
         raise NoQuestion("sentence: no gap, _")
     options = [_text(row, key) for key in ("option1", "option2")]
     answer, rest = _index(row, "answer", first=1), after.strip()
+    if not rest:
+        raise NoQuestion("sentence: nothing behind the gap, which is what is scored")
     if answer > 1:
         raise NoQuestion("answer: found more than 2")
     return Question(tuple((before + option, rest) for option in options), (len(rest),) * 2, answer)
