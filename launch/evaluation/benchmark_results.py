@@ -36,7 +36,7 @@ class Collected:
         lines = self.partial.read_bytes().splitlines(keepends=True) if self.partial.exists() else []
         whole = [line for line in lines if line.endswith(b"\n")]
         try:
-            identity, *stored = map(json.loads, whole) if whole else [self.identity]
+            identity, *stored = [json.loads(line) for line in whole] or [self.identity]
             self.values = {(task, item): values for task, item, values in stored}
         except (ValueError, TypeError):
             raise UserError(f"{self.partial}: damaged. Remove it; the evaluation begins anew.") from None
