@@ -1,6 +1,6 @@
 """What a run is, as far as memory and time follow from it: read from flags and a model's configuration, no Paddle."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
@@ -80,7 +80,7 @@ class Job:
     moment_item:       bytes of an element of AdamW's two moments
     """
 
-    config: dict
+    config: dict = field(hash=False)  # two jobs that differ in it alone are not equal
     layout: Layout
     micro_batch: int
     accumulation: int
@@ -152,6 +152,13 @@ class Job:
         trained: whether the gradient of the output layer's weight is computed."""
         tokens = self.micro_batch * self.sequence_length
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
+
+    @property
+    def between_steps(self) -> "Job":
+        """The same for all jobs that keep the same between two steps: without what only the work of a step follows
+        from."""
+        recompute = "full" if self.recompute else ""  # of that, whether there is any
+        return self.changed(micro_batch=1, accumulation=1, sequence_length=1, eval_batch=0, recompute=recompute)
 
     def changed(self, **changes) -> "Job":
         """The same with other values; what-if for advice."""

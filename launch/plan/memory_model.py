@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from launch.config.layout import Layout
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
-from launch.plan.shards import adapter_tensors, local_tensors, stage_layers
+from launch.plan.shards import ADAPTER, stage_layers, tensors_of
 from launch.plan.states import MASTER, WEIGHTS, States, states_of
 from launch.plan.step import Place, replay
 
@@ -125,9 +125,7 @@ def heaviest_shard(job: Job, stage: int) -> int:
 
 def _kept_by_shard(job: Job, stage: int) -> list[int]:
     """Bytes on the device between two steps, of each rank of a sharding group."""
-    tensors = local_tensors(job, stage) + adapter_tensors(job, stage)
-    ranks = range(job.layout.sharding_parallel_degree)
-    return [sum(states_of(job, tensors, rank).parts.values()) for rank in ranks]
+    return [sum(states.parts.values()) for states in states_of(job, stage)]
 
 
 def _shown(parts: dict[str, int]) -> dict[str, int]:
@@ -200,9 +198,11 @@ def _offloaded(job: Job, stage: int) -> int:
     """Page-locked bytes of the rank of this stage that keeps the most in host memory. Parameters that are offloaded are
     read as a whole, then sharded (launch/offload/group_sharded.py), before there are activations."""
     read = (
-        sum(tensor.nbytes for tensor in local_tensors(job, stage) if not tensor.base) if job.offload.parameters else 0
+        sum(one.nbytes for one in tensors_of(job, stage) if one.kind != ADAPTER and not one.base)
+        if job.offload.parameters
+        else 0
     )
-    states = max(sum(states.host.values()) for states in _states(job, stage))
+    states = max(sum(states.host.values()) for states in states_of(job, stage))
     return max(read, states + _activations(job, stage))
 
 
@@ -218,10 +218,10 @@ def _activations(job: Job, stage: int) -> int:
 
 def _written_at_once(job: Job, stage: int) -> int:
     """A checkpoint is copied to the host tensor by tensor; in the background all that a rank writes."""
-    trained = [tensor.size for tensor in local_tensors(job, stage) + adapter_tensors(job, stage) if tensor.trained]
+    trained = [tensor.size for tensor in tensors_of(job, stage) if tensor.trained]
     if not job.saves_in_background:
         return max(trained, default=0) * job.item
-    optimizer = max(map(_optimizer_bytes, _states(job, stage)))
+    optimizer = max(map(_optimizer_bytes, states_of(job, stage)))
     return sum(trained) * job.item + optimizer
 
 
@@ -229,13 +229,7 @@ def _optimizer_bytes(states: States) -> int:
     return sum(size for place in (states.parts, states.host) for part, size in place.items() if part in OF_OPTIMIZER)
 
 
-def _states(job: Job, stage: int) -> list[States]:
-    """The states of each rank of a sharding group."""
-    tensors = local_tensors(job, stage) + adapter_tensors(job, stage)
-    return [states_of(job, tensors, rank) for rank in range(job.layout.sharding_parallel_degree)]
-
-
 def _whole(job: Job) -> int:
     """Elements that are trained and saved, of all ranks."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
-    return sum(tensor.size for tensor in local_tensors(alone) + adapter_tensors(alone) if tensor.trained)
+    return sum(tensor.size for tensor in tensors_of(alone) if tensor.trained)

@@ -10,7 +10,9 @@ rank (group_sharded_optimizer_stage2.py); stage 3 slices each tensor above 2**20
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from launch.families.parameters import (
     BIAS,
@@ -50,11 +52,11 @@ class LocalTensor:
     item: int
     base: Format | None = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.base.nbytes(*self.shape) if self.base else self.size * self.item
 
@@ -74,6 +76,17 @@ def stage_layers(job: Job) -> list[range]:
     for stage in range(1, stages + 1):
         ends.append(ends[-1] + part + (1 if stage > stages - extra else 0))
     return [range(max(first - 1, 0), min(last - 1, count)) for first, last in zip(ends, ends[1:], strict=False)]
+
+
+def tensors_of(job: Job, stage: int = 0) -> tuple[LocalTensor, ...]:
+    """The tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
+    return _tensors_of(job.between_steps, stage)
+
+
+@lru_cache(maxsize=16)
+def _tensors_of(job: Job, stage: int) -> tuple[LocalTensor, ...]:
+    """A plan asks for them dozens of times, a fit for those of one model hundreds of times."""
+    return (*local_tensors(job, stage), *adapter_tensors(job, stage))
 
 
 def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
@@ -192,22 +205,24 @@ class Buffers:
     last_owner: int | None
 
 
-def gradient_buffers(tensors: list[LocalTensor], owners: list[int], ranks: int, item: int, alignment: int) -> Buffers:
+def gradient_buffers(
+    tensors: Sequence[LocalTensor], owners: list[int], ranks: int, item: int, alignment: int
+) -> Buffers:
     """The smallest tensors first, as long as there is room; the others are reduced one by one."""
     loads = [0] * ranks
     for tensor, owner in zip(tensors, owners, strict=True):
         loads[owner] += padded(tensor.size, item, alignment)
     size = min(max(loads), BUFFER_SIZE)
     filled = [0] * ranks
-    members: dict[int, tuple[str, ...]] = {rank: () for rank in range(ranks)}
+    members: dict[int, list[str]] = {rank: [] for rank in range(ranks)}
     for tensor, owner in sorted(zip(tensors, owners, strict=True), key=lambda pair: pair[0].size):
         need = padded(tensor.size, item, alignment)
         if filled[owner] + need <= size:
             filled[owner] += need
-            members[owner] += (tensor.name,)
+            members[owner].append(tensor.name)
     last = next((index for index, tensor in enumerate(tensors) if tensor.kind == POSITION), 0)
     owner = owners[last] if tensors[last].name in members[owners[last]] else None
-    return Buffers(size, members, owner)
+    return Buffers(size, {rank: tuple(names) for rank, names in members.items()}, owner)
 
 
 def sliced(size: int, ranks: int, item: int, alignment: int) -> int:

@@ -1,6 +1,8 @@
 """What a rank keeps between two steps, and what becomes of a gradient when it arrives, by the stage of sharding."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from launch.plan.job import Job
 from launch.plan.shards import (
@@ -15,6 +17,7 @@ from launch.plan.shards import (
     gradient_buffers,
     padded,
     sliced,
+    tensors_of,
 )
 from launch.tape.autograd import Leaf, Memory, Storage
 
@@ -37,27 +40,40 @@ class States:
     updates: tuple[int, ...] = ()
 
 
-def states_of(job: Job, tensors: list[LocalTensor], shard: int) -> States:
-    """The states of the rank with this number in its sharding group."""
+def states_of(job: Job, stage: int = 0) -> tuple[States, ...]:
+    """The states of each rank of a sharding group of this pipeline stage."""
+    return _states_of(job.between_steps, stage)
+
+
+@lru_cache(maxsize=16)
+def _states_of(job: Job, stage: int) -> tuple[States, ...]:
+    """A fit asks for the same ones many times."""
+    tensors = tensors_of(job, stage)
     if job.layout.sharding == "stage2":
-        return _stage2(job, tensors, shard)
+        return _stage2(job, tensors)
     if job.layout.sharding == "stage3":
-        return _stage3(job, tensors)
-    trained = [tensor for tensor in tensors if tensor.trained]
-    names = frozenset(tensor.name for tensor in trained)
-    gradients = optimized = sum(tensor.size for tensor in trained)
-    if job.layout.sharding == "stage1":
-        dealt = [
-            tensor for tensor in tensors if not tensor.base
-        ]  # frozen tensors, too; quantized ones are no parameters
-        owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
-        pairs = zip(dealt, owners, strict=True)
-        optimized = sum(tensor.size for tensor, owner in pairs if owner == shard and tensor.trained)
-    here, there = _optimizer(job, optimized)
-    parts = _bytes_by_part(tensors) | here | {"gradients": gradients * job.gradient_item}
+        return (_stage3(job, tensors),) * job.layout.sharding_parallel_degree
+    return _stage1(job, tensors)
+
+
+def _stage1(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
+    """Of all gradients, and of the optimizer what is dealt to a rank; of one rank all."""
+    # Frozen tensors are dealt, too; quantized ones are no parameters.
+    dealt = [tensor for tensor in tensors if not tensor.base]
+    owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
+    optimized = [0] * job.layout.sharding_parallel_degree
+    for tensor, owner in zip(dealt, owners, strict=True):
+        optimized[owner] += tensor.size if tensor.trained else 0
+    names = frozenset(tensor.name for tensor in tensors if tensor.trained)
+    gradients = sum(optimized) * job.gradient_item
+    kept = _bytes_by_part(tensors) | {"gradients": gradients}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
-        parts["communication"] = gradients * job.gradient_item
-    return States(parts, names, host=there)
+        kept["communication"] = gradients
+    found = []
+    for elements in optimized:
+        here, there = _optimizer(job, elements)
+        found.append(States(kept | here, names, host=there))
+    return tuple(found)
 
 
 def _reducer_copies(job: Job) -> bool:
@@ -66,32 +82,35 @@ def _reducer_copies(job: Job) -> bool:
     return not (job.recompute and job.trains_all)
 
 
-def _stage2(job: Job, tensors: list[LocalTensor], shard: int) -> States:
-    """All parameters, in padded buffers; gradients and optimizer of this rank's own. Offload moves those gradients away
+def _stage2(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
+    """All parameters, in padded buffers; gradients and optimizer of a rank's own. Offload moves those gradients away
     that are in no buffer (launch/offload/group_sharded.py)."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     owners = deal([tensor.size if tensor.trained else 0 for tensor in tensors], ranks, largest_first=False)
-    trained = [(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True) if tensor.trained]
-    mine = [tensor for tensor, owner in trained if owner == shard]
-    owned = [tensor for tensor, _ in trained], [owner for _, owner in trained]
-    buffers = gradient_buffers(*owned, ranks, item, alignment)
-    apart = {tensor.name for tensor in mine} - set(buffers.members[shard])
-    here, there = _optimizer(job, sum(tensor.size for tensor in mine))
-    parts = _bytes_by_part(tensors) | here | {"gradients": buffers.size * job.gradient_item}
-    places = there if job.offload.gradients else parts
-    alone = sum(tensor.size for tensor in mine if tensor.name in apart)
-    places["gradients"] = places.get("gradients", 0) + alone * job.gradient_item
-    placed = [tensor.name for tensor in mine if not (job.offload.gradients and tensor.name in apart)]
-    updates = [tensor.size * (_state_bytes(job) + (item if tensor.name in apart else 0)) for tensor in mine]
-    if buffers.last_owner not in (None, shard):
-        # The last of a backward pass is not let go before the next step.
-        parts["communication"] = buffers.size * job.gradient_item
-    padding = sum(padded(tensor.size, item, alignment) - tensor.size for tensor, _ in trained) * item
-    parts["parameters"] += padding
-    return States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates))
+    pairs = [(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True) if tensor.trained]
+    trained = [tensor for tensor, _ in pairs]
+    buffers = gradient_buffers(trained, [owner for _, owner in pairs], ranks, item, alignment)
+    weights = _bytes_by_part(tensors)
+    weights["parameters"] += sum(padded(tensor.size, item, alignment) - tensor.size for tensor in trained) * item
+    found = []
+    for shard in range(ranks):
+        mine, within = [tensor for tensor, owner in pairs if owner == shard], set(buffers.members[shard])
+        here, there = _optimizer(job, sum(tensor.size for tensor in mine))
+        parts = weights | here | {"gradients": buffers.size * job.gradient_item}
+        places = there if job.offload.gradients else parts
+        alone = sum(tensor.size for tensor in mine if tensor.name not in within)
+        places["gradients"] = places.get("gradients", 0) + alone * job.gradient_item
+        placed = within if job.offload.gradients else (tensor.name for tensor in mine)
+        each = _state_bytes(job)
+        updates = [tensor.size * (each + (0 if tensor.name in within else item)) for tensor in mine]
+        if buffers.last_owner not in (None, shard):
+            # The last of a backward pass is not let go before the next step.
+            parts["communication"] = buffers.size * job.gradient_item
+        found.append(States(parts, frozenset(placed), buffers, host=there, updates=_streamed(job, updates)))
+    return tuple(found)
 
 
-def _stage3(job: Job, tensors: list[LocalTensor]) -> States:
+def _stage3(job: Job, tensors: Sequence[LocalTensor]) -> States:
     """A slice of each large tensor, frozen ones too (launch/upstream/stage3_frozen_parameters.py); the small ones, and
     quantized ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
@@ -133,7 +152,7 @@ def _part_of(tensor: LocalTensor) -> str:
     return "adapter" if tensor.kind == ADAPTER else "parameters"
 
 
-def _bytes_by_part(tensors: list[LocalTensor]) -> dict[str, int]:
+def _bytes_by_part(tensors: Sequence[LocalTensor]) -> dict[str, int]:
     parts = dict.fromkeys(WEIGHTS, 0)
     for tensor in tensors:
         parts[_part_of(tensor)] += tensor.nbytes

@@ -6,7 +6,7 @@ from math import prod
 from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
-from launch.plan.shards import LocalTensor, adapter_tensors, local_tensors, stage_layers
+from launch.plan.shards import ADAPTER, LocalTensor, stage_layers, tensors_of
 from launch.plan.states import States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
 
@@ -37,7 +37,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     """The model before it is sharded (launch/checkpoint/model_loader.py); of a base that is quantized while it is
     read one weight as it was (launch/adapters/quantized_layers.py). Parameters that are offloaded pass one by one
     (launch/offload/group_sharded.py)."""
-    tensors = local_tensors(job, place.stage)
+    tensors = [one for one in tensors_of(job, place.stage) if one.kind != ADAPTER]
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     passing = max((one.size * job.item for one in moved), default=0)
@@ -47,8 +47,8 @@ def load(job: Job, place: Place, memory: Memory) -> None:
 class Step:
     def __init__(self, job: Job, place: Place, memory: Memory):
         self.job, self.place, self.memory = job, place, memory
-        self.tensors = local_tensors(job, place.stage) + adapter_tensors(job, place.stage)
-        self.states: States = states_of(job, self.tensors, place.shard)
+        self.tensors = tensors_of(job, place.stage)
+        self.states: States = states_of(job, place.stage)[place.shard]
         self.kept = self._take(self.states.parts)
         self.gradients = gradients_of(job, memory, self.states, place.shard)
         self.weights = {one.name: self._weight(one) for one in self.tensors}

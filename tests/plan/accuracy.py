@@ -6,7 +6,6 @@ from pathlib import Path
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.job import Job
-from launch.plan.shards import adapter_tensors, local_tensors
 from launch.plan.states import WEIGHTS, states_of
 from launch.plan.step import Place, replay
 from tests.families.cells import Cell
@@ -56,8 +55,7 @@ def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
 
 
 def _states(job: Job, place: Place) -> dict[str, int]:
-    tensors = local_tensors(job, place.stage) + adapter_tensors(job, place.stage)
-    states = states_of(job, tensors, place.shard)
+    states = states_of(job, place.stage)[place.shard]
     # Stage 3 forgets the slices of gradients after the optimizer's step.
     host = {part: size for part, size in states.host.items() if job.layout.sharding != "stage3" or part != "gradients"}
     kept = {name: states.parts.get(name, 0) for name in STATES} | {"host": sum(host.values())}
