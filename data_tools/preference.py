@@ -29,7 +29,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
+from data_tools.cli import BEGINS_ANEW, Parser, not_negative, percent, run
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
@@ -41,7 +41,9 @@ from data_tools.formats.preferences.samples import EncodedPreference, Preference
 from data_tools.inspect import length_histogram
 from data_tools.sft import (
     UNLIMITED,
+    add_lengths,
     check_not_input,
+    choose_lengths,
     encoding_of,
     in_dev,
     template_of,
@@ -291,11 +293,11 @@ def main() -> None:
     parser.add_argument("--seed", type=not_negative, default=0, help="which prompts go to dev.json (default: 0)")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
     parser.add_argument("--chat_template", metavar="FILE", help="count its tokens; default: chats, the tokenizer's")
-    parser.add_argument("--src_length", type=above_zero, default=1024, help="as in training (default: 1024)")
-    parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
+    add_lengths(parser)
     args = parser.parse_args()
     if args.action != "check" and not args.output:
         parser.error(f"the following arguments are required for {args.action}: --output")
+    choose_lengths(args)
     actions[args.action](args)
 
 

@@ -35,7 +35,7 @@ from data_tools.formats.dialogues.chat_template import (
 )
 from data_tools.formats.dialogues.datasets import files_inside, files_named
 from data_tools.formats.dialogues.dialogue import Dialogue
-from data_tools.formats.dialogues.encoding import Encoding, encode_dialogues
+from data_tools.formats.dialogues.encoding import Encoding, check_lengths, encode_dialogues
 from data_tools.formats.dialogues.rows import check_faults, read_rows, unused_line
 from data_tools.formats.dialogues.samples import DialogueDataset
 from data_tools.formats.errors import DataError
@@ -45,6 +45,7 @@ from data_tools.text.encoders import load_encoder
 
 HASH_SCALE = 1 << 64
 UNLIMITED = 1 << 30
+SRC_LENGTH = 1024  # that of training, where it is not given
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,19 @@ def template_of(args, chat: bool) -> ChatTemplate | None:
     return directory_template(directory) if directory and chat else None
 
 
+def add_lengths(parser: Parser) -> None:
+    default = f"(default: {SRC_LENGTH}, or half of --max_length where that is less)"
+    parser.add_argument("--src_length", type=above_zero, help=f"as in training {default}")
+    parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
+
+
+def choose_lengths(args) -> None:
+    """Set --src_length where it is not given. Raises DataError where the two leave no room for an answer."""
+    if args.src_length is None:
+        args.src_length = max(1, min(SRC_LENGTH, args.max_length // 2))
+    check_lengths(args.src_length, args.max_length)
+
+
 def main() -> None:
     parser = Parser("python -m data_tools.sft", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, one JSON list, Parquet")
@@ -212,9 +226,9 @@ def main() -> None:
     parser.add_argument(*allowed, type=not_negative, default=0, metavar="N", help="drop up to N broken rows")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
     parser.add_argument("--chat_template", metavar="FILE", help="count its tokens; default: chats, the tokenizer's")
-    parser.add_argument("--src_length", type=above_zero, default=1024, help="as in training (default: 1024)")
-    parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
+    add_lengths(parser)
     args = parser.parse_args()
+    choose_lengths(args)
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
     template = template_of(args, sides.chat)

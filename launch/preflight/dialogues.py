@@ -70,7 +70,8 @@ def _responses(rows: Rows, encoding: Encoding) -> tuple[DesiredDataset, list[Fau
 
 def _check(values: FlagValues, kind: Kind, shows: bool) -> list[Finding]:
     found, findings = _read_rows(values, kind)
-    return [*findings, *_check_template(values, found, kind, shows), *_check_lengths(values)]
+    lengths = _check_lengths(values)
+    return [*findings, *_check_template(values, found, kind, shows and not lengths), *lengths]
 
 
 def _read_rows(values: FlagValues, kind: Kind) -> tuple[Survey | None, list[Finding]]:

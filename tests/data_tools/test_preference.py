@@ -74,6 +74,21 @@ def test_check(command, write, tokenizer_dir):
     assert "cut: 10 responses; nothing is cut" in cut.stdout and "beyond --max_length" in cut.stdout
 
 
+def test_check_takes_half_of_a_short_length_for_the_prompt_and_no_more(command, write, tokenizer_dir):
+    rows = [{"prompt": f"{i} " * 700, "chosen": f"yes {i}", "rejected": f"no {i}"} for i in range(3)]
+    words = ("preference", "check", "--input", write("a.json", rows), "--tokenizer", tokenizer_dir)
+    done = command(*words, "--max_length", 512)
+    assert done.returncode == 0 and "--src_length 256 --max_length 512: cut: 3 prompts; nothing is cut" in done.stdout
+    for tool in (words, ("sft", "--input", write("b.json", [{"src": "q", "tgt": "a"}]), "--output", "nowhere")):
+        done = command(*tool, "--max_length", 512, "--src_length", 1024)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            2,
+            "",
+            "error: --src_length: found 1024, allowed: less than --max_length 512, for an answer to have room. "
+            "--max_length 2048, or a shorter --src_length.\n",
+        )
+
+
 def test_check_of_single_responses(command, write):
     rows = [{"prompt": f"q{i}", "completion": "x", "label": i > 0} for i in range(3)]
     told = command("preference", "check", "--input", write("a.json", rows)).stdout

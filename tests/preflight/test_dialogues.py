@@ -48,6 +48,9 @@ def test_the_template_a_sample_and_the_lengths_are_told(found, tmp_path):
     whole = found([{"messages": CHAT}], OWN, src_length=40, max_length=100)
     assert whole["sample"] == (True, "a sample; what is learnt stands in [[ ]]:\n    u:why?[[a:so.</s>]]")
     assert "nothing cut" in whole["lengths"][1]
+    none = found([{"messages": CHAT}], OWN, src_length=8, max_length=8)
+    assert none["--src_length"] == (False, "8, no less than --max_length 8: no room for an answer")
+    assert none["chat template"] == told["chat template"] and not none.keys() & {"--chat_template", "lengths"}
 
 
 def test_pairs_are_bare_texts(found):

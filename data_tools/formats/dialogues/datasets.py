@@ -7,7 +7,7 @@ from typing import Generic, Protocol
 
 from data_tools.formats.blended import weighted_paths
 from data_tools.formats.dialogues.dialogue import Dialogue, Entry
-from data_tools.formats.dialogues.encoding import Encoded, Encoding, encode_dialogues
+from data_tools.formats.dialogues.encoding import Encoded, Encoding, check_lengths, encode_dialogues
 from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
 from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.errors import DataError
@@ -181,7 +181,8 @@ def left_out_lines(found: Survey, faults: list[Fault]) -> list[str]:
 
 def encode_rows(rows: Rows, encoding: Encoding) -> tuple[list[Encoded], list[Fault]]:
     """The samples of a file, and its rows that the chat template does not render. Raises DataError where it renders
-    none of the first ones."""
+    none of the first ones, or the lengths leave no room for an answer."""
+    check_lengths(encoding.src_length, encoding.max_length)
     samples, faults = [], []
     first = min(FIRST_ROWS, len(rows.entries))
     for number, (line, found) in enumerate(zip(rows.lines, encode_dialogues(rows.entries, encoding), strict=True), 1):

@@ -45,6 +45,15 @@ class Encoding:
         return ids
 
 
+def check_lengths(src_length: int, max_length: int) -> None:
+    """Raises DataError where a question may be as long as a sample: nothing would be left of its answer."""
+    if src_length >= max_length:
+        raise DataError(
+            f"--src_length: found {src_length}, allowed: less than --max_length {max_length}, for an answer to have "
+            f"room. --max_length {2 * src_length}, or a shorter --src_length."
+        )
+
+
 @dataclass(frozen=True)
 class Encoded:
     """A dialogue as ids, and what had to be cut.

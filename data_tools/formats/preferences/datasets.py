@@ -6,7 +6,7 @@ from typing import Any
 
 from data_tools.formats.dialogues.datasets import Survey, left_out_lines
 from data_tools.formats.dialogues.dialogue import Schema
-from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.dialogues.encoding import Encoding, check_lengths
 from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults
 from data_tools.formats.dialogues.samples import SHOWN_OF, BlendedDialogues
 from data_tools.formats.errors import DataError
@@ -67,7 +67,8 @@ def encode_preference_rows(
     rows: Rows[Preference], encoding: Encoding
 ) -> tuple[list[EncodedPreference], PreferenceCuts, list[Fault]]:
     """The samples of a file, what was dropped of them, and its rows that the chat template does not render. Raises
-    DataError where it renders none of the first ones."""
+    DataError where it renders none of the first ones, or the lengths leave no room for a response."""
+    check_lengths(encoding.src_length, encoding.max_length)
     samples, faults, dropped = [], [], PreferenceCuts(0, 0)
     first = min(FIRST_ROWS, len(rows.entries))
     encoded = encode_preferences(rows.entries, encoding)

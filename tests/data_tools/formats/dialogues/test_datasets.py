@@ -65,6 +65,13 @@ def test_parquet_is_read_as_json_is(write, tmp_path):
     assert found[0].identity() == found[1].identity()
 
 
+def test_a_question_as_long_as_a_sample_is_refused(write, tmp_path):
+    write("train.json", "a", 1)
+    found = survey(str(tmp_path), ("train",), Columns(), 0)
+    with pytest.raises(DataError, match="^--src_length: found 8, allowed: less than --max_length 8, for an answer to"):
+        encode_survey(found, lambda chat: encoding(src_length=8, max_length=8))
+
+
 def test_two_files_for_one_split_are_refused(write, tmp_path):
     """One is often made of the other: read together they would count twice, or train on what is evaluated."""
     write("train.json", "a", 1), write("train.jsonl", "b", 1), write("train/1.json", "c", 1)

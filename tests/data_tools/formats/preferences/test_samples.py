@@ -48,6 +48,13 @@ def test_the_prompt_keeps_its_end_and_responses_their_beginning(max_length, src_
     assert texts(Preference((), "prompt", "", "AB", "C"), how) == expected
 
 
+def test_a_prompt_as_long_as_a_sample_is_refused(opened):
+    """A response would be cut to nothing, or to all but its last ids."""
+    for length in (4, 5):
+        with pytest.raises(DataError, match=rf"^--src_length: found {length}, allowed: less than --max_length 4, for"):
+            opened([row("prompt", "abc", "d")], src_length=length, max_length=4)
+
+
 def test_a_template_that_shows_the_response_before_itself_is_refused():
     source = "{{ messages[-1].content[0] }}:{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"  # noqa: E501
     with pytest.raises(DataError, match="mine: the text before the response depends on the response"):
