@@ -112,6 +112,11 @@ def test_parquet(tmp_path):
     parquet.write_table(pyarrow.Table.from_pylist([ROWS["mmlu"][0]]), tmp_path / "test-00000-of-00001.parquet")
     name, [asked] = read_benchmark(tmp_path, None, None, 0)
     assert (name, list(asked.question.pairs)) == ("mmlu", ROWS["mmlu"][2])
+    row = {key: pyarrow.array([value]) for key, value in ROWS["mmlu"][0].items()}
+    row["question"] = pyarrow.array([b"\xff\xfe"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table(row), tmp_path / "val.parquet")
+    with pytest.raises(DataError, match=r"val\.parquet:1: not UTF-8 at byte 0\. Convert the file to UTF-8\.$"):
+        read_benchmark(tmp_path / "val.parquet", None, None, 0)
 
 
 def faults(tmp_path):

@@ -152,8 +152,6 @@ def _rows(file: Path) -> Iterator[tuple[int, dict]]:
     """(line, or number of the row from 1; row)"""
     if file.suffix == ".csv":
         yield from _csv_rows(file)
-    elif file.suffix == ".parquet":
-        yield from _parquet_rows(file)
     else:
         for line, row in records(file):
             if isinstance(row, str):
@@ -179,15 +177,3 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
         raise DataError(f"{file}: {not_utf8(error, file)}.") from None
     except (OSError, csv.Error) as error:
         raise DataError(f"{file}: {error}.") from None
-
-
-def _parquet_rows(file: Path) -> Iterator[tuple[int, dict]]:
-    import pyarrow  # only here: 0.2 s
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(file) as parquet:
-            rows = (row for batch in parquet.iter_batches() for row in batch.to_pylist())
-            yield from enumerate(rows, start=1)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
