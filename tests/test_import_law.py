@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # none imports a command.
 FLOORS = {
     "launch": (
-        ("errors", "models"),
+        ("errors",),
+        ("models",),
         ("upstream",),
         ("config",),
         ("guard", "cpu"),

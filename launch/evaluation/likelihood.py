@@ -15,6 +15,7 @@ from launch.adapters.add import PrefixModel
 from launch.errors import UserError
 from launch.evaluation.shared_prefixes import Request, Row, rows
 from launch.families.family import Family
+from launch.models.rotary_scaling import scaled_by_length
 from launch.prediction.predictor import Predictor
 from launch.training.chunked_loss import output_layer
 
@@ -27,8 +28,9 @@ class Scorer:
     def __init__(self, predictor: Predictor, tokens: int):
         family = predictor.family
         self.model, self.family, self.tokens = predictor.model, family, tokens
-        self.shares = shares_prefixes(family) and not isinstance(self.model, PrefixModel)
         base = self.model.model if isinstance(self.model, ADAPTERS) else self.model
+        whole = shares_prefixes(family, base.config.to_dict())
+        self.shares = whole and not isinstance(self.model, PrefixModel)
         head = output_layer(base, family.head.path, pipeline=False)
         assert head is not None, "no pipeline"
         self.head = head
@@ -104,7 +106,8 @@ class Scorer:
         return found
 
 
-def shares_prefixes(family: Family) -> bool:
+def shares_prefixes(family: Family, config: dict) -> bool:
     """Whether positions and masks of packed rows say all that the model needs to know of where a token stands. Biases
-    by distance (ALiBi) are counted along the row, and learned positions of OPT from the mask."""
-    return family.rotary and not family.alibi and "packing" not in family.lacking
+    by distance (ALiBi) are counted along the row, learned positions of OPT from the mask, and dynamic scaling follows
+    the row's length."""
+    return family.rotary and not family.alibi and "packing" not in family.lacking and not scaled_by_length(config)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from launch.families.family import HuggingFace, TokenizerFiles, Values, taken, tokenizer_with_code, with_code
-from launch.families.gated_decoder import CONFIG_KEYS, read_gated_config
+from launch.families.gated_decoder import CONFIG_KEYS, read_gated_config, read_scaling
 from launch.families.llama import LLAMA
 
 
 def _read_config(theirs: Values) -> dict:
     """A LLaMA. 7B has rotary positions and states their number; 13B has ALiBi and states a length only."""
     if theirs.get("max_position_embeddings"):
-        return read_gated_config(theirs, "llama")
+        return read_gated_config(theirs, "llama") | read_scaling(theirs)
     length = theirs.take("model_max_length")["model_max_length"]
     stated = Values(theirs.values | {"max_position_embeddings": length}, theirs.path)
     return read_gated_config(stated, "llama") | {"alibi": True}
@@ -38,6 +38,7 @@ BAICHUAN = replace(
     chosen_by="alibi",
     rehearsal_config="baichuan-rehearsal",
     rotary=False,
+    scales_positions=False,
     fused_rope=False,
     chat_template="baichuan",
     chat_template_by_token=(),

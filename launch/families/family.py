@@ -178,6 +178,7 @@ class Family:
     head:             the output layer
     head_std:         standard deviation of the head's random weights, by the configuration
     rotary:           whether positions turn queries and keys
+    scales_positions: whether `rope_scaling` of config.json counts (launch/models/rotary_scaling.py); else it is refused
     rehearsal_config: the tiny configuration that stands in for every model of the family on a CPU
     linear_layers:    last parts of the names of all linear layers within a transformer layer
     prefix_postprocess: function of `paddlenlp.peft.prefix` that shapes prefix keys and values; None: no prefix tuning
@@ -228,6 +229,7 @@ class Family:
     head: Head = Head()
     head_std: Callable[[dict], float] = initializer_range
     rotary: bool = True
+    scales_positions: bool = False
     chat_template_by_token: tuple[tuple[str, str], ...] = ()
     begins_chats: bool = False
     odd_vocabulary: bool = False

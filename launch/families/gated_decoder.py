@@ -5,7 +5,6 @@ The forward pass is that of paddlenlp/transformers/llama and qwen2, modeling.py.
 
 from collections.abc import Callable, Iterator
 
-from launch.errors import UserError
 from launch.families.family import Values, taken
 from launch.families.forward import FLOAT32, Model
 from launch.families.parameters import (
@@ -20,9 +19,11 @@ from launch.families.parameters import (
     norm,
     query_width,
 )
+from launch.models.rotary_scaling import ORIGINAL, published_scaling, reach, rotary_rows, scaling_of
 from launch.tape.autograd import Tensor
 
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+ROTARY_CORRECTIONS = ("rotary_tables_of_every_layer", "scaled_positions_ignored")  # of families that scale positions
 CONFIG_KEYS = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
     *("intermediate_size", "initializer_range", "rms_norm_eps", "tie_word_embeddings"),
@@ -65,7 +66,7 @@ def gated_parameters(
 
 
 def read_gated_config(theirs: Values, model_type: str) -> dict:
-    """Our configuration from a published one, whose heads divide the hidden size."""
+    """Our configuration from a published one, whose heads divide the hidden size. Scaled positions are read apart."""
     heads = theirs.take("num_attention_heads")["num_attention_heads"]
     theirs.only(head_dim=theirs.take("hidden_size")["hidden_size"] // heads)
     return read_gated_sizes(theirs, model_type)
@@ -88,12 +89,13 @@ def read_gated_sizes(theirs: Values, model_type: str) -> dict:
 
 
 def write_gated_config(ours: dict) -> dict:
-    """The published configuration from ours, without its model type."""
+    """The published configuration from ours, without its model type, and with scaled positions."""
     return {
         "hidden_act": "silu",
         **taken(ours, *CONFIG_KEYS),
         "num_key_value_heads": ours.get("num_key_value_heads") or ours["num_attention_heads"],
         "rope_theta": ours.get("rope_theta", 10000.0),
+        **published_scaling(ours),
     }
 
 
@@ -102,26 +104,15 @@ def rope_theta(theirs: Values) -> float:
     return float(theirs.get("rope_parameters", {}).get("rope_theta") or theirs.get("rope_theta", 10000.0))
 
 
-def rope_scaling(theirs: Values) -> tuple[str, dict]:
-    """(kind, its parameters) under the old name and the new one."""
-    scaling = theirs.get("rope_parameters") or theirs.get("rope_scaling", {})
-    return scaling.get("rope_type") or scaling.get("type") or "default", scaling
-
-
-def require_plain_positions(theirs: Values) -> None:
-    """Raises UserError where positions are scaled, which the code of Qwen2 leaves out."""
-    kind, _ = rope_scaling(theirs)
-    if kind != "default":
-        raise UserError(
-            f"{theirs.path}: rope scaling: found {kind!r}, and PaddleNLP's Qwen2 has none. Take the key out to use the "
-            "model within its original length."
-        )
-
-
-def rotary_rows(length: int, positions: int) -> int:
-    """Rows of the rotary tables that launch/upstream/rotary_tables_of_every_layer.py keeps for a sequence of this
-    length, of a model with so many positions."""
-    return min(-(-length // 1024) * 1024, positions)
+def read_scaling(theirs: Values) -> dict:
+    """Our keys of a published configuration whose positions are scaled; of one whose are not, none."""
+    scaling = scaling_of(theirs.values, theirs.path)
+    if scaling is None:
+        return {}
+    positions = theirs.take("max_position_embeddings")["max_position_embeddings"]
+    if scaling["rope_type"] == "dynamic":  # transformers takes no other length for the original one
+        scaling[ORIGINAL] = positions
+    return {"rope_scaling": scaling, "max_position_embeddings": reach(scaling, positions)}
 
 
 class GatedDecoder(Model):

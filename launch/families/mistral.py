@@ -9,10 +9,9 @@ from launch.families.gated_decoder import (
     GatedDecoder,
     gated_parameters,
     read_gated_config,
-    rope_scaling,
-    rotary_rows,
     write_gated_config,
 )
+from launch.models.rotary_scaling import require_plain_positions, rotary_rows
 from launch.tape.autograd import Tensor
 
 # The published length, which our max_position_embeddings is not where a window is shorter.
@@ -94,9 +93,7 @@ class MistralForward(GatedDecoder):
 def read_plain_config(theirs: Values, model_type: str) -> dict:
     """Without tied embeddings and scaled positions, which paddlenlp's Mistral and Mixtral leave out."""
     theirs.only(tie_word_embeddings=False)
-    kind, _ = rope_scaling(theirs)
-    if kind != "default":
-        theirs.only(rope_scaling=None, rope_parameters=None)
+    require_plain_positions(theirs.values, theirs.path)
     return read_gated_config(theirs, model_type)
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from launch.errors import UserError
 from launch.families.parameters import EXPERTS, HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
+from launch.families.registry import FAMILIES
+from launch.models.rotary_scaling import require_plain_positions, with_scaling
 
 CONFIGS = Path(__file__).parent / "configs"
 NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
@@ -79,7 +81,7 @@ def _nearest(name: str) -> list[str]:
 
 
 def load_config(model_name_or_path: str) -> dict:
-    """The configuration as a dictionary.
+    """The configuration as a dictionary, its scaled positions as launch/models/rotary_scaling.py has them.
 
     Raises UserError when there is none, it is not a JSON object, or a value cannot be right (check_config).
     """
@@ -88,7 +90,10 @@ def load_config(model_name_or_path: str) -> dict:
     if "model_type" not in config:
         raise UserError(f"{path}: no key 'model_type'; is this a model's configuration?")
     check_config(config, str(path))
-    return config
+    family = FAMILIES.get(str(config["model_type"]))
+    if family and family.rotary and not family.scales_positions:
+        require_plain_positions(config, str(path))
+    return with_scaling(config, str(path))
 
 
 def read_config(path: Path, place: str) -> dict:
@@ -142,8 +147,18 @@ SIZES = [
     "word_embed_proj_dim",
 ]
 EPSILONS = ["layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "rms_norm_eps"]
-POSITIVE = ["factor", "high_freq_factor", "low_freq_factor", "rope_ratio", "rope_scaling_factor", "rope_theta"]
-NOT_NEGATIVE = ["init_std", "initializer_range", "router_aux_loss_coef"]
+POSITIVE = [
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "factor",
+    "high_freq_factor",
+    "low_freq_factor",
+    "rope_ratio",
+    "rope_scaling_factor",
+    "rope_theta",
+]
+NOT_NEGATIVE = ["init_std", "initializer_range", "mscale", "mscale_all_dim", "router_aux_loss_coef"]
 SHARES = [
     "attention_dropout",
     "attention_dropout_prob",
@@ -171,6 +186,7 @@ SWITCHES = [
     "position_encoding_2d",
     "rmsnorm",
     "tie_word_embeddings",
+    "truncate",
     "use_cache",
 ]
 TOKENS = ["bos_token_id", "eos_token_id", "pad_token_id"]

@@ -5,18 +5,18 @@ from functools import partial
 from launch.families.family import Family, HuggingFace, TokenizerFiles, Values, native
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
+    ROTARY_CORRECTIONS,
     GatedDecoder,
     gated_parameters,
     read_gated_config,
-    require_plain_positions,
+    read_scaling,
     write_gated_config,
 )
 
 
 def _read_config(theirs: Values) -> dict:
     theirs.only(use_sliding_window=False)
-    require_plain_positions(theirs)
-    return read_gated_config(theirs, "qwen2")
+    return read_gated_config(theirs, "qwen2") | read_scaling(theirs)
 
 
 def _write_config(ours: dict) -> dict:
@@ -37,7 +37,7 @@ QWEN2 = Family(
     chat_template="qwen2",
     odd_vocabulary=True,
     row_ends=True,
-    corrections=("generation_mask", "llama_flash_masks", "llama_mask_of_nothing", "rotary_tables_of_every_layer"),
+    corrections=("generation_mask", "llama_flash_masks", "llama_mask_of_nothing", *ROTARY_CORRECTIONS),
     parameters=partial(gated_parameters, prefix="qwen2", qkv_bias=True),
     forward=GatedDecoder,
     published=HuggingFace(
@@ -50,4 +50,5 @@ QWEN2 = Family(
     fused_rms_norm=True,
     fused_rope=True,
     window_by_default=False,
+    scales_positions=True,
 )

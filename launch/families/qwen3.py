@@ -5,10 +5,11 @@ from functools import partial
 from launch.families.family import Family, HuggingFace, TokenizerFiles, Values, native
 from launch.families.gated_decoder import (
     LINEAR_LAYERS,
+    ROTARY_CORRECTIONS,
     GatedDecoder,
     gated_parameters,
     read_gated_sizes,
-    require_plain_positions,
+    read_scaling,
     write_gated_config,
 )
 from launch.families.parameters import head_size
@@ -31,8 +32,7 @@ class Qwen3Forward(GatedDecoder):
 
 def _read_config(theirs: Values) -> dict:
     theirs.only(use_sliding_window=False, attention_bias=False)
-    require_plain_positions(theirs)
-    return read_gated_sizes(theirs, "qwen3") | {"head_dim": theirs.get("head_dim", HEAD_SIZE)}
+    return read_gated_sizes(theirs, "qwen3") | {"head_dim": theirs.get("head_dim", HEAD_SIZE)} | read_scaling(theirs)
 
 
 def _write_config(ours: dict) -> dict:
@@ -56,7 +56,7 @@ QWEN3 = Family(
     row_ends=True,
     corrections=(
         *("qwen3_unknown", "generation_mask", "llama_flash_masks", "llama_mask_of_nothing"),
-        "rotary_tables_of_every_layer",
+        *ROTARY_CORRECTIONS,
     ),
     parameters=partial(gated_parameters, prefix=PREFIX, head_norms=True),
     forward=Qwen3Forward,
@@ -69,4 +69,5 @@ QWEN3 = Family(
     ),
     fused_rms_norm=True,
     window_by_default=False,
+    scales_positions=True,
 )

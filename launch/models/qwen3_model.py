@@ -29,6 +29,8 @@ from paddlenlp.transformers.qwen2.modeling import (
 )
 from paddlenlp.transformers.qwen2.modeling_pp import Qwen2DecoderLayerPipe
 
+from launch.models.scaled_rotary import put_scaled_positions
+
 
 class Qwen3Config(Qwen2Config):
     """head_dim: elements of a head; None: hidden_size / num_attention_heads."""
@@ -84,6 +86,7 @@ class Qwen3Attention(Qwen2Attention):
         self.q_norm, self.k_norm = (Qwen3RMSNorm(config, self.head_dim) for _ in range(2))
         positions, theta = config.max_position_embeddings, config.rope_theta
         self.rotary_emb = Qwen2RotaryEmbedding(self.head_dim, positions, theta)  # pyright: ignore[reportArgumentType]  # its hint: int
+        put_scaled_positions(self, config, self.head_dim)
         self.attn_func = qwen2.scaled_dot_product_attention
 
     def forward(

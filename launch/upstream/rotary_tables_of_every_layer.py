@@ -5,8 +5,8 @@ Upstream: the attention layers of LLaMA, Qwen2, Mistral and their kin (paddlenlp
 Without the correction: Qwen2-7B keeps 28 layers x 2 tables x 131,072 positions x 128 float32, 3.5 GiB, whatever the
 length of its samples.
 Here: layers with the same frequencies share two tables. Upstream's own code computes them when they are first needed,
-for the positions of that sequence, rounded up to ROWS (in the plan: rotary_rows of launch/families/gated_decoder.py).
-LLaMA's dynamic scaling, which computes tables of each length anyway, stays as it is.
+for the positions of that sequence, rounded up (rotary_rows of launch/models/rotary_scaling.py, which the plan calls,
+too). Scaled positions have tables of their own: launch/models/scaled_rotary.py.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -22,10 +22,10 @@ from paddlenlp.transformers.mixtral import modeling as mixtral
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 from paddlenlp.transformers.qwen2_moe import modeling as qwen2_moe
 
-ROWS = 1024  # tables are rounded up to so many, so that generating token by token rarely computes them anew
+from launch.models.rotary_scaling import rotary_rows
+
 KINDS = (
     llama.LlamaRotaryEmbedding,
-    llama.LlamaLinearScalingRotaryEmbedding,
     qwen2.Qwen2RotaryEmbedding,
     mistral.MistralRotaryEmbedding,
     mixtral.MixtralRotaryEmbedding,
@@ -39,7 +39,6 @@ def correct() -> None:
     for kind in KINDS:
         kind._set_cos_sin_cache = _remember_length
         kind.forward = _forward_with_shared_tables
-    llama.LlamaDynamicNTKScalingRotaryEmbedding._set_cos_sin_cache = _compute[llama.LlamaRotaryEmbedding]
 
 
 class Tables:
@@ -48,7 +47,6 @@ class Tables:
 
     def __init__(self, layer):
         self.inv_freq = paddle.to_tensor(layer.frequencies)
-        self.scaling_factor = getattr(layer, "scaling_factor", 1.0)
         self.max_seq_len_cached = 0
         self.cos_cached = self.sin_cached = None
 
@@ -71,10 +69,9 @@ def _forward_with_shared_tables(self, x: paddle.Tensor, seq_len: int) -> tuple[p
     if "tables" not in vars(self):  # made before the correction
         return _forward[kind](self, x, seq_len)
     if self.tables is None:
-        scaling = getattr(self, "scaling_factor", 1.0)
-        key = kind, tuple(self.frequencies.tolist()), scaling, self.positions, self.tables_dtype, str(x.place)
+        key = kind, tuple(self.frequencies.tolist()), self.positions, self.tables_dtype, str(x.place)
         self.tables = _shared.get(key) or _shared.setdefault(key, Tables(self))
     end = self.positions if isinstance(self, llama.LlamaRotaryEmbedding) else max(self.positions, seq_len)
     if min(seq_len, end) > self.tables.max_seq_len_cached:
-        self.tables.grow(kind, min(-(-seq_len // ROWS) * ROWS, end), self.tables_dtype)
+        self.tables.grow(kind, rotary_rows(seq_len, end), self.tables_dtype)
     return _forward[kind](self.tables, x, seq_len)

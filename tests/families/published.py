@@ -380,17 +380,40 @@ ALL = {
     "mixtral": mixtral,
     "qwen2-moe": qwen2_moe,
 }
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}  # as Qwen2.5's page has it
+YARN_WITH_ALL = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 4.0,
+    "beta_slow": 0.5,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+    "truncate": False,
+}
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
 # Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
 IN_TRANSFORMERS = (
     "llama",
     "llama-tied",
     "llama3",
     "llama-linear",
+    "llama-dynamic",
     "llama-rope_parameters",
     "qwen2",
     "qwen2-tied",
+    "qwen2-yarn",
     "qwen3",
     "qwen3-tied",
+    "qwen3-yarn",
     "bloom",
     "opt",
     "mistral",
@@ -405,8 +428,11 @@ MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
 EXPORTED = {
     "llama": llama,  # grouped queries, rope_theta 50000
     "llama-tied": lambda: llama(tie_word_embeddings=True),
-    "llama-linear": lambda: llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    "llama-linear": lambda: llama(rope_scaling=LINEAR),
+    "llama-dynamic": lambda: llama(max_position_embeddings=16, rope_scaling=DYNAMIC),  # passed while it answers
     "qwen2": qwen2,
+    "qwen2-yarn": lambda: qwen2(max_position_embeddings=32768, rope_scaling=YARN),
+    "qwen3-yarn": lambda: qwen3(rope_scaling=YARN_WITH_ALL),
     "qwen3": qwen3,
     "qwen3-tied": lambda: qwen3(tie_word_embeddings=True),
     "bloom": bloom,

@@ -74,6 +74,41 @@ def angles(positions, size, theta=10000.0):
     return positions[:, None] * theta ** (-np.arange(0, size, 2) / size)
 
 
+def scaled(config, size, theta, length):
+    """(radians a position of each pair, what cosines and sines are multiplied by), as `rope_scaling` says.
+
+    Linear: arXiv 2306.15595, 3.2. Dynamic: 2309.00071, A.2. YaRN: 2309.00071, 3.2 to 3.4, with transformers' names.
+    llama3: the reference code of Llama 3.1, apply_scaling.
+    """
+    block = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind, factor = block.get("rope_type") or block.get("type", "default"), block.get("factor", 1.0)
+    original = block.get("original_max_position_embeddings") or config.get("max_position_embeddings")
+    if kind == "dynamic" and length > original:
+        theta = theta * (factor * length / original - (factor - 1)) ** (size / (size - 2))
+    plain = theta ** (-np.arange(0, size, 2) / size)
+    if kind in ("default", "dynamic"):
+        return plain, 1.0
+    if kind == "linear":
+        return plain / factor, 1.0
+    wavelengths = 2 * np.pi / plain
+    if kind == "llama3":
+        low, high = block["low_freq_factor"], block["high_freq_factor"]
+        share = (original / wavelengths - low) / (high - low)
+        between = (1 - share) * plain / factor + share * plain
+        found = np.where(wavelengths > original / low, plain / factor, between)
+        return np.where(wavelengths < original / high, plain, found), 1.0
+    assert kind == "yarn"
+    turns = np.array([block.get("beta_fast", 32), block.get("beta_slow", 1)])
+    low, high = size * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(theta))
+    if block.get("truncate", True):
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    ramp = np.clip((np.arange(size // 2) - low) / (high - low), 0, 1)
+    temperature = [0.1 * block.get(key, 1.0) * np.log(factor) + 1 for key in ("mscale", "mscale_all_dim")]
+    weights = temperature[0] / temperature[1] if "mscale_all_dim" in block else temperature[0]
+    return plain / factor * ramp + plain * (1 - ramp), block.get("attention_factor", weights)
+
+
 def rotate_halves(x, angle):
     """The first half of a head's numbers with the second half, as one complex number each."""
     first, second = np.split(x, 2, axis=-1)
@@ -102,7 +137,8 @@ def llama(config, tensors, ids):
     alibi = "max_position_embeddings" not in config
     theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
     length, size = ids.shape[1], config.get("head_dim", config["hidden_size"] // count)
-    angle = angles(np.arange(length), size, theta)
+    frequencies, factor = scaled(config, size, theta, length)
+    angle = np.arange(length)[:, None] * frequencies
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
     bias = slopes(count)[:, None, None] * distance if alibi else 0.0
     h = w["model.embed_tokens.weight"][ids]
@@ -117,7 +153,7 @@ def llama(config, tensors, ids):
         if config["model_type"] == "qwen3":
             q, k = (layer.rms_norm(f"self_attn.{name}_norm", one, epsilon) for name, one in (("q", q), ("k", k)))
         if not alibi:
-            q, k = rotate_halves(q, angle), rotate_halves(k, angle)
+            q, k = factor * rotate_halves(q, angle), factor * rotate_halves(k, angle)
         h = h + layer.linear("self_attn.o_proj", attend(q, k, v, causal(length), bias))
         x = layer.rms_norm("post_attention_layernorm", h, epsilon)
         if "num_local_experts" in config:

@@ -84,7 +84,7 @@ THEIRS = {
         ({"num_attention_heads": 3, "head_dim": None}, "num_attention_heads: found 3, allowed: a divisor of"),
         ({"vocab_size": "128"}, "vocab_size: found '128'"),
         ({"rope_parameters": ["linear"]}, "rope_parameters: found ['linear'], allowed: an object"),
-        ({"rope_scaling": {"type": "linear"}}, "rope scaling: factor missing"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling: factor missing, which 'linear' needs"),
         ({"torch_dtype": "half"}, "torch_dtype: found 'half'"),
         ({"eos_token_id": 128}, "eos_token_id: found 128, allowed: a token id below vocab_size, which is 128"),
     ],

@@ -1,5 +1,8 @@
 """run_pretrain continues a model of every family that can be pretrained, in every layout that the family has."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -65,6 +68,24 @@ def test_two_processes_give_the_numbers_of_one(ranks, materials, one_process, fe
     assert len(found) == len(expected) == 3
     assert np.abs(found[:, 0] - expected[:, 0]).max() <= LOSS_TOLERANCE
     assert (np.abs(found[:, 1] - expected[:, 1]) / expected[:, 1]).max() <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def scaled(materials, one_process):
+    """Qwen2 with YaRN, whose losses are others."""
+    shutil.copytree(materials / "qwen2", materials / "qwen2-yarn")
+    path = materials / "qwen2-yarn" / "config.json"
+    block = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": block}))
+    assert np.abs(one_process("qwen2-yarn")[:, 0] - one_process("qwen2")[:, 0]).max() > 10 * LOSS_TOLERANCE
+    return one_process("qwen2-yarn")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("feature", ["sequence_parallel", "pipeline_parallel"])
+def test_two_processes_scale_positions_as_one(ranks, materials, scaled, feature):
+    found = run(ranks, materials, "qwen2-yarn", 2, LAYOUTS[feature])
+    assert np.abs(found[:, 0] - scaled[:, 0]).max() <= LOSS_TOLERANCE
 
 
 @pytest.mark.long

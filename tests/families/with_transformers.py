@@ -28,6 +28,8 @@ from transformers import (
 from transformers.models.mixtral import modeling_mixtral
 from transformers.models.qwen2_moe import modeling_qwen2_moe
 
+from tests.families.published import DYNAMIC, LINEAR, LLAMA3, YARN, YARN_WITH_ALL
+
 SIZES = {
     "vocab_size": 400,
     "hidden_size": 64,
@@ -35,14 +37,8 @@ SIZES = {
     "num_attention_heads": 4,
     "max_position_embeddings": 64,
 }
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
 DECODER = SIZES | {"intermediate_size": 112}
+GROUPED = DECODER | {"num_key_value_heads": 2}
 EXPERTS = {"num_local_experts": 4, "router_aux_loss_coef": 0.5}
 SHARED = {
     "num_key_value_heads": 2,
@@ -55,8 +51,8 @@ SHARED = {
 CONFIGS = {
     "llama": LlamaConfig(**DECODER, num_key_value_heads=2, rope_theta=50000.0),
     "llama-tied": LlamaConfig(**DECODER, tie_word_embeddings=True),
-    "llama3": LlamaConfig(**DECODER, num_key_value_heads=2, rope_theta=500000.0, rope_scaling=LLAMA3),
-    "llama-linear": LlamaConfig(**DECODER, rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    "llama3": LlamaConfig(**DECODER, num_key_value_heads=2, rope_theta=500000.0, rope_scaling=dict(LLAMA3)),
+    "llama-linear": LlamaConfig(**DECODER, rope_scaling=dict(LINEAR)),
     "llama-rope_parameters": LlamaConfig(**DECODER, rope_theta=700.0),
     "qwen2": Qwen2Config(**DECODER, num_key_value_heads=2, rope_theta=1e6),
     "qwen2-tied": Qwen2Config(**DECODER, num_key_value_heads=2, tie_word_embeddings=True),
@@ -71,6 +67,9 @@ CONFIGS = {
     "baichuan-7b": LlamaConfig(**DECODER, rms_norm_eps=1e-6),
     "llama-bin": LlamaConfig(**DECODER),
     "opt-bin": OPTConfig(**SIZES, word_embed_proj_dim=64, ffn_dim=128),
+    "llama-dynamic": LlamaConfig(**DECODER | {"max_position_embeddings": 16}, rope_scaling=dict(DYNAMIC)),
+    "qwen2-yarn": Qwen2Config(**GROUPED | {"max_position_embeddings": 131072}, rope_scaling=dict(YARN)),
+    "qwen3-yarn": Qwen3Config(**GROUPED, head_dim=32, rope_scaling=dict(YARN_WITH_ALL)),
 }
 
 

@@ -12,14 +12,14 @@ LENGTHS, PROMPT, ROOM = (9, 6, 12, 5, 7, 8), 3, 20  # rows of 19 and 20 of them,
 
 
 def packed_all(names: list[str]) -> dict[str, dict]:
-    return {name: _packed(name) for name in names}
+    return {name: packed(name) for name in names}
 
 
-def _packed(name: str) -> dict:
+def packed(name: str, **changes) -> dict:
     """{"apart": the largest difference of a token's loss in a packed row to that of its dialogue alone, "leaked": the
     largest difference that another token in one dialogue makes to the others of its row, "changed": to itself,
-    "tokens": counted ones}"""
-    model = build(name, tiny(name, seq_length=ROOM))
+    "tokens": counted ones}. changes: of the configuration."""
+    model = build(name, tiny(name, seq_length=ROOM, **changes))
     model.eval()
     dialogues = _dialogues()
     rows = PackedDialogues(dialogues, ROOM)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.families.published import LLAMA3
+
 RANKS = "tests.training.fused_kernel_ranks"
 
 
@@ -35,9 +37,8 @@ def test_the_trial_of_tensor_parallel(ranks, sequence_parallel, switched_on):
 CASES = [
     ["llama", {}, False],
     ["llama", {"num_key_value_heads": 2}, True],
-    ["llama", {"rope_scaling_type": "linear", "rope_scaling_factor": 4.0}, False],
-    ["llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-     "original_max_position_embeddings": 64}}, True],
+    ["llama", {"rope_scaling": LLAMA3}, True],
+    ["qwen2", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}}, False],
     ["qwen2", {}, False],
     ["qwen2", {}, True],
 ]  # fmt: skip

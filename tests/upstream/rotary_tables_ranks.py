@@ -16,9 +16,6 @@ NAME = "rotary_tables_of_every_layer"
 SIZE, POSITIONS = 16, 2048
 LAYERS = {
     "llama": lambda: llama.LlamaRotaryEmbedding(SIZE, POSITIONS),
-    "llama linear": lambda: llama.LlamaLinearScalingRotaryEmbedding(SIZE, POSITIONS // 2, scaling_factor=2),
-    "llama ntk": lambda: llama.LlamaNTKScalingRotaryEmbedding(SIZE, POSITIONS // 2, scaling_factor=2),
-    "llama dynamic": lambda: llama.LlamaDynamicNTKScalingRotaryEmbedding(SIZE, POSITIONS, scaling_factor=2.0),
     "llama3": lambda: llama.Llama3RotaryEmbedding(SIZE, POSITIONS, original_max_position_embeddings=64),
     "qwen2": lambda: Qwen2RotaryEmbedding(SIZE, POSITIONS),
     "mistral": lambda: MistralRotaryEmbedding(SIZE, POSITIONS),
@@ -55,9 +52,8 @@ def differences(name: str, dtype: str) -> dict:
         for length in lengths:
             found.append(_results(first, length, dtype))
             assert _results(second, length, dtype) == found[-1]
-            tables = getattr(first, "tables", first)  # LLaMA's with dynamic scaling has its own
-            rows.append(tables.cos_cached.shape[0 if name == "mistral" else 1])
-    return {"equal": found == expected, "shared": tables is getattr(second, "tables", second), "rows": rows}
+            rows.append(first.tables.cos_cached.shape[0 if name == "mistral" else 1])
+    return {"equal": found == expected, "shared": first.tables is second.tables, "rows": rows}
 
 
 def differs_after_a_cast(name: str) -> list[bool]:

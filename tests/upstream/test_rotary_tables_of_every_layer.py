@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.families.gated_decoder import rotary_rows
+from launch.models.rotary_scaling import rotary_rows
 
 BYTES = "tests.upstream.rotary_tables_ranks:bytes_of_a_qwen2"
 DIFFERENCES = "tests.upstream.rotary_tables_ranks:differences"
@@ -10,7 +10,7 @@ CAST = "tests.upstream.rotary_tables_ranks:differs_after_a_cast"
 BEFORE = "tests.upstream.rotary_tables_ranks:differs_where_it_was_made_before"
 BEYOND = "tests.upstream.rotary_tables_ranks:beyond_the_end"
 HEAD_SIZE, FLOAT32 = 16, 4
-CAST_TOO = ["llama", "llama linear", "llama3", "qwen2", "mistral", "mixtral", "qwen2_moe"]
+CAST_TOO = ["llama", "llama3", "qwen2", "mistral", "mixtral", "qwen2_moe"]
 
 
 def test_a_model_keeps_them_once(ranks):
@@ -23,7 +23,7 @@ def test_upstream_keeps_all_positions_in_every_layer(ranks):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", [*CAST_TOO, "llama ntk"])
+@pytest.mark.parametrize("name", CAST_TOO)
 def test_are_upstreams_to_the_bit(ranks, name, dtype):
     rows = [1024, 2048, 2048, 2048]  # of 7, 1,030, 5 and 2,048 positions
     assert ranks(1, DIFFERENCES, name, dtype)[0] == {"equal": True, "shared": True, "rows": rows}
@@ -36,11 +36,6 @@ def test_are_upstreams_where_a_model_is_cast_once_it_is_made(ranks, name):
 
 def test_a_layer_that_was_made_before_keeps_its_own(ranks):
     assert ranks(1, BEFORE, "llama") == [False]
-
-
-def test_dynamic_scaling_stays_as_it_is(ranks):
-    found = ranks(1, DIFFERENCES, "llama dynamic", "float32")[0]
-    assert found == {"equal": True, "shared": False, "rows": [2048] * 4}
 
 
 @pytest.mark.parametrize(("name", "rows"), [("llama", 2048), ("qwen2", 2049)])

@@ -82,6 +82,7 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     "qwen2_moe_experts": "upstream/test_qwen2_moe_experts.py::test_a_new_router_sends_tokens_to_all_experts",
     "qwen3_unknown": "upstream/test_qwen3_unknown.py::test_find_its_classes",
     "rotary_tables_of_every_layer": "upstream/test_rotary_tables_of_every_layer.py::test_a_model_keeps_them_once",
+    "scaled_positions_ignored": "upstream/test_scaled_positions_ignored.py::test_a_layer_has_them[llama]",
     "shared_weight_counted_twice": "upstream/test_shared_weight_counted_twice.py::test_is_that_of_one_process",
     "stage1_frozen_parameters": "upstream/test_stage1_frozen_parameters.py::test_have_no_gradient",
     "stage3_frozen_parameters": (

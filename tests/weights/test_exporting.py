@@ -67,22 +67,18 @@ def test_the_configuration_there_and_back_is_the_same(name):
 
 
 @pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "linear", "factor": 4.0},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 16,
-        },
-    ],
-    ids=lambda scaling: scaling["rope_type"],
+    ("scaling", "positions"),
+    [(models.LINEAR, 64), (models.DYNAMIC, 64), (models.LLAMA3, 64), (models.YARN, 131072)],
+    ids=["linear", "dynamic", "llama3", "yarn"],
 )
-def test_scaled_positions_there_and_back(scaling):
+def test_scaled_positions_there_and_back(scaling, positions):
+    """Of YaRN transformers 4 takes the quotient of both lengths for the factor, so that both are written."""
     ours = our_config(models.llama(rope_scaling=scaling)[0], "config.json")
-    assert our_config(their_config(ours, "float32"), "config.json") == ours != our_config(models.llama()[0], "")
+    theirs = their_config(ours, "float32")
+    assert theirs["max_position_embeddings"] == positions
+    assert theirs["rope_scaling"]["type"] == theirs["rope_scaling"]["rope_type"]
+    assert theirs["rope_scaling"].items() >= scaling.items()
+    assert our_config(theirs, "config.json") == ours != our_config(models.llama()[0], "")
 
 
 def test_the_command_says_what_it_wrote(tmp_path, ours):

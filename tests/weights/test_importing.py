@@ -157,8 +157,12 @@ def test_names_without_the_first_part_are_understood(tmp_path, target):
         ({"attention_bias": True}, "attention_bias: found True, allowed: False"),
         ({"head_dim": 16}, "head_dim: found 16, allowed: 8"),
         ({"intermediate_size": None}, "intermediate_size missing"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope scaling: found 'yarn', allowed: linear, llama3"),
-        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, "rope scaling: found 'yarn', and PaddleNLP's"),
+        (
+            {"rope_scaling": {"type": "longrope"}},
+            "rope_scaling: rope_type: found 'longrope', allowed: dynamic, linear,",
+        ),
+        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, "rope_scaling: factor missing, which 'yarn' needs"),
+        ({"model_type": "mixtral", "rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling: found 'yarn', and"),
         ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: found True"),
         ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before: found False"),
         ({"model_type": "glm"}, "intermediate_size: found 80, allowed: None"),
@@ -174,26 +178,29 @@ def test_what_the_family_cannot_do_here_is_refused_by_key(tmp_path, target, chan
 
 
 def test_settings_that_change_the_positions_are_taken_over(tmp_path):
-    llama3 = {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
-    }
+    original, llama3 = "original_max_position_embeddings", models.LLAMA3
+    yarn = {"rope_type": "yarn", "factor": 4.0, original: 32768}
     for number, (change, expected) in enumerate(
         [
             ({"rope_theta": 123.0}, {"rope_theta": 123.0}),
             ({"rope_parameters": {"rope_type": "default", "rope_theta": 456.0}}, {"rope_theta": 456.0}),
-            ({"rope_scaling": llama3}, {"rope_scaling": llama3, "rope_theta": 50000.0}),
+            ({"rope_scaling": llama3}, {"rope_scaling": llama3, "rope_theta": 50000.0, "max_position_embeddings": 64}),
             ({"rope_parameters": llama3 | {"rope_theta": 7.0}}, {"rope_scaling": llama3, "rope_theta": 7.0}),
-            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_scaling_factor": 2.0}),
+            (
+                {"rope_scaling": {"type": "linear", "factor": 2.0}},
+                {"rope_scaling": {"rope_type": "linear", "factor": 2.0, original: 64}, "max_position_embeddings": 128},
+            ),
+            (
+                {"max_position_embeddings": 32768, "rope_scaling": models.YARN},
+                {"rope_scaling": yarn, "max_position_embeddings": 131072},
+            ),
         ]
     ):
         config, tensors = models.llama()
         target = tmp_path / str(number)
         import_directory(models.save(tmp_path / f"theirs {number}", config | change, tensors), target, None, SHARD)
-        assert expected.items() <= json.loads((target / "config.json").read_text()).items()
+        found = json.loads((target / "config.json").read_text())
+        assert expected == {key: found[key] for key in expected}
 
 
 def test_a_target_that_is_there_is_left_alone(source, target):

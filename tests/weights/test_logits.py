@@ -18,10 +18,20 @@ def theta_of_transformers_5():
     return config | {"rope_parameters": parameters}, tensors
 
 
+def linear_of_transformers_5():
+    config, tensors = models.llama()
+    return config | {"rope_parameters": {**models.LINEAR, "rope_theta": config.pop("rope_theta")}}, tensors
+
+
 CASES = {  # name: (the model, its reference)
     **{name: (models.ALL[name], forward) for name, forward in reference.FORWARD.items()},
     "llama, rope_parameters": (theta_of_transformers_5, reference.llama),
     "llama, tied": (lambda: models.llama(tie_word_embeddings=True), reference.llama),
+    "llama, llama3": (lambda: models.llama(rope_scaling=models.LLAMA3), reference.llama),
+    "llama, linear": (linear_of_transformers_5, reference.llama),
+    "llama, dynamic": (lambda: models.llama(max_position_embeddings=8, rope_scaling=models.DYNAMIC), reference.llama),
+    "qwen2, yarn": (lambda: models.qwen2(max_position_embeddings=32768, rope_scaling=models.YARN), reference.llama),
+    "qwen3, yarn": (lambda: models.qwen3(rope_scaling=models.YARN_WITH_ALL), reference.llama),
     "baichuan2-13b": (lambda: models.baichuan(alibi=True, z_loss_weight=0), reference.llama),
     "glm": (models.glm, lambda *model: reference.glm(*model, context=PROMPT, mask=MASK)),
 }

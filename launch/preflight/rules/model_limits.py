@@ -9,6 +9,7 @@ from launch.families.family import FEATURES
 from launch.families.named_configs import load_config
 from launch.families.parameters import HEADS, LAYERS
 from launch.families.registry import family_of_config
+from launch.models.rotary_scaling import scaled_by_length
 from launch.preflight.rules.rule import ANNOUNCE, INNER, Rule
 
 # Modules that a pipeline counts beside the decoder layers: embedding, last norm, head.
@@ -92,8 +93,8 @@ RULES = (
         found="{run.flags.max_seq_length}, and the model knows {run.positions} positions",
         reason="its weights have never seen the positions beyond",
         source="max_position_embeddings or max_sequence_length in the model's config.json",
-        fix="at most {run.positions}; to train longer ones all the same, raise "
-        "max_position_embeddings (and rope_scaling) in the config.json of the model directory",
+        fix="at most {run.positions}; to train longer ones all the same, give the config.json of the model directory "
+        "more of them: by rope_scaling (docs/families.md), or plain in max_position_embeddings",
     ),
     Rule(
         flag="max_seq_length",
@@ -110,6 +111,14 @@ RULES = (
         reason="the model classes of paddlenlp attend to all positions, whatever sliding_window says",
         source="paddlenlp/transformers/mistral/modeling.py, MistralModel._prepare_decoder_attention_mask",
         fix="at most {run.window}",
+    ),
+    Rule(
+        flag="zero_padding",
+        when=lambda run: bool(run.flags.zero_padding) and scaled_by_length(run.model),
+        found="1, and rope_scaling in the model's config.json is dynamic",
+        reason="it follows the length of a sequence: a sample would be scaled by those that share its row",
+        source="transformers, modeling_rope_utils.py, _compute_dynamic_ntk_parameters",
+        fix="--zero_padding 0, or rope_scaling of another type: yarn",
     ),
     Rule(
         flag="model_name_or_path",

@@ -104,6 +104,12 @@ VARIANTS = [
     ),
     wrong(
         "llama-7b/finetune",
+        "--zero_padding 1 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1",
+        ("--zero_padding", "1, and rope_scaling in the model's config.json is dynamic"),
+        files=odd(rope_scaling={"type": "dynamic", "factor": 2.0}),
+    ),
+    wrong(
+        "llama-7b/finetune",
         "--max_length 1024 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1",
         ("--max_length", "1024, and the model's attention reaches 512 positions"),
         files=odd(sliding_window=512),
