@@ -3,9 +3,13 @@
 # time that it needs.
 #
 # MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER CONFIG ARGS, given as `make X GPUS=4`, reach
-# the recipe through the environment, where make puts every variable of its command line.
+# the recipe through the environment, where make puts every variable of its command line. CONFIG counts there alone:
+# other tools have it in the environment, too (CONFIG=Release).
 
 .DEFAULT_GOAL := help
+ifeq ($(origin CONFIG),environment)
+unexport CONFIG
+endif
 .PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
@@ -153,13 +157,14 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 define recipe_forms
 .PHONY: $(1) rehearse-$(1) print-$(1) plan-$(1)
 $(1): setup
-	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=run bash $(2)
+	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=run bash $(2)
 rehearse-$(1): setup
-	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=rehearse bash $(2)
+	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=rehearse bash $(2)
 print-$(1): setup
-	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=print bash $(2)
+	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=print bash $(2)
 plan-$(1):
-	@$(call other_name,$(1),$(3))$$(EXEC) ACTION=plan bash $(2)
+	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=plan bash $(2)
 endef
 other_name = $(if $(filter-out $(2),$(1)),echo "make $$@ is another name of make $$(@:%$(1)=%$(2))" >&2; )
+stray_config = $(if $(filter environment,$(origin CONFIG)),echo "CONFIG of the environment is not read: make $@ CONFIG=FILE takes a file of arguments" >&2; )
 $(foreach name,$(NAMES),$(eval $(call recipe_forms,$(call part,1,$(name)),$(call part,2,$(name)),$(call part,3,$(name)))))

@@ -21,11 +21,12 @@ from data_tools.language import localized
 from data_tools.terminal import wrapped
 from launch import preflight
 from launch.config.argument_files import METHODS, method_of, read_arguments
-from launch.config.flag_values import Flags, FlagValues
+from launch.config.flag_values import Flags, FlagValues, flag_words
 from launch.config.key_files import read_source
 from launch.config.layout import degree, sharding_stage
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.config.run_config import RunConfig
+from launch.config.variables import apply_variables
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.published_names import named_size
@@ -46,8 +47,10 @@ def main(argv: list[str]) -> None:
     for line in [*lines, *lacking, *announced(run)]:
         print(wrapped(localized(line), "# ", "#   "))
     print(LaunchCommand.of_run(run).text())
-    if recipe := nearest_recipe(run):
-        told = localized("the same by a recipe, which checks the machine and fits to its cards:")
+    if (recipe := nearest_recipe(run)) and (added := added_flags(recipe, args.file, run)) is not None:
+        told = localized(
+            f"by a recipe, which checks the machine and fits to its cards, with these flags of its own: {added}"
+        )
         print("", wrapped(told, "# ", "#   "), make_command(recipe, args.file, run.processes), sep="\n")
 
 
@@ -80,9 +83,13 @@ def cards_of(script: str, flags: Flags) -> int:
 def _run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]]:
     """The run on so many cards, without what its model's family lacks, and lines about that."""
     run = RunConfig(script, flags, tuple(map(str, range(gpus))), processes=gpus)
-    model = flags.get("model_name_or_path", [""])
-    able, lines = without_what_is_lacking(run.with_words(flags | {"model_name_or_path": [named_size(model[0])]}))
-    return run.with_words(able.words | {"model_name_or_path": model}), lines
+    able, lines = without_what_is_lacking(_of_known_size(run))
+    return run.with_words(able.words | {"model_name_or_path": flags.get("model_name_or_path", [""])}), lines
+
+
+def _of_known_size(run: RunConfig) -> RunConfig:
+    """The run, with the configuration of its model's sizes in the place of a name at a hub."""
+    return run.with_words(run.words | {"model_name_or_path": [named_size(run.flags.model_name_or_path or "")]})
 
 
 def announced(run: RunConfig) -> list[str]:
@@ -105,6 +112,22 @@ def nearest_recipe(run: RunConfig) -> Recipe | None:
 
     found = (recipe for recipe in load_recipes(ROOT) if recipe.gpus and _method(recipe.script, recipe.flags) == method)
     return max(found, key=likeness, default=None)
+
+
+def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
+    """What the recipe with the file has that differs from the run of the file alone: "--zero_padding 1 ..."; None where
+    the recipe cannot take the file."""
+    try:
+        by_recipe, _ = apply_variables(recipe, {"CONFIG": file, "GPUS": str(run.processes)})
+        by_recipe, _ = without_what_is_lacking(_of_known_size(by_recipe))
+    except UserError:
+        return None
+    different = {
+        name: words
+        for name, words in by_recipe.words.items()
+        if name != "model_name_or_path" and getattr(by_recipe.flags, name) != getattr(run.flags, name)
+    }
+    return shlex.join(flag_words(different)) or "none"
 
 
 def make_command(recipe: Recipe, file: str, gpus: int) -> str:

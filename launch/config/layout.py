@@ -121,7 +121,8 @@ def keep_global_batch(
 ) -> tuple[Flags, str]:
     """The flags for so many processes, with as many samples a step as on the stated layout, and a line that says so.
 
-    variable: what the user has set to have so many, for messages. own: flags that the user has given.
+    variable: what the user has set to have so many, for messages; as many processes are arranged in another way.
+    own: flags that the user has given.
 
     Accumulation changes; the micro batch becomes smaller only where its micro batches cannot be dealt out, and the user
     has not given it. Raises UserError where the processes cannot be divided as the flags ask, or the samples of a step
@@ -130,7 +131,7 @@ def keep_global_batch(
     steps, size = _count_of(flags, ACCUMULATION), _count_of(flags, MICRO_BATCH)
     samples = stated.data_ranks * steps * size
     unit = size if {MICRO_BATCH, ACCUMULATION} & set(own) else 1  # samples that stay together
-    data_ranks = _data_ranks(flags, processes)
+    data_ranks = data_ranks_of(flags, processes)
     if not data_ranks or samples // unit % data_ranks:
         raise UserError(_refusal(flags, stated, processes, variable, samples // unit))
     each = samples // data_ranks
@@ -142,7 +143,10 @@ def keep_global_batch(
         if int(value) != before
     )
     told = told or f"--{ACCUMULATION} {steps}"
-    return flags | changed, f"{variable}: {processes} instead of {stated.processes}, {told}: as many samples a step"
+    line = f"{variable}: {processes} instead of {stated.processes}, {told}: as many samples a step"
+    if processes == stated.processes:
+        line = f"{data_ranks} data ranks instead of {stated.data_ranks}, {told}: as many samples a step"
+    return flags | changed, line
 
 
 def _count_of(flags: Flags, name: str) -> int:
@@ -152,7 +156,7 @@ def _count_of(flags: Flags, name: str) -> int:
     return int(word)
 
 
-def _data_ranks(flags: Flags, processes: int) -> int:
+def data_ranks_of(flags: Flags, processes: int) -> int:
     """0 where the processes cannot be divided as the flags ask."""
     try:
         return Layout.from_flags(flags, processes).data_ranks
@@ -164,7 +168,7 @@ def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt:
     """dealt: samples, or micro batches of the user's size, that are dealt to the ranks."""
     model_ranks = stated.tensor_parallel_degree * stated.pipeline_parallel_degree
     counts = range(1, dealt * model_ranks + 1)
-    ranks = {count: _data_ranks(flags, count) for count in counts}
+    ranks = {count: data_ranks_of(flags, count) for count in counts}
     possible = [str(count) for count in counts if ranks[count] and dealt % ranks[count] == 0]
     size, steps = _count_of(flags, MICRO_BATCH), _count_of(flags, ACCUMULATION)
     step = f"{stated.data_ranks} data ranks x --{MICRO_BATCH} {size} x --{ACCUMULATION} {steps}"

@@ -55,8 +55,9 @@ class RunConfig:
     card:          the kind of its cards, where the user has named it
     processes:     ranks of all nodes together
     nodes:         the machines it runs on, and which of them this is
-    stated:        the recipe's own layout where the user has requested another number of processes: a stated
-                   accumulation then counts for that layout (launch/config/layout.py)
+    stated:        the recipe's own layout where the user has requested another number of processes, or a file of
+                   arguments without a batch another layout: a stated accumulation then counts for the recipe's
+                   (launch/config/layout.py)
     own:           the flags of the user's ARGS and command line, which advice repeats and FIT leaves alone
     fitted:        flags of `words` that FIT has changed; None where the run is not fitted
     """

@@ -9,7 +9,14 @@ from pathlib import Path
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import read_arguments
 from launch.config.flag_values import Flags, answered, flag_words, overridden, parse_flags
-from launch.config.layout import ACCUMULATION, MICRO_BATCH, Layout, LayoutError, keep_global_batch
+from launch.config.layout import (
+    ACCUMULATION,
+    MICRO_BATCH,
+    Layout,
+    LayoutError,
+    data_ranks_of,
+    keep_global_batch,
+)
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.errors import UserError
@@ -24,11 +31,16 @@ SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 # Variables that are another way to write a flag, and that of DATA for each shared module.
 FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
 DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
+LAYOUT = (
+    *("tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"),
+    *("sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"),
+)
+BATCH = (MICRO_BATCH, ACCUMULATION)
 # Flags of a recipe that mean something together: where a file of arguments states one of them, the others go, too.
 TOGETHER = (
     frozenset({"model_name_or_path", "tokenizer_name_or_path", "loss_first"}),
-    frozenset({"tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"})
-    | {"sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"},
+    frozenset(LAYOUT),
+    frozenset(BATCH),
     frozenset({"lora", "lora_rank", "lora_alpha", "prefix_tuning", "num_prefix_tokens"})
     | {"weight_quantize_algo", "weight_double_quant"},
     frozenset({"evaluation_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end"}),
@@ -68,6 +80,11 @@ def apply_variables(
     """
     flags, from_file, notes = dict(recipe.flags), {}, list(recipe.renamed)
     if file := variables.get("CONFIG"):
+        if not Path(file).expanduser().is_file():
+            raise UserError(
+                f"CONFIG: found {file!r}, as a variable of the command line or the environment; expected a file of "
+                "arguments that is there (docs/recipes.md). Correct the path, or leave the variable out: unset CONFIG."
+            )
         from_file, lines = read_arguments(file, recipe.script)
         notes += lines
         replaced = {name for group in TOGETHER if not group.isdisjoint(from_file) for name in group}
@@ -85,8 +102,11 @@ def apply_variables(
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)
     stated = _stated_layout(recipe)
-    if (stated and stated.processes == processes) or not from_file.keys().isdisjoint((MICRO_BATCH, ACCUMULATION)):
-        stated = None  # as the recipe has it; the batch of a file counts for each card, as PaddleNLP has it
+    if not from_file.keys().isdisjoint(BATCH):
+        stated = None  # the batch of a file counts for each card, as PaddleNLP has it
+    if stated and stated.processes == processes:
+        moved = not from_file.keys().isdisjoint(LAYOUT) and data_ranks_of(flags, processes)
+        stated = stated if moved and moved != stated.data_ranks else None
     if stated:
         each = "GPUS" if devices else "PROCESSES"
         variable = f"NNODES x {each}" if nodes.count > 1 else each

@@ -233,6 +233,35 @@ def test_without_a_batch_in_the_file_the_samples_of_a_step_stay(tmp_path):
     assert lines[2].startswith("GPUS: 2 instead of 4, ")
 
 
+def test_another_layout_of_the_file_keeps_the_samples_of_a_step(tmp_path):
+    """4 data ranks in the place of tensor parallel; a number of cards that does not divide is refused as before."""
+    recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "finetune.sh")
+    before, _ = apply_variables(recipe, {})
+    file = written(tmp_path, {"sharding": "stage2"})
+    run, lines = apply_variables(recipe, {"CONFIG": file})
+    assert (before.layout.data_ranks, run.layout.data_ranks) == (1, 4)
+    assert before.global_batch == run.global_batch == 128 and run.stated == before.layout
+    assert lines[2].startswith("4 data ranks instead of 1, --gradient_accumulation_steps ")
+    assert lines[2].endswith(": as many samples a step")
+    run, _ = apply_variables(recipe, {"CONFIG": file, "ARGS": "--gradient_accumulation_steps 8"})
+    assert run.global_batch == 8 * before.flags.per_device_train_batch_size  # it counts for the recipe's layout
+    run, lines = apply_variables(recipe, {"CONFIG": written(tmp_path, {"tensor_parallel_degree": 4}, "same.json")})
+    assert run.global_batch == 128 and run.stated is None and len(lines) == 2
+
+
+def test_a_micro_batch_of_the_file_takes_the_recipes_accumulation_away(tmp_path):
+    recipe = Recipe.load(ROOT / "recipes" / "qwen2.5-7b" / "lora.sh")
+    run, _ = apply_variables(recipe, {"CONFIG": written(tmp_path, {"per_device_train_batch_size": 4})})
+    assert "gradient_accumulation_steps" in recipe.flags and run.global_batch == 4
+
+
+def test_a_config_that_is_no_file_is_named_with_its_variable():
+    """Other tools have a variable of that name: CONFIG=Release."""
+    recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "finetune.sh")
+    with pytest.raises(UserError, match="^CONFIG: found 'Release', as a variable of the command line or the environ"):
+        apply_variables(recipe, {"CONFIG": "Release"})
+
+
 def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
     """A degree that the file leaves out is 1, not the recipe's; with its save_steps goes the recipe's eval_steps."""
     recipe = Recipe.load(ROOT / "recipes" / "llama-7b" / "finetune.sh")

@@ -11,7 +11,7 @@ import pytest
 
 from launch import preflight
 from launch.commands import config_from
-from launch.config.flag_values import parse_flags
+from launch.config.flag_values import Flags, load_schema, parse_flags
 from launch.config.recipe_file import load_recipes
 from launch.config.run_config import RunConfig
 from launch.guard import guarded
@@ -22,13 +22,21 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
 
 
-def printed(capsys, *words: str) -> tuple[list[str], list[str], str]:
-    """The lines with #, the words of the launcher's command, the command of make."""
+def values(run: RunConfig) -> dict:
+    """Those of all flags but the model, which is planned by another name."""
+    return {name: getattr(run.flags, name) for name in load_schema(run.script) if name != "model_name_or_path"}
+
+
+def printed(capsys, *words: str) -> tuple[list[str], list[str], str, Flags]:
+    """The lines with #, the words of the launcher's command, the command of make and what its recipe adds."""
     assert guarded(config_from.main, list(words)) in (0, None)
     text, make = capsys.readouterr().out.split("\n\n")
     lines = text.splitlines()
     told = [line for line in lines if line.startswith("#")]
-    return told, shlex.split("\n".join(lines[len(told) :]).replace("\\\n", " ")), make.splitlines()[-1]
+    *by_recipe, make = make.splitlines()
+    added = " ".join(line.removeprefix("#").strip() for line in by_recipe).partition("with these flags of its own: ")[2]
+    command = "\n".join(lines[len(told) :]).replace("\\\n", " ")
+    return told, shlex.split(command), make, parse_flags(shlex.split(added))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -37,15 +45,16 @@ def test_every_file_becomes_a_legal_command_and_a_plan(name, tmp_path, capsys, m
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "arguments.json"
     file.write_text(json.dumps(arguments(name)))
-    told, words, make = printed(capsys, str(file))
+    _, words, make, added = printed(capsys, str(file))
     script = next(number for number, word in enumerate(words) if word.endswith(".py"))
     run = RunConfig(
         words[script], parse_flags(words[script + 1 :]), processes=len(words[words.index("--gpus") + 1].split(","))
     )
     assert preflight.is_legal(run), [finding for finding in preflight.run_on_flags(run) if not finding.ok]
     assert run.flags.model_name_or_path == MODELS[name.partition("/")[0]]
-    variables = dict(word.split("=") for word in shlex.split(make)[2:])
+    by_hand, variables = run, dict(word.split("=") for word in shlex.split(make)[2:])
     run, _ = requested_run(RECIPES[make.split()[1]], variables | {"FIT": "off"}, sizes_alone=True)
+    assert values(by_hand.with_words(by_hand.words | added)) == values(run)
     assert [finding for finding in preflight.run_on_flags(run) if not finding.ok] == []
     assert json.loads(planned(run, "json"))["peak_bytes"] > 1 << 30
 
@@ -65,7 +74,7 @@ def test_every_file_becomes_a_legal_command_and_a_plan(name, tmp_path, capsys, m
 def test_cards_and_the_nearest_recipe(name, gpus, make, tmp_path, capsys):
     file = tmp_path / "arguments.json"
     file.write_text(json.dumps(arguments(name)))
-    _, words, command = printed(capsys, str(file))
+    _, words, command, _ = printed(capsys, str(file))
     assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
     assert command == make.format(file)
 
@@ -94,7 +103,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
     printed = done.stdout.splitlines()
     assert printed[: began - 1] == shown[: began - 1]
     assert printed[began + 1] == shown[began + 1] == "    --model_name_or_path Qwen/Qwen2-7B \\"
-    assert printed[-3:] == shown[-3:]
+    assert printed[printed.index("") :] == shown[shown.index("") :]
 
 
 @pytest.mark.parametrize(

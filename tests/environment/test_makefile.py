@@ -1,5 +1,6 @@
 """The public face: make help, and the four forms of each recipe."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # What takes the place of launch/recipe.sh.
-ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS"\nexit ${CODE:-0}\n'
+ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS${CONFIG:+ CONFIG=$CONFIG}"\nexit ${CODE:-0}\n'
 
 
 @pytest.fixture
@@ -38,8 +39,20 @@ def write_recipe(path, summary, needs, names="# Hardware  some"):
     )
 
 
-def make(folder, *arguments):
-    return subprocess.run(["make", "--no-print-directory", *arguments], cwd=folder, capture_output=True, text=True)
+def make(folder, *arguments, **environment):
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ | environment)
+
+
+def test_a_config_counts_on_the_command_line_alone(house):
+    """Other tools have a variable of that name in the environment."""
+    done = make(house, "plan-pretrain-llama7b", CONFIG="Release")
+    assert done.stdout == "plan pretrain.sh GPUS= ARGS=\n"
+    told = "CONFIG of the environment is not read: make plan-pretrain-llama7b CONFIG=FILE takes a file of arguments\n"
+    assert done.stderr == told
+    for environment in ({}, {"CONFIG": "Release"}):
+        done = make(house, "plan-pretrain-llama7b", "CONFIG=sft.json", **environment)
+        assert (done.stdout, done.stderr) == ("plan pretrain.sh GPUS= ARGS= CONFIG=sft.json\n", "")
 
 
 def test_plain_make_lists_targets_and_recipes(house):
