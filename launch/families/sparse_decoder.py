@@ -4,9 +4,14 @@ Every token goes to k experts, so all experts together compute k rows a token, a
 same however the tokens are spread. The plan gives each expert equally many.
 """
 
+import re
+from itertools import groupby
+
 from launch.families.forward import FLOAT32
 from launch.families.gated_decoder import GatedDecoder
-from launch.tape.autograd import Tensor
+from launch.tape.autograd import Leaf, Tensor
+
+EXPERT = re.compile(r".*\.experts\.\d+")
 
 
 class SparseDecoder(GatedDecoder):
@@ -14,6 +19,11 @@ class SparseDecoder(GatedDecoder):
 
     experts: int
     chosen: int
+
+    def __init__(self, job, memory, weights):
+        super().__init__(job, memory, weights)
+        leaves = [one.node for one in weights.values() if isinstance(one.node, Leaf) and one.node.awaited]
+        self.awaited = {found[0] for leaf in leaves if (found := EXPERT.match(leaf.name))}
 
     def expert(self, name: str, x: Tensor) -> Tensor:
         """What the expert of this name makes of its rows."""
@@ -38,10 +48,33 @@ class SparseDecoder(GatedDecoder):
         copies = ops.reshape(ops.tile(x, (tokens, self.chosen, hidden)), (rows, hidden))
         each, more = divmod(rows, self.experts)
         sizes = [each + (1 if expert < more else 0) for expert in range(self.experts)]
-        parts = ops.split_at(ops.gather(copies, rows), sizes, axis=0)
-        outputs = [self.expert(f"{name}.{number}", part) for number, part in enumerate(parts)]
-        joined = ops.gather(ops.concat(outputs, axis=0), rows)
+        numbers, times = self._replayed(name, sizes)
+        parts = ops.split_at(ops.gather(copies, rows), [sizes[number] for number in numbers], axis=0, copies=times)
+        outputs = []
+        for number, part, count in zip(numbers, parts, times, strict=True):
+            with self.memory.standing_for(count):
+                outputs.append(self.expert(f"{name}.{number}", part))
+        joined = ops.gather(ops.concat(outputs, axis=0, copies=times), rows)
         self.alive(*parts)
         joined = ops.reshape(joined, (tokens, self.chosen, hidden))
         out = ops.matmul(ops.reshape(weights, (tokens, 1, self.chosen)), joined)
         return ops.reshape(out, x.shape)
+
+    def _replayed(self, name: str, sizes: list[int]) -> tuple[list[int], list[int]]:
+        """The numbers of the experts that are replayed, and how many each stands for. sizes: rows of each.
+
+        Of equal ones in a row the first, the second for all between, and the last (launch/tape/autograd.py). Under
+        stage 2 those are not equal whose gradients have their place in a buffer.
+        """
+        numbers: list[int] = []
+        times: list[int] = []
+        kinds = [(size, f"{name}.{number}" in self.awaited) for number, size in enumerate(sizes)]
+        for (_, awaited), run in groupby(range(len(sizes)), key=lambda number: kinds[number]):
+            equal = list(run)
+            if awaited or len(equal) <= 3:
+                numbers += equal
+                times += [1] * len(equal)
+            else:
+                numbers += [equal[0], equal[1], equal[-1]]
+                times += [1, len(equal) - 2, 1]
+        return numbers, times

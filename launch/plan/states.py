@@ -212,7 +212,7 @@ class BufferedGradients:
         if leaf.name in self.states.mine:
             leaf.gradient = True
         elif leaf.name in self.owner:
-            leaf.gradient = True
+            leaf.gradient = leaf.awaited = True
             leaf.arrived = self._count
         else:
             leaf.kept_as = PART

@@ -7,6 +7,10 @@ the end, from these moments alone. When Python frees an object changes nothing.
 A node holds what its operator saves (paddle/fluid/eager/backward.cc, RunBackward). Running it takes the gradients of
 its outputs, makes those of its inputs, lets go of what was saved, and adds to gradients that are there already in
 place. Nodes run in the order in which their last gradient arrives, leaves before others.
+
+Equal parts of a model that run one after the other, such as experts, need not all be replayed: the first and the last
+are, and one stands for all between. From one part to the next the bytes of each moment grow or shrink by as much, so
+that the first or the last has the peak.
 """
 
 from collections import defaultdict, deque
@@ -31,12 +35,17 @@ class Memory:
     operators get gradient nodes.
 
     A moment is the number of an event: bytes that are taken, bytes that change their part, a phase that begins.
+
+    copies: how many equal parts of the model what runs now stands for. It takes as many times the bytes. They are right
+    when it is done, but not meanwhile: these moments are no peaks.
     """
 
     def __init__(self, granule: int = 1):
         self.granule = granule
         self.part = ""
         self.recording = True
+        self.copies = 1
+        self._within: set[int] = set()  # moments at which something stands for several
         self._events: list[str | list[tuple[str, int]]] = []  # the name of a phase, or changes of parts in bytes
         self._taken: list[Storage] = []
 
@@ -58,14 +67,24 @@ class Memory:
         finally:
             self.recording = before
 
+    @contextmanager
+    def standing_for(self, copies: int) -> Iterator[None]:
+        """What runs meanwhile stands for so many."""
+        before, self.copies = self.copies, copies
+        try:
+            yield
+        finally:
+            self.copies = before
+
     def begin(self, phase: str) -> None:
         self._events.append(phase)
 
-    def take(self, size: int, part: str = "") -> Storage:
-        """Bytes that are alive now, and until the last call of `alive` with them."""
-        size = -(-size // self.granule) * self.granule
+    def take(self, size: int, part: str = "", copies: int = 1) -> Storage:
+        """Bytes that are alive now, and until the last call of `alive` with them; so many times, if what runs now
+        stands for no more."""
+        size = -(-size // self.granule) * self.granule * max(copies, self.copies)
         storage = Storage(part or self.part, size, len(self._events))
-        self._events.append([(storage.part, size)])
+        self._note([(storage.part, size)])
         self._taken.append(storage)
         return storage
 
@@ -78,9 +97,14 @@ class Memory:
 
     def move(self, storage: Storage, part: str) -> None:
         """Count it in another part from now on."""
-        self._events.append([(storage.part, -storage.size), (part, storage.size)])
+        self._note([(storage.part, -storage.size), (part, storage.size)])
         storage.part = part
         self.alive(storage)
+
+    def _note(self, changes: list[tuple[str, int]]) -> None:
+        if self.copies > 1:
+            self._within.add(len(self._events))
+        self._events.append(changes)
 
     def peaks(self) -> dict[str, dict[str, int]]:
         """By phase, the bytes of each part at its highest moment. A phase that returns keeps its higher peak."""
@@ -100,7 +124,7 @@ class Memory:
                 for part, change in event:
                     live[part] += change
                     total += change
-                if total > highest:
+                if total > highest and moment not in self._within:
                     highest, is_highest = total, True
             for storage in ends.get(moment, ()):
                 if is_highest:  # the parts are noted before the highest moment passes
@@ -145,10 +169,11 @@ class Node:
 
     inputs: (node, slot, bytes of its gradient) of each input that needs a gradient. saved: what is kept for backward.
     alias: which input's gradient is the output's, without a copy. reused: what is overwritten with the first input's.
-    temporary: bytes while it runs. arguments: what the node keeps as long as the graph is there.
+    temporary: bytes while it runs. arguments: what the node keeps as long as the graph is there. copies: how many
+    operators it stands for; the bytes of its gradients are those of one.
     """
 
-    __slots__ = ("memory", "part", "inputs", "saved", "alias", "temporary", "reused", "waiting", "arguments")
+    __slots__ = ("memory", "part", "copies", "inputs", "saved", "alias", "temporary", "reused", "waiting", "arguments")
 
     gathered = 0  # bytes that the nodes which use this one need beside themselves, see Leaf
 
@@ -160,7 +185,7 @@ class Node:
         alias: int | None = None,
         temporary: int = 0,
     ):
-        self.memory, self.part = memory, memory.part
+        self.memory, self.part, self.copies = memory, memory.part, memory.copies
         self.inputs, self.saved = inputs, list(saved)
         self.alias, self.temporary = alias, temporary
         self.reused: Storage | None = None
@@ -179,8 +204,8 @@ class Node:
         if self.reused:
             return [self.reused]
         outgoing = [
-            incoming[0] if index == self.alias else self.memory.take(size, self.part)
-            for index, (_, _, size) in enumerate(self.inputs)
+            incoming[0] if index == self.alias else self.memory.take(size, self.part, source.copies)
+            for index, (source, _, size) in enumerate(self.inputs)
         ]
         if self.temporary:
             self.memory.take(self.temporary, self.part)
@@ -191,17 +216,19 @@ class Leaf(Node):
     """Where gradients end: a trained parameter, or a tensor that came from elsewhere.
 
     gradient: what has arrived, True where its place is among what a rank always keeps. arrived: called after each
-    addition. kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered:
-    bytes of the whole gradient of a sharded parameter, while what uses it runs backward.
+    addition. awaited: whether something happens when it and others are here, so that no other leaf can stand for it.
+    kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered: bytes of
+    the whole gradient of a sharded parameter, while what uses it runs backward.
     """
 
-    __slots__ = ("name", "shape", "size", "gradient", "arrived", "kept_as", "gathered")
+    __slots__ = ("name", "shape", "size", "gradient", "arrived", "awaited", "kept_as", "gathered")
 
     def __init__(self, memory: Memory, name: str, shape: tuple[int, ...], size: int):
         super().__init__(memory, ())
         self.name, self.shape, self.size = name, shape, size
         self.gradient: Storage | bool | None = None
         self.arrived: Callable[[Leaf], None] | None = None
+        self.awaited = False
         self.kept_as = ""
         self.gathered = 0
 
@@ -300,14 +327,19 @@ def backward(output: Tensor, gradient: Storage | None = None) -> None:
     while ready:
         node = ready.popleft()
         incoming = incoming_of.pop(node)
+        memory.copies = node.copies
         outgoing = node.gradients(incoming)
         memory.alive(*incoming.values(), *node.saved, *outgoing)
         for (source, slot, _), storage in zip(node.inputs, outgoing, strict=True):
             # A gradient that is there already takes the other in place.
             incoming_of.setdefault(source, {}).setdefault(slot, storage)
             source.waiting -= 1
-            if source.waiting == 0:
-                ready.appendleft(source) if isinstance(source, Leaf) else ready.append(source)
+            if source.waiting == 0 and isinstance(source, Leaf):
+                source.copies = node.copies
+                ready.appendleft(source)
+            elif source.waiting == 0:
+                ready.append(source)
+    memory.copies = 1
     memory.alive(output.storage, gradient, *(storage for node in nodes for storage in _kept(node)))
 
 

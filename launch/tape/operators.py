@@ -211,14 +211,19 @@ class Operators:
         """Equal parts of the last axis, copies."""
         return self.split_at(x, [x.shape[-1] // parts] * parts)
 
-    def split_at(self, x: Tensor, widths: list[int], axis: int = -1) -> list[Tensor]:
-        """Parts along an axis, copies."""
-        copies = self._copies(x)
+    def split_at(
+        self, x: Tensor, widths: Sequence[int], axis: int = -1, copies: Sequence[int] | None = None
+    ) -> list[Tensor]:
+        """Parts along an axis, copies. copies: how many equal ones each stands for."""
+        in_order = self._copies(x)
         shapes = [list(x.shape) for _ in widths]
         for shape, width in zip(shapes, widths, strict=True):
             shape[axis] = width
-        outs = [self.new(shape, x.item) for shape in shapes]
-        self.memory.alive(*copies)
+        outs = []
+        for shape, times in zip(shapes, copies or [1] * len(widths), strict=True):
+            with self.memory.standing_for(times):
+                outs.append(self.new(shape, x.item))
+        self.memory.alive(*in_order)
         self.record(outs[0], [x])
         self.alive(*outs)
         for slot, out in enumerate(outs):
@@ -230,9 +235,10 @@ class Operators:
         order = self.new((rows,), 8)
         return self.record(self.new((rows, *x.shape[1:]), x.item), [x], [order])
 
-    def concat(self, xs: list[Tensor], axis: int = -1) -> Tensor:
+    def concat(self, xs: list[Tensor], axis: int = -1, copies: Sequence[int] | None = None) -> Tensor:
+        """copies: how many equal ones each stands for."""
         shape = list(xs[0].shape)
-        shape[axis] = sum(x.shape[axis] for x in xs)
+        shape[axis] = sum(x.shape[axis] * times for x, times in zip(xs, copies or [1] * len(xs), strict=True))
         return self.record(self._result(shape, xs[0].item, *xs), xs)
 
     def tile(self, x: Tensor, shape: Iterable[int]) -> Tensor:

@@ -3,9 +3,14 @@ layout gives the numbers of one process."""
 
 import pytest
 
+from launch.config.layout import Layout as PlannedLayout
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
+from launch.families.sparse_decoder import SparseDecoder
+from launch.plan import shards, states
+from launch.plan.job import Job, Lora
+from launch.plan.step import Place, replay
 from launch.weights.conversion import our_config, their_config
 from tests.distributed.layouts import TP2, Layout
 from tests.distributed.parity import Runs, beyond_tolerance
@@ -47,6 +52,44 @@ def test_a_token_is_multiplied_by_the_experts_that_it_is_sent_to(name, active, l
     embedding = config["vocab_size"] * config["hidden_size"]
     found = ModelShape.from_config(config).matmul_parameters + embedding
     assert found / 1e9 == pytest.approx(active, abs=0.01)
+
+
+SIZES = {
+    "num_experts": 10,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "vocab_size": 64,
+}
+ADAPTER = Lora(4, ("q_proj", "up_proj", "down_proj"), 0.1)
+
+
+# Each with the size of stage 2's buffers at which some experts have a place in them, some have none.
+@pytest.mark.parametrize(
+    ("how", "buffer"), [({}, 40_000), ({"recompute": "full"}, 40_000), ({"adapter": ADAPTER}, 2_000)]
+)
+@pytest.mark.parametrize("stage", ["", "stage2", "stage3"])
+@pytest.mark.parametrize("length", [120, 121], ids=["equal rows", "more rows for some"])
+def test_an_expert_that_stands_for_equal_ones_changes_no_planned_byte(how, buffer, stage, length, monkeypatch):
+    """Of each part at the peak of each phase, on each rank; against a replay of all experts, one after the other."""
+    monkeypatch.setattr(shards, "BUFFER_SIZE", buffer)
+    monkeypatch.setattr(states, "SEGMENT_SIZE", 200)
+    config = load_config("qwen2-moe-rehearsal") | SIZES
+    ranks = 2 if stage else 1
+    layout = PlannedLayout(1, ranks, 1, 1, stage)
+    job = Job(config, layout, 1, 2, length, eval_batch=2, flash_attention=True, **how)
+    places = [Place(0, shard) for shard in range(ranks)]
+    found = [replay(job, place) for place in places]
+    stood_for = []
+    single = SparseDecoder._replayed
+
+    def one_by_one(self, name, sizes):
+        stood_for.append(max(single(self, name, sizes)[1]))
+        return list(range(len(sizes))), [1] * len(sizes)
+
+    monkeypatch.setattr(SparseDecoder, "_replayed", one_by_one)
+    assert found == [replay(job, place) for place in places]
+    assert max(stood_for) > 1
 
 
 @pytest.fixture(scope="module", params=["mixtral-rehearsal", "qwen2-moe-rehearsal"])
