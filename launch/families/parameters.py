@@ -7,6 +7,7 @@ we write; tests compare them with the models themselves. A head that shares the 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 # Elements that flash attention adds to a head of a model with ALiBi (launch/models/alibi_columns.py): six are needed,
 # and kernels take multiples of 8.
@@ -24,7 +25,7 @@ class Parameter:
     shape: tuple[int, ...]
     kind: str
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Elements."""
         return math.prod(self.shape)

@@ -11,7 +11,7 @@ rank (group_sharded_optimizer_stage2.py); stage 3 slices each tensor above 2**20
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from launch.families.parameters import (
@@ -28,7 +28,7 @@ from launch.families.parameters import (
     layers,
 )
 from launch.families.registry import parameters
-from launch.plan.job import Job, Lora, Prefix
+from launch.plan.job import Job, Lora, Offload, Prefix
 from launch.tape.quantized import Format
 
 COLUMN = {
@@ -80,7 +80,8 @@ def stage_layers(job: Job) -> list[range]:
 
 def tensors_of(job: Job, stage: int = 0) -> tuple[LocalTensor, ...]:
     """The tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
-    return _tensors_of(job.between_steps, stage)
+    layout = replace(job.layout, data_parallel_degree=1, sharding_parallel_degree=1, sharding="")
+    return _tensors_of(job.between_steps.changed(layout=layout, offload=Offload()), stage)
 
 
 @lru_cache(maxsize=16)
