@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, run, share
-from data_tools.formats.atomic import written_aside
+from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.progress import progress
 from data_tools.text.blocks import LINES, STDIN, Block, read_blocks
 from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
@@ -236,6 +236,8 @@ def main() -> None:
     if not requested:
         flags = "--min_chars, --max_chars, --min_letters, --max_digits, --exact, --near"
         parser.error(f"no rule is given: at least one of {flags}")
+    for written in filter(None, (args.output, args.dropped)):
+        check_not_input(written, find_files(args.input))
     with opened_output(args.output) as output, _opened_dropped(args.dropped) as on_drop:
         report = clean_files(
             args.input, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, args.workers,

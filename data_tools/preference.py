@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, percent, run
-from data_tools.formats.atomic import written_aside
+from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.errors import DataError
@@ -42,7 +42,6 @@ from data_tools.inspect import length_histogram
 from data_tools.sft import (
     UNLIMITED,
     add_lengths,
-    check_not_input,
     choose_lengths,
     encoding_of,
     in_dev,

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
-from data_tools.formats.atomic import written_aside
+from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.dialogues.chat_template import (
     ChatTemplate,
     directory_template,
@@ -138,13 +138,6 @@ def write_sides(folder: Path, sides: Mapping[str, Collection[str]], inputs: list
 def write_rows(file: BinaryIO, rows: Iterable[str]) -> None:
     for row in rows:
         file.write(f"{row}\n".encode())
-
-
-def check_not_input(path: Path, inputs: list[str]) -> None:
-    """Raises DataError where the path is one of the files that are read, by whatever name."""
-    for file in inputs:
-        if path.exists() and path.samefile(file):
-            raise DataError(f"--output: {path} is {file} of --input, which it would replace. Name another.")
 
 
 def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int) -> Encoding:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -41,6 +41,13 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def check_not_input(path: str | Path, inputs: Iterable[str]) -> None:
+    """Raises DataError where a file that is to be written is one of those that are read, by whatever name."""
+    for file in map(Path, inputs):
+        if file.exists() and Path(path).exists() and file.samefile(path):
+            raise DataError(f"cannot write {path}: it is {file} of --input, which it would replace. Name another.")
 
 
 def _open_locked(aside: Path) -> BinaryIO:

@@ -162,6 +162,19 @@ def test_lines_pass_unchanged_through_a_pipe(tmp_path):
     assert dropped == {"rule": "exact", "where": "-:5", "text": "two", "like": "-:3"}
 
 
+def test_what_is_read_is_not_replaced(command, tmp_path):
+    """A file by another name; what an earlier run wrote into the folder that is read; --dropped, too."""
+    source, linked = tmp_path / "a.jsonl", tmp_path / "linked.jsonl"
+    source.write_text('{"text": "x"}\n{"text": "long"}\n')
+    linked.symlink_to(source)
+    for named in (("--input", source, "--output", linked), ("--input", tmp_path, "--output", "-", "--dropped", source)):
+        done = command("clean", *named, "--min_chars", 2)
+        assert (done.returncode, done.stdout) == (2, "") and done.stderr == (
+            f"error: cannot write {named[-1]}: it is {source} of --input, which it would replace. Name another.\n"
+        )
+    assert source.read_text().count("\n") == 2 and linked.is_symlink()
+
+
 def test_the_number_of_workers_changes_nothing(text, tmp_path):
     found = []
     for workers in (0, 3):

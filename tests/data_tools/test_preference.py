@@ -131,7 +131,10 @@ def test_what_cannot_be_done_is_told_and_nothing_written(command, write, tmp_pat
         (("split", "--input", good, chats, "--output", out), "some have chats, some bare texts"),
         (("split", "--input", good, "--output", out, "--dev_percent", 100), "all prompts of .* go to dev.json"),
         (("split", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
-        (("convert", "--input", good, "--output", linked), f"{linked} is {good} of --input, which it would replace"),
+        (
+            ("convert", "--input", good, "--output", linked),
+            f"{linked}: it is {good} of --input, which it would replace",
+        ),
         (("convert", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
     ]:
         done = command("preference", *arguments)

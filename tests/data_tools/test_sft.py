@@ -151,7 +151,7 @@ def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_
 
     for folder in (tmp_path, tmp_path / "alias", tmp_path / "linked"):
         assert told("--input", source, "--output", folder, "--dev_percent", 20) == (
-            f"error: --output: {folder}/train.json is {source} of --input, which it would replace. Name another."
+            f"error: cannot write {folder}/train.json: it is {source} of --input, which it would replace. Name another."
         )
     assert source.read_bytes() == before and not (tmp_path / "dev.json").exists()
 
