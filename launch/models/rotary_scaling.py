@@ -21,6 +21,7 @@ KINDS = {
     "llama3": (("factor", "low_freq_factor", "high_freq_factor"), ()),
     "yarn": (("factor",), ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
 }
+LARGEST_FACTOR = 10_000  # beyond any in use, and lengths stay numbers
 
 
 def scaling_of(config: dict, path: str) -> dict | None:
@@ -47,8 +48,10 @@ def scaling_of(config: dict, path: str) -> dict | None:
         raise UserError(f"{path}: rope_scaling: {', '.join(missing)} missing, which {kind!r} needs.")
     numbers = {key: value for key in (*required, *optional) if (value := values.get(key)) is not None}
     block = {key: value if isinstance(value, bool) else float(value) for key, value in numbers.items()}
-    if block["factor"] < 1:
-        raise UserError(f"{path}: rope_scaling: factor: found {block['factor']}, allowed: a number, 1 or more.")
+    if not 1 <= block["factor"] <= LARGEST_FACTOR:
+        raise UserError(f"{path}: rope_scaling: factor: found {block['factor']}, allowed: 1 to {LARGEST_FACTOR}.")
+    if kind == "yarn" and not (theta := config.get("rope_theta") or 10000.0) > 1:  # its logarithm divides
+        raise UserError(f"{path}: rope_theta: found {theta}, allowed with rope_type 'yarn': more than 1.")
     for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
         if low in block and high in block and block[low] >= block[high]:
             raise UserError(

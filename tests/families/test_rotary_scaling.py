@@ -121,7 +121,8 @@ def test_without_a_type_nothing_is_scaled(block):
         ({"factor": 2.0}, "rope_type: found None, allowed: dynamic, linear, llama3, yarn"),
         ({"type": ["yarn"]}, "rope_type: found ['yarn'], allowed: dynamic"),
         ({"type": "llama3", "factor": 2.0}, "low_freq_factor, high_freq_factor missing, which 'llama3' needs"),
-        (YARN | {"factor": 0.5}, "factor: found 0.5, allowed: a number, 1 or more"),
+        (YARN | {"factor": 0.5}, "factor: found 0.5, allowed: 1 to 10000"),
+        (YARN | {"factor": 1e308}, "factor: found 1e+308, allowed: 1 to 10000"),
         (YARN | {"beta_fast": 1, "beta_slow": 2}, "beta_fast: found 1.0, allowed: more than beta_slow, which is 2.0"),
         (LLAMA3 | {"low_freq_factor": 4.0}, "high_freq_factor: found 4.0, allowed: more than low_freq_factor"),
         (YARN | {"beta_fast": "32"}, "beta_fast: found '32', allowed: a number above 0"),
@@ -133,6 +134,11 @@ def test_what_cannot_be_right_is_refused(tmp_path, block, message):
     with pytest.raises(UserError) as refused:
         load_config(str(tmp_path))
     assert f"config.json: rope_scaling: {message}" in str(refused.value)
+
+
+def test_yarn_needs_a_base_above_1():
+    with pytest.raises(UserError, match="c.json: rope_theta: found 1.0, allowed with rope_type 'yarn': more than 1"):
+        with_scaling({"max_position_embeddings": 64, "rope_theta": 1.0, "rope_scaling": YARN}, "c.json")
 
 
 @pytest.mark.parametrize("name", ["mistral", "mixtral", "qwen2-moe", "chatglm2"])
