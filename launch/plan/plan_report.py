@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -238,9 +239,14 @@ def _estimated(plan: TimePlan, ends: list[float], value: float, text: Callable[[
     """The value where there are published runs, else its range in two digits, a unit that both have named once."""
     if plan.calibrated:
         return text(value)
-    low, high = (text(float(f"{end:.1e}")) for end in ends)
+    low, high = (_without_zeros(text(float(f"{end:.1e}"))) for end in ends)
     unit = high.lstrip("0123456789.,")
     return high if low == high else f"{low.removesuffix(unit)}–{high}"
+
+
+def _without_zeros(text: str) -> str:
+    """35 s for 35.00 s: two digits are all that is known."""
+    return re.sub(r"\.(\d*?)0+(?!\d)", lambda found: f".{found[1]}" if found[1] else "", text)
 
 
 def _whole(value: float) -> str:
