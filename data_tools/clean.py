@@ -236,9 +236,9 @@ def main() -> None:
     if not requested:
         flags = "--min_chars, --max_chars, --min_letters, --max_digits, --exact, --near"
         parser.error(f"no rule is given: at least one of {flags}")
-    for written in filter(None, (args.output, args.dropped)):
-        check_not_input(written, find_files(args.input))
     with opened_output(args.output) as output, _opened_dropped(args.dropped) as on_drop:
+        for written in filter(None, (args.output, args.dropped)):
+            check_not_input(written, find_files(args.input))
         report = clean_files(
             args.input, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, args.workers,
             args.examples, on_drop,

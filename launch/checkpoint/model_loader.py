@@ -278,10 +278,11 @@ def _fill_while_it_runs(layer: paddle.nn.Layer, fills: list[Fill], directory: st
 
 
 def _transformer_layers(model) -> list[paddle.nn.Layer]:
+    """Those of the outermost list that is as long as the model has layers: a layer may have as many experts."""
     count = layers(model.config.to_dict())
-    return [
-        layer
-        for container in model.sublayers()
-        if isinstance(container, paddle.nn.LayerList) and len(container) == count
-        for layer in container
-    ]
+    found, inside = [], set()
+    for container in model.sublayers():  # outer ones before those inside
+        if isinstance(container, paddle.nn.LayerList) and len(container) == count and id(container) not in inside:
+            found += container
+            inside |= {id(inner) for inner in container.sublayers()}
+    return found
