@@ -1,10 +1,12 @@
 """Measure what a model knows: multiple-choice benchmarks by log-likelihood and the perplexity of texts, as
 lm-evaluation-harness defines them, from local files.
 
-    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b --tasks mmlu=data/mmlu --num_fewshot 5
-    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b --adapter_path checkpoints/qwen3-8b-lora \\
-        --tasks hellaswag_val.jsonl text=wiki.txt
-    python launch/commands/evaluate.py --compare evaluations/before.json evaluations/after.json
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
+        --tasks mmlu=data/mmlu --num_fewshot 5
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
+        --adapter_path checkpoints/lora --tasks arc_test.jsonl text=wiki.txt
+    python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
+        evaluations/lora.json
 
 A task is NAME=PATH, or PATH alone where its first row shows what it is; names are mmlu, ceval, cmmlu, arc, hellaswag,
 boolq, piqa, winogrande and text. PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split.

@@ -17,6 +17,7 @@ from data_tools.formats.plural import plural
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
 UNUSED_SHOWN = 10
+A_TEXT = "a JSON text, expected an object"
 PARQUET_ROWS = 1000  # that are in memory at a time
 
 
@@ -128,7 +129,7 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
         yield 1, rows
         return
     for number, row in enumerate(rows, start=1):
-        yield number, _object(row)
+        yield number, A_TEXT if isinstance(row, str) else _object(row)
 
 
 def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
@@ -160,7 +161,7 @@ def _parsed(content: bytes, file: Path) -> Any:
         value = parse_json(content, file)
     except NotJson as error:
         return str(error)
-    return "a JSON text, expected an object" if isinstance(value, str) else value
+    return A_TEXT if isinstance(value, str) else value
 
 
 def _object(value) -> dict | str:

@@ -68,6 +68,12 @@ def test_json_that_python_refuses_is_a_fault(file):
     assert [fault.reason.partition(",")[0] for fault in read_rows(file).faults] == ["JSON that Python refuses"] * 2
 
 
+def test_a_text_in_a_list_is_named_and_not_repeated(file):
+    """It may hold anything, such as half a character, which no terminal shows."""
+    file.write_text(json.dumps([GOOD, "\ud800"]))
+    assert read_rows(file).faults == [Fault(str(file), 2, "a JSON text, expected an object")]
+
+
 def test_bytes_that_are_no_text(file):
     file.write_bytes(b'{"src": "Q", "tgt": "A"}\n{"src": "\xff", "tgt": "A"}\n')
     assert [str(fault) for fault in read_rows(file).faults] == [
