@@ -41,12 +41,14 @@ class Window:
 class Limits:
     """first_loss: None where nothing is known of it. collapse: share of the first loss (at least 1 nat); spike: nats
     above the median of the last losses; 0: not looked at. overflows: whether a gradient norm without a value is
-    usual, as with a loss scale that is still being found. on_cpu: no cause is a kernel of a card."""
+    usual, as with a loss scale that is still being found. rests: whether a gradient of 0 is. on_cpu: no cause is a
+    kernel of a card."""
 
     first_loss: Window | None
     collapse: float
     spike: float
     overflows: bool = False
+    rests: bool = False
     on_cpu: bool = False
 
 
@@ -164,7 +166,7 @@ class LossWatch:
         )
 
     def _stuck(self) -> Fault | None:
-        if self._without_gradient < STUCK:
+        if self._without_gradient < STUCK or self.limits.rests:
             return None
         return Fault(
             f"the gradient is 0 in {STUCK} records in a row: nothing is learnt",

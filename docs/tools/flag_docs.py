@@ -13,6 +13,7 @@ from pathlib import Path
 from data_tools.cli import Parser
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.flag_values import load_schema, range_text
+from launch.config.recipe_file import SCRIPTS
 from launch.guard import guarded
 from launch.preflight.rules import RULES, Rule
 from launch.preflight.rules.model_limits import FAMILY_RULES
@@ -92,7 +93,7 @@ Refused, unless they ask for nothing:
 
 
 def _ranges() -> list[tuple[str, str]]:
-    flags = load_schema("finetune_generation") | load_schema("run_pretrain")
+    flags = {name: known for script in SCRIPTS for name, known in load_schema(script).items()}
     return [(f"`--{name}`", range_text(known)) for name, known in sorted(flags.items()) if "range" in known]
 
 

@@ -22,6 +22,8 @@ RENAMED = {
     "model_path": "model_name_or_path",
     "model_dir": "model_name_or_path",
     "sharding_degree": "sharding_parallel_degree",
+    "max_seq_len": "max_length",
+    "max_prompt_len": "src_length",
 }
 
 LOSS_IN_CHUNKS = "--loss_chunk_tokens auto computes output layer and loss a few tokens at a time"
@@ -76,6 +78,8 @@ REFUSED = {
     "tp": ((), "the model that a run leaves is whole, whatever its layout"),
     "pp": ((), "the model that a run leaves is whole, whatever its layout"),
     "config_name": ((), "--model_name_or_path names the configuration, too"),
+    "train_dataset_path": ((), "data are a folder with train.json and dev.json: --dataset_name_or_path FOLDER"),
+    "dev_dataset_path": ((), "data are a folder with train.json and dev.json: --dataset_name_or_path FOLDER"),
     "data_name": ((), "data are files, --dataset_name_or_path FOLDER; a data set is not loaded by its name"),
     "autotuner_benchmark": ((), "--max_steps 5 --save_strategy no --do_eval 0 means the same"),
     "profiler_options": ((), "there is no profiler here"),

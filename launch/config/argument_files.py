@@ -40,7 +40,11 @@ METHODS = (
     Method("a process reward model", frozenset({"process_reward"})),
     Method("a reward model", frozenset({"normalizer_type", "normalize_score_during_training"})),
     Method("embeddings", frozenset({"max_query_len", "max_passage_len"})),
-    Method("DPO", frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"})),
+    Method(
+        "DPO",
+        frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"}),
+        "run_dpo",
+    ),
     Method("KTO", frozenset({"beta", "desirable_weight", "undesirable_weight"})),
     Method("a reward model", frozenset({"train_dataset_path", "dev_dataset_path"})),
     Method("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), "finetune_generation"),
@@ -105,7 +109,8 @@ def _require_method(stated: list[Stated], script: str) -> None:
 
 
 def _titles() -> str:
-    return " and ".join(method.title for method in METHODS if method.script)
+    titles = [method.title for method in METHODS if method.script]
+    return " and ".join([", ".join(titles[:-1]), titles[-1]])
 
 
 def _expected(entry: Stated, known: dict) -> dict:

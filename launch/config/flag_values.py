@@ -22,6 +22,7 @@ ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
 METRICS = {
     "run_pretrain": ("loss", "perplexity"),
     "finetune_generation": ("loss", "perplexity", "accuracy", "bleu", "rouge1", "rouge2", "rougel"),
+    "run_dpo": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin", "kl"),
 }
 
 Flags = dict[str, list[str]]  # name without dashes -> its words

@@ -154,8 +154,13 @@ class RunConfig:
 
     @property
     def finetunes(self) -> bool:
-        """Whether the shared module reads dialogues, not token files."""
-        return Path(self.script).stem == "finetune_generation"
+        """Whether the shared module reads dialogues or preferences, not token files."""
+        return Path(self.script).stem == "finetune_generation" or self.prefers
+
+    @property
+    def prefers(self) -> bool:
+        """Whether the shared module reads preferences."""
+        return Path(self.script).stem == "run_dpo"
 
     @property
     def samples_a_data_rank(self) -> int:

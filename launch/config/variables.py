@@ -30,7 +30,11 @@ PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 # Variables that are another way to write a flag, and that of DATA for each shared module.
 FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
-DATA_FLAGS = {"run_pretrain": "input_dir", "finetune_generation": "dataset_name_or_path"}
+DATA_FLAGS = {
+    "run_pretrain": "input_dir",
+    "finetune_generation": "dataset_name_or_path",
+    "run_dpo": "dataset_name_or_path",
+}
 LAYOUT = (
     *("tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"),
     *("sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"),

@@ -22,7 +22,7 @@ class Run(Protocol):
     @property
     def layout(self) -> Any: ...
     @property
-    def micro_batch(self) -> int: ...
+    def batch(self) -> int: ...
     @property
     def sequence_length(self) -> int: ...
     @property
@@ -51,6 +51,8 @@ class Run(Protocol):
     def float32_norms_and_head(self) -> bool: ...
     @property
     def item(self) -> int: ...
+    @property
+    def weighed(self) -> bool: ...
     def loss_chunk(self, vocabulary: int, trained: bool) -> int: ...
 
 
@@ -64,7 +66,7 @@ class Model(ABC):
     def __init__(self, job: Run, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
         self.ops = Operators(memory)
-        self.batch, self.length = job.micro_batch, job.sequence_length
+        self.batch, self.length = job.batch, job.sequence_length
         self.item = job.item
         self.tensor_parallel = job.layout.tensor_parallel_degree
         self.hidden = job.config["hidden_size"]
@@ -302,7 +304,7 @@ class Model(ABC):
             trained = self.memory.recording and weight.node is not None
             chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1], trained)
             if chunk:
-                return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy)
+                return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy, self.job.weighed)
             return self.ops.matmul(x, weight, transpose_y=transposed)
 
     def entropy(self, logits: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
+from launch.config.preference_flags import NONE, ROWS, reference_of
 from launch.config.run_config import RunConfig
 from launch.devices import fused_kernels, precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
@@ -70,7 +71,9 @@ class Job:
     base:              how the frozen weights of linear layers are quantized
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
-    finetunes:         reads dialogues, whose loss is our own (launch/training/losses.py)
+    finetunes:         reads dialogues or pairs, whose loss is our own (launch/training/losses.py)
+    rows:              of a sample in a batch: a pair has two
+    reference:         what a preference loss compares with (launch/config/preference_flags.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
     fused_rope:        rotary embeddings by one kernel
@@ -104,6 +107,8 @@ class Job:
     checkpoints: int = 0
     on_gpu: bool = True
     finetunes: bool = False
+    rows: int = 1
+    reference: str = NONE
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
     saves_in_background: bool = False
@@ -142,15 +147,25 @@ class Job:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
 
     @property
+    def batch(self) -> int:
+        """Rows of a micro batch."""
+        return self.micro_batch * self.rows
+
+    @property
+    def weighed(self) -> bool:
+        """Whether tokens weigh differently in the loss (launch/training/chunked_loss.py)."""
+        return self.rows > 1
+
+    @property
     def residual_bytes(self) -> int:
         """Of what one layer hands to the next on this rank, for one micro batch."""
-        elements = self.micro_batch * self.sequence_length * self.config["hidden_size"]
+        elements = self.batch * self.sequence_length * self.config["hidden_size"]
         return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
         """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all.
         trained: whether the gradient of the output layer's weight is computed."""
-        tokens = self.micro_batch * self.sequence_length
+        tokens = self.batch * self.sequence_length
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
 
     @property
@@ -210,6 +225,8 @@ class Job:
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
             finetunes=run.finetunes,
+            rows=ROWS if run.prefers else 1,
+            reference=reference_of(values.loss_type, values.reference_free, values.lora) if run.prefers else NONE,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),

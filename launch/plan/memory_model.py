@@ -10,12 +10,13 @@ from launch.config.layout import Layout
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.shards import ADAPTER, stage_layers, tensors_of
-from launch.plan.states import MASTER, WEIGHTS, States, states_of
+from launch.plan.states import MASTER, REFERENCE, WEIGHTS, States, states_of
 from launch.plan.step import Place, replay
 
 # The parts of a device's memory, in the order in which they are shown, the model's own weights first.
 PARTS = (
     *WEIGHTS,
+    REFERENCE,
     "gradients",
     "master weights",
     "moments",

@@ -57,13 +57,18 @@ def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
 def describe(job: Job) -> list[str]:
     """The job in three lines: model, layout, and how it computes."""
     billions = ModelShape.from_config(job.config).parameters / 1e9
-    tokens = job.micro_batch * job.sequence_length
+    tokens = job.batch * job.sequence_length
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
         f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
-        f"{job.sequence_length} = {tokens:,} tokens",
+        f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         ", ".join(_how(job)),
     ]
+
+
+def _rows(job: Job) -> str:
+    """Of a sample, "2 x " of a pair."""
+    return f"{job.rows} x " if job.rows > 1 else ""
 
 
 def _beside_the_layout(job: Job) -> str:
@@ -194,7 +199,7 @@ def activations_of_layers(job: Job) -> float:
     if job.compute == FLOAT32 or job.flash_attention or job.recompute or job.layout.pipeline_parallel_degree > 1:
         return 0.0
     shape, ranks = ModelShape.from_config(job.config), job.layout.tensor_parallel_degree
-    tokens = job.micro_batch * job.sequence_length * shape.hidden_size
+    tokens = job.batch * job.sequence_length * shape.hidden_size
     scores = 5 * shape.num_attention_heads * job.sequence_length / shape.hidden_size
     whole = 10 / ranks if job.sequence_parallel else 10
     return shape.num_hidden_layers * tokens * (whole + (24 + scores) / ranks)
@@ -210,7 +215,9 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
 
     steps: of the run; 0 where it follows from data that are not known yet: then how long a million samples take.
     """
-    whole = f"{steps:,} steps" if steps else f"a million samples of {plan.job.sequence_length:,} tokens"
+    whole = (
+        f"{steps:,} steps" if steps else f"a million samples of {_rows(plan.job)}{plan.job.sequence_length:,} tokens"
+    )
     seconds = steps * plan.step_seconds if steps else plan.days(MILLION) * DAY
     trust = f"± {plan.error:.0%} (docs/plan.md)" if plan.calibrated else "uncalibrated (docs/plan.md)"
     return [

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from launch.config.preference_flags import SECOND_COPY
 from launch.plan.job import Job
 from launch.plan.shards import (
     ADAPTER,
@@ -23,6 +24,7 @@ from launch.tape.autograd import Leaf, Memory, Storage
 
 # Parts of a device's memory that are the model's own weights.
 WEIGHTS: tuple[str, ...] = ("parameters", "quantized base", "adapter")
+REFERENCE = "reference"  # a second copy of the model
 MASTER = 4  # bytes of the float32 copy of a half-precision weight
 
 
@@ -41,7 +43,7 @@ class States:
 
 
 def states_of(job: Job, stage: int = 0) -> tuple[States, ...]:
-    """The states of each rank of a sharding group of this pipeline stage."""
+    """The states of each rank of a sharding group of this pipeline stage. A reference of its own is whole on each."""
     return _states_of(job.between_steps, stage)
 
 
@@ -49,6 +51,14 @@ def states_of(job: Job, stage: int = 0) -> tuple[States, ...]:
 def _states_of(job: Job, stage: int) -> tuple[States, ...]:
     """A fit asks for the same ones many times."""
     tensors = tensors_of(job, stage)
+    found = _of_policy(job, tensors)
+    if job.reference == SECOND_COPY:
+        for states in found:
+            states.parts[REFERENCE] = sum(tensor.nbytes for tensor in tensors)
+    return found
+
+
+def _of_policy(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
     if job.layout.sharding == "stage2":
         return _stage2(job, tensors)
     if job.layout.sharding == "stage3":

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from math import prod
 
+from launch.config.preference_flags import ADAPTER_OFF, SECOND_COPY
 from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
 from launch.plan.shards import ADAPTER, LocalTensor, stage_layers, tensors_of
-from launch.plan.states import States, gradients_of, states_of
+from launch.plan.states import REFERENCE, States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER = "loading", "forward", "backward", "optimizer step"
@@ -42,6 +43,8 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     passing = max((one.size * job.item for one in moved), default=0)
     memory.take(sum(one.nbytes for one in stay) + passing, "parameters")
+    if job.reference == SECOND_COPY:
+        memory.take(sum(one.nbytes for one in tensors), REFERENCE)
 
 
 class Step:
@@ -55,6 +58,8 @@ class Step:
         self.model: Model = job.family.forward(job, memory, self.weights)
         self.kept += self._take(self.model.tables(len(self.layers)))
         self.kept += self._take({"moments": 4 * self.widened})  # the noise that they are rounded with
+        if job.reference == SECOND_COPY:
+            self.kept += self._take({REFERENCE: sum(self.model.tables(len(self.layers)).values())})
 
     def _take(self, parts: dict[str, int]) -> list[Storage]:
         return [self.memory.take(size, part) for part, size in parts.items()]
@@ -103,13 +108,11 @@ class Step:
     def run(self) -> None:
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
-        ids = 2 * self.job.micro_batch * self.job.sequence_length * 8  # and labels, int64
+        ids = 2 * self.job.batch * self.job.sequence_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
         if self.job.dense_mask:
             at_once = self.job.accumulation if stages > 1 else 1  # batches that are on the device
-            self.kept.append(
-                self.memory.take(at_once * self.job.micro_batch * self.job.sequence_length**2, "attention")
-            )
+            self.kept.append(self.memory.take(at_once * self.job.batch * self.job.sequence_length**2, "attention"))
         self.memory.begin(FORWARD)
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
@@ -162,7 +165,37 @@ class Step:
             self.memory.take(largest, "communication")
 
     def forward(self) -> tuple[Tensor, list[Tensor]]:
-        """A micro batch: what backward begins with, and what came from the stage before: activations, and a mask."""
+        """A micro batch, by the reference first: what backward begins with, and what came from the stage before:
+        activations, and a mask."""
+        baseline = self.losses_of_reference() if self.job.reference else None
+        output, received = self.forward_pass()
+        self.memory.alive(baseline)
+        return output, received
+
+    def losses_of_reference(self) -> Storage:
+        """Its forward pass keeps nothing (launch/training/reference.py)."""
+        policy = self.model
+        vocabulary, ranks = self.job.config["vocab_size"], self.job.layout.tensor_parallel_degree
+        chunk = self.job.loss_chunk(vocabulary // (1 if vocabulary % ranks else ranks), self.job.trains_all)
+        job = self.job.changed(
+            micro_batch=policy.batch // self.job.rows,
+            adapter=None,
+            recompute="",
+            loss_chunk_tokens=str(chunk or "off"),
+        )
+        weights = {one.name: Tensor(one.shape, job.item, None) for one in self.tensors if one.kind != ADAPTER}
+        if job.reference == ADAPTER_OFF:
+            for name, weight in weights.items():
+                weight.gathered = self.weights[name].gathered
+        self.model = job.family.forward(job, self.memory, weights)
+        with self.memory.without_gradients():
+            self.forward_pass()
+        self.memory.alive(*self.model.kept())
+        self.model = policy
+        return self.memory.take(policy.batch * policy.length * FLOAT32, "logits and loss")
+
+    def forward_pass(self) -> tuple[Tensor, list[Tensor]]:
+        """By the model, what `forward` gives."""
         model = self.model
         self.gradients.begin()
         mask = model.prepare()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
 
+from launch.config.preference_flags import ADAPTER_OFF
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
@@ -79,13 +80,14 @@ class Traffic:
         forward = whole / 2 if job.sequence_parallel else whole - sum(each for _, each in columns)
         again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
         hidden = sum(min(each / halves, work.product(linear)) for linear, each in columns)
-        return layers * (whole + again - (hidden if job.tensor_parallel_overlap else 0))
+        reference = forward if job.reference else 0
+        return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self) -> float:
         """Activations to the next stage and gradients back, for one micro batch."""
         if self.job.layout.pipeline_parallel_degree == 1:
             return 0.0
-        size = self.job.micro_batch * self.job.sequence_length * self.job.config["hidden_size"] * self.job.item
+        size = self.job.batch * self.job.sequence_length * self.job.config["hidden_size"] * self.job.item
         return self.pace.send(2 * size, messages=2)
 
     def gather(self) -> float:
@@ -175,7 +177,7 @@ class Traffic:
         return self.parameters * (self.job.base.bits / 8 if self.job.base else self.job.item)
 
     def _times_gathered(self) -> int:
-        return 3 if self.job.recompute == "full" else 2
+        return 2 + (self.job.recompute == "full") + (self.job.reference == ADAPTER_OFF)
 
     def _matrices(self) -> int:
         return sum(parameter.kind == LINEAR for parameter in parameters(self.job.config))
@@ -186,11 +188,12 @@ DAY = 86400
 # The parts of a step, in the order in which they are shown.
 PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS = "matrix products", "attention", "element-wise", "logits and loss"
 RECOMPUTE, TENSOR, PIPELINE, BUBBLE = "recompute", "tensor parallel", "pipeline sends", "pipeline bubble"
+COMPARING = "reference"  # its forward pass
 GATHER, FETCH, REDUCE = "gathering parameters", "parameters from the host", "summing gradients"
 ACCUMULATE = "accumulating gradients"
 UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
 STEP_PARTS = (
-    *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
+    *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
     *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST),
 )
 
@@ -214,7 +217,7 @@ class TimePlan:
     @property
     def tokens_per_second(self) -> float:
         """Tokens of all ranks together; tokens that pad a sample to its length count."""
-        return self.job.global_batch * self.job.sequence_length / self.step_seconds
+        return self.job.global_batch * self.job.rows * self.job.sequence_length / self.step_seconds
 
     @property
     def tokens_per_second_per_card(self) -> float:
@@ -236,7 +239,7 @@ class TimePlan:
     def shares(self) -> tuple[float, float]:
         """What published runs like this one reached of the planned speed, the smallest and the largest share. Where
         there are none those of all rows."""
-        large = self.job.micro_batch * self.job.sequence_length >= LARGE and not self.job.finetunes
+        large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.finetunes
         return LARGE_SHARES if self.calibrated and large else ALL_SHARES
 
     @property
@@ -279,6 +282,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ATTENTION: layers * (forward.scores + backward.scores),
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
+        COMPARING: layers * forward.total + work.head_forward if job.reference else 0.0,
         RECOMPUTE: layers * again.total,
         TENSOR: traffic.tensor_parallel(layers, work),
         PIPELINE: traffic.pipeline(),
@@ -288,7 +292,8 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    starting = layers * work.host_layers * HOST_LAYER * (1.5 if job.recompute == "full" else 1.0) if job.on_gpu else 0.0
+    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * bool(job.reference)
+    starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))
     return parts
 

@@ -156,7 +156,7 @@ class Work:
 
     @property
     def tokens(self) -> int:
-        return self.job.micro_batch * self.job.sequence_length
+        return self.job.batch * self.job.sequence_length
 
     @property
     def tensor(self) -> int:
@@ -214,7 +214,15 @@ class Work:
         moved = self.tokens * vocabulary * LOGIT_BYTES
         if chunks > 1 and job.trains_all:
             moved += hidden * vocabulary * (chunks * CHUNK_SUM_BYTES + CHUNKS_END_BYTES)
-        return product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved)
+        again = self.head_forward if chunks > 1 and job.weighed else 0.0
+        return product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved) + again
+
+    @property
+    def head_forward(self) -> float:
+        """Seconds of the output head and the loss without gradients: half of what is moved."""
+        vocabulary = self.job.config["vocab_size"] / self.tensor
+        product = self.pace.multiply(self.tokens, self.job.config["hidden_size"], vocabulary)
+        return product + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES / 2)
 
     def product(self, linear: Parameter) -> float:
         """Seconds of the product with this matrix, forward; that of its gradient takes as long."""

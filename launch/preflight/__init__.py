@@ -43,9 +43,11 @@ def is_legal(config: RunConfig) -> bool:
 
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     """The checks of the training data: format, lengths, chat template, ids, samples."""
-    from launch.preflight.dialogues import check_sft_data
+    from launch.preflight.dialogues import check_preferences, check_sft_data
     from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
+    if config.prefers:
+        return check_preferences(config, paired=True, shows=shows)
     if config.finetunes:
         return check_sft_data(config, shows)
     return [*check_data(config.words), *check_data_fit(config), *check_made_with(config)]

@@ -1,4 +1,4 @@
-"""What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, token files and dialogues.
+"""What a rehearsal needs and a bare machine lacks: a tiny model with its tokenizer, text and rows of data.
 
 Made once under build/rehearsal/materials, with the tools a user has, and the same in every version of Python and on
 every machine, so that a rehearsal's losses can be compared with stored ones (tests/golden). Of `random` only
@@ -61,10 +61,11 @@ SENTENCES = 4  # of one chat
 
 
 def write_dialogues(directory: Path) -> None:
-    """Questions that are sentences of the made-up text, each answered by the sentence after it.
+    """Questions that are sentences of the made-up text, each answered by the sentence after it; of preferences the one
+    after that is rejected.
 
-    Write pairs/ and chats/, each with train.json and dev.json."""
-    for name, row in (("pairs", _pair), ("chats", _chat)):
+    Write pairs/, chats/ and preferences/, each with train.json and dev.json."""
+    for name, row in (("pairs", _pair), ("chats", _chat), ("preferences", _preference)):
         rows = (row(passage) for passage in _passages())
         (directory / name).mkdir()
         for split, count in (("train", TRAIN), ("dev", DEV)):
@@ -89,11 +90,15 @@ def _chat(passage: list[str]) -> dict:
     return {"messages": [{"role": role, "content": text} for role, text in zip(roles, passage, strict=True)]}
 
 
-def make_materials(directory: Path, configuration: str) -> None:
-    """Make directory/model, data, pairs and chats, all or none, where they are not there.
+def _preference(passage: list[str]) -> dict:
+    return {"prompt": passage[0], "chosen": passage[1], "rejected": passage[2]}
 
-    model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir; pairs, chats:
-    folders for --dataset_name_or_path.
+
+def make_materials(directory: Path, configuration: str) -> None:
+    """Make directory/model, data, pairs, chats and preferences, all or none, where they are not there.
+
+    model: a model directory with its tokenizer, for --model_name_or_path; data: a folder for --input_dir; pairs, chats,
+    preferences: folders for --dataset_name_or_path.
     configuration: of the model, a name from launch/families/configs. For a process that has imported Paddle.
     """
     if directory.exists():

@@ -115,6 +115,8 @@ def _layers(flags: Flags) -> list[Change]:
 
 
 def _data(flags: Flags, materials: Path) -> list[Change]:
+    if "loss_type" in flags:
+        return [_always(flags, "dataset_name_or_path", str(materials / "preferences"), "made-up preferences")]
     if "dataset_name_or_path" in flags:
         dialogues = "chats" if "chat_template" in flags else "pairs"
         return [_always(flags, "dataset_name_or_path", str(materials / dialogues), "made-up dialogues")]

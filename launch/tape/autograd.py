@@ -254,6 +254,18 @@ class Computed(Node):
         return [result or self.memory.take(size, self.part) for result, (_, _, size) in pairs]
 
 
+class Deferred(Node):
+    """Gradients of the inputs that the backward pass computes from what the node has saved, by `function`."""
+
+    __slots__ = ("function",)
+
+    function: Callable[[], list[Storage]]
+
+    def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        with self.memory.of(self.part):
+            return self.function()
+
+
 class Recomputed(Node):
     """A block whose forward pass runs again within the backward pass; its input alone is kept.
 

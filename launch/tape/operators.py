@@ -9,7 +9,7 @@ A tensor is alive until the last operator that reads it is done, and as long as 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from launch.tape.autograd import FLOAT32, Computed, Leaf, Memory, Node, Storage, Tensor, backward
+from launch.tape.autograd import FLOAT32, Computed, Deferred, Leaf, Memory, Node, Storage, Tensor, backward
 from launch.tape.quantized import Format
 
 # Bytes of a half-precision product of a chunk with its float32 copy (launch/training/chunked_loss.py).
@@ -308,16 +308,71 @@ class Operators:
         return self.record(out, [logits], [softmax, labels], temporary=3 * logits.nbytes)
 
     def chunked_entropy(
-        self, x: Tensor, weight: Tensor, transposed: bool, chunk: int, entropy: Callable[[Tensor], Tensor]
+        self,
+        x: Tensor,
+        weight: Tensor,
+        transposed: bool,
+        chunk: int,
+        entropy: Callable[[Tensor], Tensor],
+        weighed: bool = False,
     ) -> Tensor:
-        """Of each token, by the product of x with the weight of an output layer, over chunks of tokens: their gradients
-        are there after the forward pass (launch/training/chunked_loss.py). Chunks are alike: one is replayed.
+        """Of each token, by the product of x with the weight of an output layer, over chunks of tokens
+        (launch/training/chunked_loss.py). Chunks are alike: one is replayed. Their gradients are there after the
+        forward pass or, where tokens weigh differently, computed with the logits once more in the backward pass.
 
         entropy: of the logits of a chunk."""
         losses = self.new((*x.shape[:-1], 1), FLOAT32)
-        recording = self.memory.recording
-        hidden_gradient = self.new(x.shape, x.item) if recording and x.node else None
-        weight_gradient = self.new(weight.shape, FLOAT32) if recording and weight.node else None
+        trained = [one for one in (x, weight) if self.memory.recording and one.node]
+
+        def replayed() -> list[Tensor | None]:
+            """A chunk; the gradients of x and weight, None for what has none."""
+            hidden = self.new(x.shape, x.item) if x in trained else None
+            of_weight = self.new(weight.shape, FLOAT32) if weight in trained else None
+            self._chunk(x, weight, transposed, chunk, entropy, hidden, of_weight)
+            return [hidden, of_weight]
+
+        def gradients() -> list[Storage]:
+            made = replayed()
+            self.alive(x, *made)
+            pairs = zip((x, weight), made, strict=True)
+            found = [(one, result) for one, result in pairs if result is not None]
+            return [
+                result.storage if result.storage and result.item == one.item else self.memory.take(one.nbytes)
+                for one, result in found
+            ]
+
+        inputs = [(one.node, one.slot, one.nbytes) for one in (x, weight) if one.node]
+        if weighed or not trained:
+            self._chunk(x, weight, transposed, chunk, entropy, None, None)
+            self.alive(losses, x)
+            if trained:
+                deferred = Deferred(self.memory, inputs, [x.storage] if x.storage else [])
+                deferred.function = gradients
+                losses.node = deferred
+            return losses
+        made = replayed()
+        self.alive(losses, *made, x)
+        node = Computed(self.memory, inputs)
+        node.results = [
+            result.storage if result.item == one.item else None
+            for one, result in zip((x, weight), made, strict=True)
+            if result is not None
+        ]
+        node.saved = [result.storage for result in made if result and result.storage]
+        losses.node = node
+        return losses
+
+    def _chunk(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        transposed: bool,
+        chunk: int,
+        entropy: Callable[[Tensor], Tensor],
+        hidden_gradient: Tensor | None,
+        weight_gradient: Tensor | None,
+    ) -> None:
+        """Logits and losses of a chunk, and what they add to the gradients that there are."""
         trained = hidden_gradient is not None or weight_gradient is not None
         inputs = self.new((chunk, x.shape[-1]), x.item)
         with self.memory.without_gradients():
@@ -330,17 +385,6 @@ class Operators:
             assert isinstance(leaf.gradient, Storage)
             gradient = Tensor(logits.shape, FLOAT32, leaf.gradient)
             self._chunk_products(inputs, weight, gradient, transposed, hidden_gradient, weight_gradient)
-        self.alive(losses, hidden_gradient, weight_gradient, x)
-        node = Computed(self.memory, [(one.node, one.slot, one.nbytes) for one in (x, weight) if one.node])
-        if trained:
-            node.results = [
-                result.storage if result.item == one.item else None
-                for one, result in ((x, hidden_gradient), (weight, weight_gradient))
-                if result is not None
-            ]
-            node.saved = [result.storage for result in (hidden_gradient, weight_gradient) if result and result.storage]
-            losses.node = node
-        return losses
 
     def _chunk_products(
         self,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
+from launch.config.preference_flags import COMPARES
 from launch.config.run_config import RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
@@ -128,9 +129,48 @@ class FinetuningDataArguments:
     )
 
 
+@dataclass(frozen=True)
+class PreferenceDataArguments:
+    dataset_name_or_path: list[str] = flag(
+        MISSING, help="Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."
+    )
+    chat_template: str | None = flag(
+        None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
+    )
+    src_length: int = flag(1024, help="Tokens of a prompt, at most where a response needs the room: its end is kept.")
+    max_length: int = flag(2048, help="Tokens of a prompt with a response, at most.")
+    zero_padding: bool = flag(
+        False, help="Pack several pairs into two rows of max_length tokens; none sees another. Less padding."
+    )
+    pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
+    max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")
+
+
+@dataclass(frozen=True)
+class PreferenceArguments:
+    loss_type: str = flag(
+        "sigmoid",
+        help="What is learnt from a pair. sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO. The last two "
+        "need no reference.",
+        choices=list(COMPARES),
+    )
+    beta: float = flag(0.1, help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.")
+    label_smoothing: float = flag(
+        0.0, help="sigmoid, simpo: the share of pairs that are taken to be the wrong way round."
+    )
+    simpo_gamma: float = flag(0.5, help="simpo: by how much the chosen response's reward should be higher.")
+    pref_loss_ratio: float | None = flag(
+        None, help="The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."
+    )
+    sft_loss_ratio: float | None = flag(
+        None, help="The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1."
+    )
+    reference_free: bool = flag(False, help="Without a reference, which then finds all responses equally likely.")
+
+
 @dataclass
 class RunArguments(TrainingArguments):
-    """What upstream's TrainingArguments say, and our own additions, for both shared modules."""
+    """What upstream's TrainingArguments say, and our own additions, for all shared modules."""
 
     min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
     decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
@@ -217,6 +257,7 @@ class RunArguments(TrainingArguments):
 
 PRETRAINING = (ModelArguments, AdapterArguments, DataArguments, RunArguments)
 FINETUNING = (ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments)
+PREFERENCES = (ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments)
 
 
 def pretraining_arguments(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
@@ -232,6 +273,13 @@ def finetuning_arguments(
 ) -> tuple[ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments]:
     """The argument objects of finetune_generation.py. Raises UserError for values that upstream refuses."""
     return make_arguments(run, FINETUNING)
+
+
+def preference_arguments(
+    run: RunConfig,
+) -> tuple[ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments]:
+    """The argument objects of run_dpo.py. Raises UserError for values that upstream refuses."""
+    return make_arguments(run, PREFERENCES)
 
 
 def make_arguments(run: RunConfig, kinds: tuple) -> Any:

@@ -129,6 +129,41 @@ def multiplied(rows: paddle.Tensor, factor: paddle.Tensor, chunk: int) -> paddle
     return rows
 
 
+class WeighedEntropy(PyLayer):
+    """ChunkedEntropy where tokens weigh differently, as in preferences: the derivative by each loss is known in the
+    backward pass alone, so that is where the logits of a chunk are computed again, for their gradient."""
+
+    @staticmethod
+    def forward(ctx, hidden_states, weight, labels, chunk: int, head: "ChunkedHead", trained: tuple[bool, bool]):
+        tokens = hidden_states.shape[0]
+        losses = paddle.empty([tokens, 1], dtype="float32")
+        for start in range(0, tokens, chunk):
+            part = slice(start, min(start + chunk, tokens))
+            losses[part], _ = head.entropies(hidden_states[part], weight, labels[part], False)
+        ctx.inputs = (hidden_states, weight, labels) if any(trained) else None
+        ctx.chunk, ctx.head, ctx.trained = chunk, head, trained
+        return losses
+
+    @staticmethod
+    def backward(ctx, factors):
+        """factors: float32 [tokens, 1], the loss scale among them."""
+        hidden_states, weight, labels = ctx.inputs
+        ctx.inputs, head = None, ctx.head
+        hidden_gradient = paddle.empty_like(hidden_states) if ctx.trained[0] else None
+        weight_gradient = WeightGradient(weight, head.transposed) if ctx.trained[1] else None
+        with paddle.no_grad(), paddle.amp.auto_cast(False):
+            for start in range(0, hidden_states.shape[0], ctx.chunk):
+                part = slice(start, min(start + ctx.chunk, hidden_states.shape[0]))
+                inputs = hidden_states[part]
+                _, gradient = head.entropies(inputs, weight, labels[part], True, factors=factors[part])
+                if hidden_gradient is not None:
+                    hidden_gradient[part] = paddle.matmul(gradient, weight, transpose_y=not head.transposed)
+                if weight_gradient is not None:
+                    weight_gradient.add(inputs, gradient)
+                del gradient  # before the logits of the next chunk
+        return hidden_gradient, weight_gradient and weight_gradient.finish(paddle.ones([])), None
+
+
 class WeightGradient:
     """The sum over chunks in float32. In half precision in pieces, as the products of a chunk have to be widened."""
 
@@ -161,7 +196,8 @@ class ChunkedHead(paddle.nn.Layer):
 
     form: of the family. deferred: whether the labels are there only after the forward pass, as in a pipeline: then the
     layer gives hidden states, and the criterion calls `scores`. correct: counts in evaluations, too. scaler: of a
-    float16 loss, once training begins; micro_batches: that make a step on this rank.
+    float16 loss, once training begins; micro_batches: that make a step on this rank. weighed: whether tokens weigh
+    differently in the loss.
     """
 
     config: PretrainedConfig
@@ -172,6 +208,7 @@ class ChunkedHead(paddle.nn.Layer):
     labels: paddle.Tensor | None
     scaler: Any
     micro_batches: int
+    weighed: bool = False
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
@@ -191,8 +228,9 @@ class ChunkedHead(paddle.nn.Layer):
 
     @property
     def chunk(self) -> int:
-        """Of the pass that is computed now."""
-        return self.chunks.training if paddle.is_grad_enabled() else self.chunks.evaluation
+        """Of the pass that is computed now. A reference reads the batches of training, without gradients."""
+        training = paddle.is_grad_enabled() or (self.weighed and self.training)
+        return self.chunks.training if training else self.chunks.evaluation
 
     def as_read(self, hidden_states) -> paddle.Tensor:
         """What the product with the weight reads."""
@@ -223,7 +261,8 @@ class ChunkedHead(paddle.nn.Layer):
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
         flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
         with paddle.amp.auto_cast(False):
-            losses = ChunkedEntropy.apply(flat, weight, labels.flatten(), self.chunk, self, trained)
+            entropy = WeighedEntropy if self.weighed else ChunkedEntropy
+            losses = entropy.apply(flat, weight, labels.flatten(), self.chunk, self, trained)
         losses = losses.reshape([*labels.shape, 1])
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
@@ -241,10 +280,11 @@ class ChunkedHead(paddle.nn.Layer):
         weight: paddle.Tensor,
         labels: paddle.Tensor,
         trained: bool,
-        scale: paddle.Tensor | None,
+        scale: paddle.Tensor | None = None,
+        factors: paddle.Tensor | None = None,
     ) -> tuple[paddle.Tensor, Any]:
         """The losses of a chunk, and where something is trained the gradient of their sum by the logits, times scale
-        where there is one."""
+        where there is one. factors: float32 [tokens, 1], how much each loss counts in the sum; default: 1."""
         logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
@@ -252,7 +292,7 @@ class ChunkedHead(paddle.nn.Layer):
         self.correct.add(logits, labels, self.sharded(weight))
         if not trained:
             return losses, None
-        paddle.autograd.backward([losses])
+        paddle.autograd.backward([losses], [factors])
         gradient = logits.grad if scale is None else logits.grad.multiply_(scale)
         return losses.detach(), gradient.astype(inputs.dtype)
 
@@ -282,7 +322,8 @@ class GivenLosses(paddle.nn.Layer):
 
 
 def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chunks:
-    """What --loss_chunk_tokens means for batches of so many tokens a sample. trained: whether the output layer is.
+    """What --loss_chunk_tokens means for batches of so many tokens a sample, all of its rows together. trained: whether
+    the output layer is.
     The plan decides alike (launch/plan/job.py)."""
     ranks = args.tensor_parallel_degree
     vocabulary = config.vocab_size // (ranks if config.vocab_size % ranks == 0 else 1)

@@ -1,5 +1,6 @@
 """What a run reads: from the data flags to samples, and from samples to the batches of a rank."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -105,6 +106,16 @@ class TrainingData:
         """The first samples of training, as arrays."""
         padded = PaddedDataset(self.train, self.padding)
         return self.collate([padded[i if i < len(self.train) else None] for i in range(samples)])
+
+
+def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | None, float]:
+    """(the last step, SampleStream's end, epochs requested) of a run over these samples, by --max_steps or
+    --num_train_epochs."""
+    if ledger is None or args.max_steps > 0:
+        return args.max_steps, None, 1.0
+    end = math.ceil(args.num_train_epochs * len(samples))
+    steps = ledger.last.last_step + math.ceil((end - ledger.last.stop) / args.global_batch)
+    return steps, end, args.num_train_epochs
 
 
 def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = None) -> SampleStream:

@@ -12,7 +12,7 @@ from paddlenlp.peft import LoRAModel
 
 from launch.families.registry import family_of_config
 from launch.training.batches import collator, padding_share
-from launch.training.data import TrainingData, open_dialogues
+from launch.training.data import TrainingData, open_dialogues, run_length
 from launch.training.evaluation import Answers
 from launch.training.losses import IGNORED, Loss, TokenLoss
 from launch.training.resuming import open_ledger
@@ -35,11 +35,7 @@ class Finetuning(Stage):
         args = self.training_args
         sets = open_dialogues(self.data_args, args, tokenizer, config, checkpoint)
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
-        steps, end, epochs = args.max_steps, None, 1.0
-        if ledger and sets.train is not None and steps <= 0:
-            epochs = args.num_train_epochs
-            end = math.ceil(epochs * len(sets.train))
-            steps = ledger.last.last_step + math.ceil((end - ledger.last.stop) / args.global_batch)
+        steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train or sets.dev
         return DialogueData(
             sets.train,
@@ -53,7 +49,7 @@ class Finetuning(Stage):
             end=end,
             epochs_requested=epochs,
             lines=[*sets.lines, *self._padding_lines(samples, config)],
-            packed=self.data_args.zero_padding,
+            unit="rows of packed samples" if self.data_args.zero_padding else "samples",
         )
 
     def _padding_lines(self, samples, config) -> list[str]:
@@ -106,11 +102,11 @@ def add_noise(model, alpha: float) -> None:
 
 
 class DialogueData(TrainingData):
-    """Samples of different lengths: the tokens of each are counted. packed: each is a row of several."""
+    """Samples of different lengths: the tokens of each are counted. unit: what a sample is, in the plural."""
 
-    def __init__(self, *args, packed: bool = False, **kwargs):
+    def __init__(self, *args, unit: str, **kwargs):
         super().__init__(*args, **kwargs)
-        self._unit = "rows of packed samples" if packed else "samples"
+        self._unit = unit
         self._tokens_until = [self._ledger.tokens if self._ledger else 0]
 
     def step_text(self, global_batch: int) -> str:

@@ -45,6 +45,7 @@ RANGES = {
     "adam_beta1": SHARE_BELOW_ONE,  # 1: the moment never changes, and its correction divides by zero
     "adam_beta2": SHARE_BELOW_ONE,
     "adam_epsilon": POSITIVE,
+    "beta": {"above": 0, "most": 1000},
     "context_parallel_degree": DEGREE,
     "dataloader_num_workers": {"least": 0, "most": 1024},
     "decay_steps": UNSTATED_OR_STEPS,
@@ -57,6 +58,7 @@ RANGES = {
     "gradient_accumulation_steps": BATCH,
     "hang_factor": NOT_NEGATIVE,
     "hang_seconds": POSITIVE,
+    "label_smoothing": {"least": 0, "below": 0.5},  # from there on the loss prefers the rejected response
     "learning_rate": {"least": 0, "most": 100},  # plain SGD takes rates above 10
     "local_rank": UNSTATED_OR_STEPS,
     "logging_steps": AT_LEAST_ONE,
@@ -93,6 +95,7 @@ RANGES = {
     "per_device_train_batch_size": BATCH,
     "pipeline_parallel_degree": DEGREE,
     "power": POSITIVE,
+    "pref_loss_ratio": NOT_NEGATIVE,
     "save_steps": AT_LEAST_ONE,
     "save_total_limit": UNSTATED_OR_STEPS,
     "scale_loss": POSITIVE,
@@ -100,7 +103,9 @@ RANGES = {
     "sep_parallel_degree": DEGREE,
     "sharding_comm_buffer_size_MB": UNSTATED_OR_STEPS,
     "sharding_degree": DEGREE,
+    "sft_loss_ratio": NOT_NEGATIVE,
     "sharding_parallel_degree": DEGREE,
+    "simpo_gamma": NOT_NEGATIVE,
     "skip_data_intervals": STEPS,
     "src_length": TOKENS,
     "tensor_parallel_degree": DEGREE,
@@ -126,9 +131,13 @@ def schema() -> dict:
     "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
     many: true for several values. alone: what a switch means without a value, where it needs none.
     """
-    from launch.training.arguments import FINETUNING, PRETRAINING
+    from launch.training.arguments import FINETUNING, PREFERENCES, PRETRAINING
 
-    return {"run_pretrain": _flags(PRETRAINING), "finetune_generation": _flags(FINETUNING)}
+    return {
+        "run_pretrain": _flags(PRETRAINING),
+        "finetune_generation": _flags(FINETUNING),
+        "run_dpo": _flags(PREFERENCES),
+    }
 
 
 def _flags(kinds: tuple) -> dict:

@@ -12,12 +12,15 @@ from launch.upstream.token_loss import token_entropies
 
 
 class Loss:
-    """The part of a Trainer that pretraining and fine-tuning define for themselves.
+    """The part of a Trainer that pretraining, fine-tuning and preference tuning define for themselves.
 
-    head: the output layer where it computes the losses in chunks, else None.
+    head: the output layer where it computes the losses in chunks, else None. of_text: whether it is the mean -ln p of
+    tokens, whose usual course the loss watch knows. may_rest: whether a gradient of 0 means that all is learned.
     """
 
     head: ChunkedHead | None = None
+    of_text = True
+    may_rest = False
 
     def attach(self, model, args) -> None:
         """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""
@@ -51,6 +54,10 @@ class Loss:
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
         """(loss in nats, tokens, ...) of a batch, summed over its counted tokens. All ranks of a model take part."""
         raise NotImplementedError
+
+    def interval(self) -> dict:
+        """What the record of an interval of training has beside the loss. Called by all ranks together."""
+        return {}
 
     def metrics(self, sums: list[float]) -> dict:
         """What an evaluation reports, from the sums of all its batches."""

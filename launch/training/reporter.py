@@ -52,6 +52,7 @@ class Reporter:
             "progress": step / args.max_steps,
             "epoch": data.stream.position(step) / len(data.train),
             "loss": self._sum_of_losses / steps,
+            **trainer.loss.interval(),
             "learning_rate": self.learning_rate,
             "grad_norm": trainer.grad_norm.value,
             **(trainer.watches.skipped_steps.record() if trainer.watches.skipped_steps else {}),
@@ -81,9 +82,21 @@ def format_step(record: dict, max_steps: int) -> str:
     )
 
 
+def format_pairs(measures: dict) -> str:
+    """Those of preference tuning (launch/training/preference_losses.py)."""
+    kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
+    return (
+        f"loss {measures['loss']:.4f}  accuracy {measures['accuracy']:.1%}  margin {measures['rewards_margin']:+.3f}"
+        f" ({measures['rewards_chosen']:+.3f} - {measures['rewards_rejected']:+.3f}){kl}"
+    )
+
+
 def format_evaluation(metrics: dict) -> str:
     """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted, and
     scores of answers where the model answered questions."""
+    if "eval_pairs" in metrics:
+        measures = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+        return f"eval at step {metrics['global_step']}  {format_pairs(measures)}  on {metrics['eval_pairs']:,} pairs"
     accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
     if "eval_bleu" in metrics:
         accuracy += f"  BLEU {metrics['eval_bleu']:.1f}  ROUGE-L {metrics['eval_rougel']:.1f}"
@@ -107,8 +120,9 @@ class TerminalReport(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if args.process_index != 0 or logs is None:
             return
-        line = format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs)
-        print(line, flush=True)
+        print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
+        if "rewards_margin" in logs:
+            print(f"    pairs: {format_pairs(logs)}", flush=True)
 
 
 class JsonLinesReport(TrainerCallback):

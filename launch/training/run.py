@@ -1,10 +1,11 @@
 """A run of a shared module: the Trainer is built from the flags, trained and evaluated.
 
-Pretraining and fine-tuning differ in a Stage: which data they open, and which loss they have.
+Pretraining, fine-tuning and preference tuning differ in a Stage: which data they open, and which loss they have.
 """
 
 import copy
 from pathlib import Path
+from typing import Any
 
 from paddlenlp.peft import LoRAModel
 
@@ -40,22 +41,31 @@ from launch.watch import BUILDING, Phase, out_of_memory_explained
 
 
 class Stage:
-    """What pretraining and fine-tuning do in their own ways.
+    """What pretraining, fine-tuning and preference tuning do in their own ways.
 
     needs_tokenizer: whether the data are text. keep_best: keep the model of the lowest evaluation loss beside the
-    newest.
+    newest. rows: of a sample in a batch. needs_second_copy: whether the run sets second_copy, the model as it is before
+    training.
     """
 
     needs_tokenizer = False
     keep_best = False
+    rows = 1
+    needs_second_copy = False
+    second_copy: Any = None
 
     def __init__(self, model_args, adapter_args, data_args, training_args):
         self.model_args, self.adapter_args = model_args, adapter_args
         self.data_args, self.training_args = data_args, training_args
 
     @property
+    def method_arguments(self) -> list:
+        """The argument objects beside those of the model and of training."""
+        return [self.adapter_args, self.data_args]
+
+    @property
     def sequence_length(self) -> int:
-        """Tokens of a sample, at most."""
+        """Tokens of a row, at most."""
         raise NotImplementedError
 
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> TrainingData:
@@ -102,14 +112,11 @@ class Run:
             tokenizer = load_tokenizer(model_args)
         data = stage.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
         with out_of_memory_explained(Phase(BUILDING), args):
-            model = build_model(config, model_args, args, base_format(adapter_args))
-        lines += vocabulary_lines(config, model_args)
-        chunks = chunks_of(
-            config, args, stage.sequence_length, trained=not (adapter_args.lora or adapter_args.prefix_tuning)
-        )
-        lines += chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
-        lines += [*speed_up(model, args), *widen(model, model_args, args), *keep_activations(model, args)]
-        lines += stage.prepare(model)
+            model, model_lines = build_base(stage, config)
+            if stage.needs_second_copy:
+                stage.second_copy, _ = build_base(stage, config)
+        lines += [*vocabulary_lines(config, model_args), *model_lines]
+        lines += [*keep_activations(model, args), *stage.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         identity = identify_model(model, model_args, adapter_args, args.seed)
         require_same_model(checkpoint, identity, args)
@@ -133,8 +140,18 @@ class Run:
         """Evaluate the weights as they are now, where the flags say so, and write run_summary.json."""
         stage = self.stage
         evaluation = trainer.final_evaluation() if stage.training_args.do_eval else None
-        arguments = [stage.model_args, stage.adapter_args, stage.data_args, stage.training_args]
+        arguments = [stage.model_args, *stage.method_arguments, stage.training_args]
         finish(arguments, trainer, evaluation, self.started)
+
+
+def build_base(stage: Stage, config) -> tuple[Any, list[str]]:
+    """The model that a run begins with, and lines about how it computes."""
+    model_args, adapter_args, args = stage.model_args, stage.adapter_args, stage.training_args
+    model = build_model(config, model_args, args, base_format(adapter_args))
+    trained = not (adapter_args.lora or adapter_args.prefix_tuning)
+    chunks = chunks_of(config, args, stage.rows * stage.sequence_length, trained)
+    lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
+    return model, [*lines, *speed_up(model, args), *widen(model, model_args, args)]
 
 
 def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:
@@ -157,7 +174,7 @@ def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_iden
         stage.make_loss(model, data),
         throughput,
         model_identity,
-        vars(stage.adapter_args) | vars(stage.data_args),
+        {name: value for part in stage.method_arguments for name, value in vars(part).items()},
         random_weights_loss=stage.random_weights_loss(throughput.shape),
         answers=stage.make_answers(tokenizer, model),
         keep_best=stage.keep_best,

@@ -1,7 +1,7 @@
-"""The Trainer of pretraining and of fine-tuning: paddlenlp's loop, composed of parts.
+"""The Trainer of pretraining, fine-tuning and preference tuning: paddlenlp's loop, composed of parts.
 
     data           samples, their order, and what of it was consumed       data.py, pretraining.py, finetuning.py
-    loss           of a batch, and the sums of an evaluated batch          losses.py
+    loss           of a batch, and the sums of an evaluated batch          losses.py, preference_losses.py
     watches        steps, memory, loss scale, loss                         watches.py
     reporter       records of train_log.jsonl, run_summary.json            reporter.py
     evaluator      metrics of an evaluation, and the best model so far     evaluation.py
@@ -44,9 +44,9 @@ SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": Line
 class Trainer(paddlenlp.trainer.Trainer):
     """model_identity: what a checkpoint keeps of the model (launch/checkpoint/model_identity.py).
 
-    other_flags: those of adapter and data. random_weights_loss: what random weights give at first, None for trained
-    ones. answers: has the model answer at each evaluation; None where the loss is enough. keep_best: whether the model
-    of the lowest evaluation loss is kept, too.
+    other_flags: those of adapter, data and method. random_weights_loss: what random weights give at first, None for
+    trained ones. answers: has the model answer at each evaluation; None where the loss is enough. keep_best: whether
+    the model of the lowest evaluation loss is kept, too.
     """
 
     args: RunArguments
@@ -69,7 +69,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.other_flags = other_flags
         self.data, self.loss = data, loss
         self.grad_norm = GradNorm()
-        self.watches = Watches(args, random_weights_loss)
+        self.watches = Watches(args, loss, random_weights_loss)
         self.offload = Offload() if args.host_offload else None
         super().__init__(
             model=model,

@@ -10,6 +10,7 @@ from launch.checkpoint.ranks import broadcast, gather
 from launch.checkpoint.weight_files import listed
 from launch.errors import UserError
 from launch.reporting.records import past_losses
+from launch.training.losses import Loss
 from launch.training.optimizer import SkippedSteps
 from launch.watch import (
     FORWARD,
@@ -88,17 +89,18 @@ class Watches:
     """hang_timer: ends the run where it hangs. phase: what the run is doing. skipped_steps: of a loss scale, None in
     other precisions. before_reports, after_reports: callbacks in the order of their calls.
 
-    random_weights_loss: what random weights give at first, None for trained ones.
+    random_weights_loss: what random weights give at first, None for trained ones. loss: of the Trainer.
     """
 
-    def __init__(self, args, random_weights_loss: float | None = None):
+    def __init__(self, args, loss: Loss, random_weights_loss: float | None):
         self.hang_timer = HangTimer(args.hang_factor, args.hang_seconds)
         self.phase = Phase(FORWARD)
         self.skipped_steps = SkippedSteps() if args.fp16 else None
         limits = Limits(
             first_loss=parse_window(args.loss_first, random_weights_loss),
-            collapse=args.loss_collapse,
-            spike=args.loss_spike,
+            collapse=args.loss_collapse if loss.of_text else 0,
+            spike=args.loss_spike if loss.of_text else 0,
+            rests=loss.may_rest,
             overflows=args.fp16,
             on_cpu=args.device == "cpu",
         )

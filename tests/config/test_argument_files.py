@@ -153,8 +153,6 @@ def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("keys", "title"),
     [
-        ({"train_dataset_path": "a", "max_seq_len": 4096, "beta": 0.1, "loss_type": "sigmoid"}, "DPO"),
-        ({"train_dataset_path": "a", "beta": 2.0, "simpo_gamma": 1.0, "loss_type": "simpo"}, "DPO"),
         ({"train_dataset_path": "a", "max_prompt_len": 2048, "beta": 0.1}, "KTO"),
         ({"train_dataset_path": "a", "max_seq_len": 8192, "flash_mask": True}, "a reward model"),
         ({"max_length": 512, "normalizer_type": "RunningMeanStd", "loss_type": "sequence-wise"}, "a reward model"),
@@ -170,7 +168,17 @@ def test_files_of_other_methods_are_refused_by_their_name(tmp_path, keys, title)
     with pytest.raises(UserError) as error:
         read_arguments(written(tmp_path, {"output_dir": "out"} | keys), FINETUNE)
     assert f": this is a file for {title}, which has no module here." in str(error.value)
-    assert str(error.value).endswith("Files for fine-tuning and pretraining can be used.")
+    assert str(error.value).endswith("Files for DPO, fine-tuning and pretraining can be used.")
+
+
+def test_a_file_of_dpo_is_read_but_for_its_data(tmp_path):
+    keys = {"max_seq_len": 4096, "max_prompt_len": 2048, "beta": 0.1, "loss_type": "sigmoid", "label_smoothing": 0.1}
+    flags, _ = read_arguments(written(tmp_path, keys), "run_dpo")
+    assert flags["max_length"] == ["4096"] and flags["src_length"] == ["2048"] and flags["label_smoothing"] == ["0.1"]
+    with pytest.raises(UserError, match="train_dataset_path: data are a folder with train.json and dev.json"):
+        read_arguments(written(tmp_path, keys | {"train_dataset_path": "a"}), "run_dpo")
+    with pytest.raises(UserError, match="this is a file for DPO, launch/run_dpo.py, not launch/finetune_generation.py"):
+        read_arguments(written(tmp_path, keys), FINETUNE)
 
 
 def test_every_module_has_its_method():

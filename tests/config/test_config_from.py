@@ -109,7 +109,11 @@ def test_the_page_shows_what_is_printed(tmp_path):
 @pytest.mark.parametrize(
     ("stated", "words", "message"),
     [
-        ({"seed": 1}, [], "no key of it tells what is trained. Expected dataset_name_or_path or input_dir, or more of"),
+        (
+            {"seed": 1},
+            [],
+            "no key of it tells what is trained. Expected loss_type or dataset_name_or_path or input_dir, or more of",
+        ),
         (arguments("llama/sft") | {"pipeline_parallel_degree": 2}, [], "--sharding: stage2 with --pipeline_parallel_"),
         (
             arguments("bloom/sft"),

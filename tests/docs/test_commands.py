@@ -11,7 +11,7 @@ import pytest
 
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read
 from launch.config.flag_values import load_schema
-from launch.config.recipe_file import Recipe
+from launch.config.recipe_file import SCRIPTS, Recipe
 from launch.config.variables import RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, FENCED, INDENTED, is_there
@@ -31,6 +31,7 @@ PAGES_RUN = {
 }
 # Recipes of a page's blocks -> the test that prints their commands with these variables, and checks the flags.
 PAGES_PRINTED = {
+    "align": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "README": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "ai-studio": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
     "families": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
@@ -63,6 +64,7 @@ RUN_BY = {
     "launch/commands/doctor.py": "tests/config/test_deepspeed.py::test_the_command",
     "launch/commands/evaluate.py": "tests/evaluation/test_evaluate.py::test_two_ranks_and_small_batches_give_the_same",
     "launch/commands/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
+    "launch/run_dpo.py": "tests/training/test_run_dpo.py::test_the_command_of_the_page",
     "launch/run_pretrain.py": "tests/recipes/test_documents.py::test_launcher_command_is_right",
     "launch/commands/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
     "benchmarks/cpu_step.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
@@ -245,7 +247,7 @@ NOT_OURS = {"--upgrade-package", "--signal", "--nnodes", "--rank", "--master", "
 @cache
 def known_flags() -> set[str]:
     """Of the shared modules, and what any file of ours adds to a parser."""
-    flags = {f"--{flag}" for script in ("run_pretrain", "finetune_generation") for flag in load_schema(script)}
+    flags = {f"--{flag}" for script in SCRIPTS for flag in load_schema(script)}
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     return flags | {flag for file in files for flag in re.findall(r'"(--[a-z][\w-]*)"', file.read_text("utf-8"))}
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
+DPO, DPO_LORA = "dpo", "dpo-lora"
 INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
     PRETRAIN: {},
     FINETUNE: {},
     LORA: {"lora": "1", "lora_rank": "8"},
     PREFIX: {"prefix_tuning": "1", "num_prefix_tokens": "16"},
+    DPO: {},
+    DPO_LORA: {"lora": "1", "lora_rank": "8"},
 }
 
 
@@ -48,7 +51,8 @@ class Cell:
 
     @property
     def script(self) -> str:
-        return "run_pretrain" if self.method == PRETRAIN else "finetune_generation"
+        scripts = {PRETRAIN: "run_pretrain", DPO: "run_dpo", DPO_LORA: "run_dpo"}
+        return scripts.get(self.method, "finetune_generation")
 
     @property
     def flags(self) -> dict[str, str]:
@@ -170,4 +174,8 @@ CELLS = [
     Cell(layout=SP2, overlap="enable_sp_async_reduce_scatter"),
     *[Cell(family, FINETUNE, packed=True) for family in ("llama", "bloom")],
     Cell(method=FINETUNE, layout=PP2, packed=True),
+    *[Cell(method=method, chunk=chunk) for method in (DPO, DPO_LORA) for chunk in (0, 64)],
+    *[Cell(method=method, layout=layout) for method in (DPO, DPO_LORA) for layout in (S2, S3, TP2)],
+    Cell("qwen2", DPO_LORA, recompute=FULL, base=NF4, chunk=64),
+    Cell(method=DPO, recompute=FULL, packed=True),
 ]

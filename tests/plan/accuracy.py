@@ -35,7 +35,7 @@ class Measured:
 def measure(ranks, cell: Cell, root: Path) -> list[Measured]:
     """Train the cell and plan it. ranks: tests.ranks; root: with tests.plan.material."""
     output = root / cell.name.replace(" ", "-")
-    given = flags(root, model(root, cell.family), output, finetunes=cell.script != "run_pretrain") | cell.flags
+    given = flags(root, model(root, cell.family), output, cell.script) | cell.flags
     argv = [word for name, value in given.items() for word in (f"--{name}", value)]
     found = ranks(cell.layout.processes, TRAIN, cell.script, argv)
     job = Job.from_flags(cell.script, parse_flags(argv), cell.layout.processes)

@@ -16,7 +16,7 @@ MARKS = tuple(dict.fromkeys(token for name in ("chatglm", "glm") for token in FA
 
 
 def make_material(root: Path) -> None:
-    """root/corpus, root/tokenizer, root/dialogues."""
+    """root/corpus, root/tokenizer, root/dialogues, root/preferences."""
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
     from launch.rehearsal.materials import documents
 
@@ -25,10 +25,15 @@ def make_material(root: Path) -> None:
         for _ in range(400):
             corpus.add_document(ids.integers(0, VOCABULARY, size=100))
     save_tokenizer(root / "tokenizer", train_tokenizer(islice(documents(), 50), VOCABULARY, symbols=MARKS))
-    (root / "dialogues").mkdir()
-    rows = [{"src": f"question {number} " * 40, "tgt": f"answer {number} " * 40} for number in range(64)]
-    for split in ("train", "dev"):
-        (root / "dialogues" / f"{split}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dialogues = [{"src": f"question {number} " * 40, "tgt": f"answer {number} " * 40} for number in range(64)]
+    pairs = [
+        {"prompt": row["src"], "chosen": row["tgt"], "rejected": f"no {number} " * 80}
+        for number, row in enumerate(dialogues)
+    ]
+    for name, rows in (("dialogues", dialogues), ("preferences", pairs)):
+        (root / name).mkdir()
+        for split in ("train", "dev"):
+            (root / name / f"{split}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def model(root: Path, family: str, **sizes) -> Path:
@@ -40,7 +45,7 @@ def model(root: Path, family: str, **sizes) -> Path:
     return directory
 
 
-def flags(root: Path, directory: Path, output: Path, finetunes: bool) -> dict[str, str]:
+def flags(root: Path, directory: Path, output: Path, script: str) -> dict[str, str]:
     """Of the shared module: three steps on samples that are all as long as possible."""
     shared = {
         "model_name_or_path": directory,
@@ -59,9 +64,10 @@ def flags(root: Path, directory: Path, output: Path, finetunes: bool) -> dict[st
         "unified_checkpoint": 1,
     }
     lengths = {"src_length": SEQUENCE_LENGTH // 2, "max_length": SEQUENCE_LENGTH}
+    rows = root / ("preferences" if script == "run_dpo" else "dialogues")
     data = (
-        {"dataset_name_or_path": root / "dialogues", "tokenizer_name_or_path": root / "tokenizer", **lengths}
-        if finetunes
-        else {"input_dir": root / "corpus", "split": "8,2,0", "max_seq_length": SEQUENCE_LENGTH}
+        {"input_dir": root / "corpus", "split": "8,2,0", "max_seq_length": SEQUENCE_LENGTH}
+        if script == "run_pretrain"
+        else {"dataset_name_or_path": rows, "tokenizer_name_or_path": root / "tokenizer", **lengths}
     )
     return {name: str(value) for name, value in (shared | data).items()}

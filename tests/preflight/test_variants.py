@@ -11,7 +11,7 @@ from launch.preflight.rules import RULES, Rule, adapters, model_limits
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
 from tests.preflight.recipe_findings import recipe_findings
-from tests.preflight.variants import VARIANTS
+from tests.preflight.variants import VARIANTS, preferences
 from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN
 from tests.recipes.test_rendered import RECIPES, name
 from tests.weights.lora_material import save_base
@@ -66,6 +66,8 @@ def test_a_recipe_as_shipped_passes_on_the_machine_it_is_for(machine, recipe):
     machine(A100S[:8])
     if name(recipe) == "tiny/lora":
         save_base(Path("build/demo/model"), load_config("llama-rehearsal"))
+    if name(recipe) == preferences.DPO:
+        write_files(preferences.FILES)
     assert split(recipe_findings(name(recipe))) == ([], [])
 
 

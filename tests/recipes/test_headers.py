@@ -69,7 +69,7 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
 @of_each_recipe
 def test_the_target_says_what_is_done_to_which_model(recipe):
     """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
-    verbs = "pretrain|finetune|instruct|lora|qlora|prefix"
+    verbs = "dpo-lora|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = TARGETS[recipe]
@@ -117,7 +117,8 @@ SAYS = {
     "8 bits": lambda flags: flags.get("weight_quantize_algo") in (["weight_only_int8"], ["llm.int8"]),
     "continued pretraining": lambda flags: flags.get("continue_training") == ["1"],
     "from random weights": lambda flags: flags.get("continue_training") == ["0"],
-    "fine-tuning|instruction tuning|prefix tuning": lambda flags: "dataset_name_or_path" in flags,
+    "fine-tuning|instruction tuning|prefix tuning|DPO": lambda flags: "dataset_name_or_path" in flags,
+    "DPO": lambda flags: flags.get("loss_type") == ["sigmoid"],
     "CPU": lambda flags: flags["device"] == ["cpu"],
 }
 

@@ -1,4 +1,10 @@
-"""The log-probabilities of pairs in padded and in packed batches, for test_preference_batches.py."""
+"""The log-probabilities of pairs in padded and in packed batches, for test_preference_batches.py; runs of run_dpo."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -44,3 +50,65 @@ def _sums(model, batch: dict) -> list[float]:
     half = len(labels) // 2
     sides = ((losses[:half], pairs[:half]), (losses[half:], pairs[half:]))
     return [float(-loss[number == pair].sum()) for loss, number in sides for pair in range(len(SIZES))]
+
+
+# ---- for test_run_dpo.py
+
+
+def run(argv: list[str]) -> dict:
+    """Run launch/run_dpo.py's main as its script does: its exit code and what it said."""
+    from launch.guard import guarded
+    from launch.run_dpo import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        exit_code = guarded(main, argv) or 0
+    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
+
+
+def losses_of(args: dict, scores: list, before: list) -> list[float]:
+    """pair_losses of scores [chosen and rejected, pairs]."""
+    from launch.training.preference_losses import pair_losses
+
+    policy, reference = (paddle.to_tensor(np.ravel(each), dtype="float32") for each in (scores, before))
+    return pair_losses(SimpleNamespace(**args), policy, reference if np.any(before) else None).tolist()
+
+
+def by_hand(directory: str, output: str) -> dict:
+    """Of directory/few: [sum of ln p, tokens] of each response, by the model from before the run and by that which the
+    run has left, one sequence at a time; which pairs are in the first step."""
+    from paddlenlp.transformers import AutoTokenizer, LlamaForCausalLM
+
+    from launch.adapters.adapter_files import load_adapter
+    from launch.checkpoint.data_ledger import shuffled
+
+    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    model = LlamaForCausalLM.from_pretrained(f"{directory}/model", dtype="float32")
+    model.eval()
+    before = _by_row(model, tokenizer, rows)
+    if Path(output, "lora_config.json").exists() or list(Path(output).glob("peft_model*")):
+        trained = load_adapter(model, output)
+    else:
+        trained = LlamaForCausalLM.from_pretrained(output, dtype="float32")
+    trained.eval()
+    first = [int(number) for number in shuffled(len(rows), 42, 0)[:8]]
+    return {"before": before, "after": _by_row(trained, tokenizer, rows), "first_step": first}
+
+
+@paddle.no_grad()
+def _by_row(model, tokenizer, rows: list[dict]) -> list:
+    return [[_of(model, tokenizer, row["prompt"], row[name]) for name in ("chosen", "rejected")] for row in rows]
+
+
+def _of(model, tokenizer, prompt: str, response: str) -> list[float]:
+    """Cut as --src_length 48 --max_length 96 cuts: all of these are short enough."""
+    before = tokenizer(prompt)["input_ids"]
+    after = [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    assert len(before) + len(after) <= 96
+    outputs = model(input_ids=paddle.to_tensor([[*before, *after]]))
+    logits = (outputs[0] if isinstance(outputs, tuple) else outputs)[0].numpy().astype(np.float64)
+    told = logits[len(before) - 1 : -1]
+    top = told.max(-1, keepdims=True)
+    logarithms = told - top - np.log(np.exp(told - top).sum(-1, keepdims=True))
+    return [float(logarithms[np.arange(len(after)), after].sum()), len(after)]

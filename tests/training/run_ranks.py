@@ -64,7 +64,11 @@ def arguments_of_both(runs: list) -> list[str]:
     arguments.RunArguments.__post_init__ = lambda self: None
     differences = []
     for script, words in runs:
-        kinds = arguments.PRETRAINING if script == "run_pretrain" else arguments.FINETUNING
+        kinds = {
+            "run_pretrain": arguments.PRETRAINING,
+            "finetune_generation": arguments.FINETUNING,
+            "run_dpo": arguments.PREFERENCES,
+        }[script]
         parser = argparser.PdArgumentParser(kinds, allow_abbrev=False)
         expected = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
         run, _ = RunConfig.from_words(script, words)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from launch.config.flag_values import flag_words
 from launch.config.recipe_file import load_recipes
+from launch.config.variables import DATA_FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ROOT / "launch" / "config" / "flags.json"
@@ -38,6 +39,6 @@ def test_argument_objects_are_those_of_paddlenlps_parser(ranks):
 
 def _with_data(script: str, words: list[str]) -> list[str]:
     """Recipes leave to the user what has no default."""
-    needed = {"run_pretrain": "--input_dir", "finetune_generation": "--dataset_name_or_path"}[script]
-    stated = [f"{flag}=x" for flag in ("--model_name_or_path", "--output_dir", needed) if flag not in words]
+    needed = ("--model_name_or_path", "--output_dir", f"--{DATA_FLAGS[script]}")
+    stated = [f"{flag}=x" for flag in needed if flag not in words]
     return [*stated, *words]

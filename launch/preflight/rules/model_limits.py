@@ -122,11 +122,7 @@ RULES = (
     ),
     Rule(
         flag="model_name_or_path",
-        when=lambda run: (
-            run.flags.script == "finetune_generation"
-            and bool(run.flags.do_train)
-            and bool(run.model.get("output_router_logits"))
-        ),
+        when=lambda run: run.run.finetunes and bool(run.flags.do_train) and bool(run.model.get("output_router_logits")),
         found="its config.json has output_router_logits true",
         reason="fine-tuning leaves the auxiliary loss of experts out, pretraining adds it",
         source="launch/training/finetuning.py, AnswerLoss",

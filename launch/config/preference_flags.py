@@ -1,0 +1,32 @@
+"""The losses of preference tuning (--loss_type), and what each of them reads. No Paddle."""
+
+from typing import Any
+
+# Loss -> whether it compares the policy with a reference.
+COMPARES = {"sigmoid": True, "hinge": True, "ipo": True, "simpo": False, "or": False}
+# Of the mean log-probability of a response's tokens, not of their sum.
+OF_MEANS = ("ipo", "simpo", "or")
+# Those that --label_smoothing changes.
+SMOOTHED = ("sigmoid", "simpo")
+
+# Where the reference's log-probabilities come from.
+NONE, ADAPTER_OFF, SECOND_COPY = "", "adapter off", "second copy"
+ROWS = 2  # of a pair
+
+
+def reference_of(loss_type: str, reference_free: bool, lora: bool) -> str:
+    """Of a loss that there is not, which the check of the flags reports, as if it compared."""
+    if reference_free or not COMPARES.get(loss_type, True):
+        return NONE
+    return ADAPTER_OFF if lora else SECOND_COPY
+
+
+def weights_of(values: Any) -> tuple[float, float]:
+    """The weights of the preference loss and of the chosen responses' own, as stated or by default. ORPO's are those
+    of its paper: lambda 0.1 beside the loss of fine-tuning (arXiv 2403.07691, equation 6 and section 5.1).
+
+    values: with loss_type, pref_loss_ratio and sft_loss_ratio as attributes."""
+    odds = values.loss_type == "or"
+    preference = (0.1 if odds else 1.0) if values.pref_loss_ratio is None else values.pref_loss_ratio
+    tuning = (1.0 if odds else 0.0) if values.sft_loss_ratio is None else values.sft_loss_ratio
+    return preference, tuning

@@ -1,0 +1,89 @@
+"""Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss."""
+
+from launch.config.preference_flags import SECOND_COPY, SMOOTHED, reference_of
+from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
+
+REFERENCE = "launch/training/reference.py"
+LOSSES = "launch/training/preference_losses.py"
+
+
+def _copies(run: Request) -> bool:
+    """Whether the reference is a second copy of the model."""
+    flags = run.flags
+    return run.run.prefers and reference_of(flags.loss_type, flags.reference_free, flags.lora) == SECOND_COPY
+
+
+RULES = (
+    Rule(
+        flag="pipeline_parallel_degree",
+        when=lambda run: run.run.prefers and run.pipeline > 1,
+        found="{run.pipeline} in preference tuning",
+        reason="the last stage of a pipeline gets one micro batch at a time, without the losses of a reference",
+        source="paddlenlp/trl/dpo_trainer.py, DPOTrainer.prediction_pipeline_step: a pass of its own for the reference",
+        fix="--pipeline_parallel_degree 1 with --tensor_parallel_degree or --sharding",
+    ),
+    Rule(
+        flag="prefix_tuning",
+        when=lambda run: run.run.prefers and bool(run.flags.prefix_tuning),
+        found="1 in preference tuning",
+        reason="a prefix cannot be switched off, as the reference needs it",
+        source=REFERENCE,
+        fix="--lora 1, or --prefix_tuning 0",
+    ),
+    Rule(
+        flag="pissa",
+        when=lambda run: run.run.prefers and bool(run.flags.pissa),
+        found="1 in preference tuning",
+        reason="without its adapter the model is not the one from before training, which is the reference",
+        source="launch/adapters/pissa.py",
+        fix="--pissa 0",
+    ),
+    Rule(
+        flag="model_name_or_path",
+        when=lambda run: run.run.prefers and bool(run.family and run.family.answer_marks),
+        found="a {run.family.title}",
+        reason="it reads a prompt in both directions, batches of pairs are for models that read from left to right",
+        source="launch/training/preferences.py, load_preferences",
+        fix="--model_name_or_path names a model of another family, such as Qwen2 or LLaMA",
+    ),
+    Rule(
+        flag="sharding",
+        when=lambda run: _copies(run) and run.has_word("sharding", "offload"),
+        found="{run.flags.sharding} with a reference that is a second copy",
+        reason="the copy would stay on the device, whole",
+        source=REFERENCE,
+        fix="--lora 1, whose reference needs no copy, or --sharding without offload",
+    ),
+    Rule(
+        flag="sharding",
+        when=lambda run: _copies(run) and run.stage == "stage3",
+        found="stage3 with a reference that is a second copy",
+        reason="the copy is whole on every rank: only tensor parallelism shards it",
+        source=REFERENCE,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="label_smoothing",
+        when=lambda run: bool(run.flags.label_smoothing) and run.flags.loss_type not in SMOOTHED,
+        found="{run.flags.label_smoothing:g} does nothing with --loss_type {run.flags.loss_type}",
+        reason="it is for sigmoid and simpo",
+        source=LOSSES,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="simpo_gamma",
+        when=lambda run: run.flags.given("simpo_gamma") and run.run.prefers and run.flags.loss_type != "simpo",
+        found="{run.flags.simpo_gamma:g} does nothing with --loss_type {run.flags.loss_type}",
+        reason="it is for simpo",
+        source=LOSSES,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="loss_spike",
+        when=lambda run: run.run.prefers and (run.flags.given("loss_spike") or run.flags.given("loss_collapse")),
+        found="this and --loss_collapse do nothing in preference tuning",
+        reason="they are for the mean -ln p of tokens, whose usual course is known",
+        source="launch/training/watches.py",
+        action=ANNOUNCE,
+    ),
+)

@@ -1,0 +1,191 @@
+"""The losses of preference tuning, of the log-probabilities of pairs of responses.
+
+paddlenlp's own (transformers/dpo_criterion.py) averages over the pairs of a micro batch, so that what a pair weighs
+depends on how a step is divided. Here each pair has a loss of its own, and a step is the mean over its pairs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+
+from data_tools.formats.dialogues.encoding import IGNORED
+from launch.config.preference_flags import OF_MEANS, weights_of
+from launch.training.data import TrainingData
+from launch.training.losses import Loss
+from launch.training.reference import TokenLosses
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Of all chosen responses, then of all rejected ones, float32 [2 pairs]. sums: log-probabilities in nats, tokens:
+    how many there are; both 0 where a pair is padding."""
+
+    sums: paddle.Tensor
+    tokens: paddle.Tensor
+
+    def scores(self, loss_type: str) -> paddle.Tensor:
+        """What a loss compares, a sum or, as in the papers of SimPO and ORPO and by the authors of IPO (see TRL's
+        documentation of DPOTrainer), a mean over tokens."""
+        return self.sums / self.tokens.clip(min=1.0) if loss_type in OF_MEANS else self.sums
+
+
+def pair_losses(args: Any, policy: paddle.Tensor, reference: paddle.Tensor | None) -> paddle.Tensor:
+    """float32 [pairs]. policy, reference: Responses.scores, those of a reference that is not there are None. args:
+    PreferenceArguments."""
+    chosen, rejected = (policy if reference is None else policy - reference).chunk(2)
+    beta = args.beta
+    margin = beta * (chosen - rejected)
+    match args.loss_type:
+        case "sigmoid":  # DPO, arXiv 2305.18290, equation 7
+            return _smoothed(margin, args.label_smoothing)
+        case "simpo":  # arXiv 2405.14734, equation 6
+            return _smoothed(margin - args.simpo_gamma, args.label_smoothing)
+        case "hinge":  # SLiC-HF, arXiv 2305.10425, with the log-ratios of arXiv 2309.06657
+            return F.relu(1 - margin)
+        case "ipo":  # arXiv 2310.12036, equation 17; beta is its tau
+            return (chosen - rejected - 1 / (2 * beta)) ** 2
+        case "or":  # ORPO, arXiv 2403.07691, equations 4 and 7: of the odds, exp(s) / (1 - exp(s))
+            return -F.log_sigmoid(chosen - rejected - _log_of_rest(chosen) + _log_of_rest(rejected))
+    raise ValueError(args.loss_type)
+
+
+def _smoothed(margin: paddle.Tensor, share: float) -> paddle.Tensor:
+    """share: of pairs that are the wrong way round (conservative DPO: E. Mitchell, "A note on DPO with noisy
+    preferences", equation 3)."""
+    loss = -F.log_sigmoid(margin)
+    return loss if share == 0 else (1 - share) * loss - share * F.log_sigmoid(-margin)
+
+
+def _log_of_rest(score: paddle.Tensor) -> paddle.Tensor:
+    """log(1 - exp(score)), exact near 0, where a response is certain."""
+    return paddle.log(-paddle.expm1(score.clip(max=-1e-20)))
+
+
+def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor | None) -> Responses:
+    """losses: float32 [2 samples, length], -ln p of each token, 0 where its label is IGNORED. labels, pairs: of
+    collate_pairs (launch/training/preferences.py)."""
+    counted = (labels != IGNORED).astype("float32")
+    if pairs is None:
+        return Responses(-losses.sum(axis=1), counted.sum(axis=1))
+    number = int(pairs.max()) + 1
+    # Sums by products, not by a scattered addition: its order is not the same every time on a card.
+    own = F.one_hot(pairs.clip(min=0), number) * counted.unsqueeze(-1)
+    halves = zip(losses.chunk(2), own.chunk(2), strict=True)
+    sums = [paddle.matmul(part.reshape([1, -1]), place.flatten(0, 1)).squeeze(0) for part, place in halves]
+    tokens = [place.sum(axis=[0, 1]) for place in own.chunk(2)]
+    return Responses(-paddle.concat(sums), paddle.concat(tokens))
+
+
+class PreferenceLoss(Loss):
+    """The mean over the pairs of a step.
+
+    args: PreferenceArguments. reference: of launch/training/reference.py; None: the loss needs none.
+    """
+
+    of_text = False
+
+    def __init__(self, args, reference, data: TrainingData, training_args):
+        self.args, self.reference, self.data = args, reference, data
+        self.weights = weights_of(args)
+        self.may_rest = args.loss_type == "hinge"  # 0 for each pair whose margin is wide enough
+        self.micro_batches = training_args.gradient_accumulation_steps * training_args.dataset_world_size
+        # Ranks that share a data rank see the same pairs.
+        self.copies = training_args.world_size // training_args.dataset_world_size
+        self.divisor = 1.0
+        self.sums: paddle.Tensor | None = None
+
+    def attach(self, model, args) -> None:
+        super().attach(model, args)
+        if self.head:
+            self.head.weighed = True
+        self.token_losses = TokenLosses(model)
+
+    def start_step(self, global_step: int) -> None:
+        samples = self.data.stream.samples_of_step(global_step)
+        self.divisor = int(self.data.train.counted[samples].sum()) / self.micro_batches
+
+    def start_evaluation(self) -> None:
+        self.divisor = 1.0
+
+    def __call__(self, model, inputs: dict, return_outputs: bool):
+        labels, pairs = inputs.pop("labels"), inputs.pop("pairs", None)
+        baseline = self.reference(inputs, labels) if self.reference else None
+        losses = self.token_losses(model, inputs, labels)
+        with paddle.amp.auto_cast(False):
+            loss, sums = self.compared(losses, baseline, labels, pairs)
+        self.sums = sums if self.sums is None else self.sums + sums
+        loss = loss / self.divisor
+        return (loss, (loss, losses)) if return_outputs else loss
+
+    def compared(
+        self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, pairs: paddle.Tensor | None
+    ) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """(the sum of the losses of all pairs; the sums that `metrics` divides, float64). losses, baseline: -ln p of
+        each token by policy and reference."""
+        args = self.args
+        policy = responses(losses, labels, pairs)
+        scores, before = policy.scores(args.loss_type), None
+        if baseline is not None:
+            before = responses(baseline, labels, pairs).scores(args.loss_type)
+        there = (policy.tokens.chunk(2)[0] > 0).astype("float32")
+        of_pairs, of_chosen = self.weights
+        each = of_pairs * pair_losses(args, scores, before)
+        if of_chosen:  # length-normalised, as ORPO has it and DPO with a term of its own (arXiv 2404.19733, equation 4)
+            each = each - of_chosen * (policy.sums / policy.tokens.clip(min=1.0)).chunk(2)[0]
+        loss = (each * there).sum()
+        with paddle.no_grad():
+            rewards = args.beta * (scores if before is None else scores - before)
+            sums = [loss, there.sum()]
+            sums += [(part * there).sum() for part in rewards.chunk(2)]
+            sums += [((rewards.chunk(2)[0] > rewards.chunk(2)[1]).astype("float32") * there).sum()]
+            sums += [part.sum() for one in (policy.sums, policy.tokens) for part in one.chunk(2)]
+            sums += [paddle.zeros([]) if baseline is None else divergence(losses, baseline).sum()]
+            return loss, paddle.stack([one.detach().astype("float64") for one in sums])
+
+    def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
+        self.start_evaluation()
+        in_training, self.sums = self.sums, None
+        trainer.prediction_step(model, inputs, prediction_loss_only=True)
+        found, self.sums = self.sums, in_training
+        assert found is not None, "compute_loss has summed"
+        return found.tolist()
+
+    def metrics(self, sums: list[float]) -> dict:
+        """Means over pairs, of lengths in tokens; kl: nats a token. accuracy: the share of pairs whose chosen response
+        has the higher reward."""
+        loss, pairs, chosen, rejected, right, *logps_and_tokens, kl = sums
+        logps_chosen, logps_rejected, tokens_chosen, tokens_rejected = logps_and_tokens
+        found = {
+            "loss": loss,
+            "rewards_chosen": chosen,
+            "rewards_rejected": rejected,
+            "rewards_margin": chosen - rejected,
+            "accuracy": right,
+            "logps_chosen": logps_chosen,
+            "logps_rejected": logps_rejected,
+            "tokens_chosen": tokens_chosen,
+            "tokens_rejected": tokens_rejected,
+        }
+        means = {name: value / pairs for name, value in found.items()}
+        if self.reference:
+            means["kl"] = kl / (tokens_chosen + tokens_rejected)
+        return means | {"pairs": int(pairs)}
+
+    def interval(self) -> dict:
+        assert self.sums is not None, "a step was made"
+        sums, self.sums = self.sums, None
+        if paddle.distributed.get_world_size() > 1:
+            paddle.distributed.all_reduce(sums)
+        means = self.metrics((sums / self.copies).tolist())
+        del means["loss"], means["pairs"]  # of the Trainer
+        return means
+
+
+def divergence(losses: paddle.Tensor, baseline: paddle.Tensor) -> paddle.Tensor:
+    """Of each token, an estimate of KL(reference | policy) in nats that is never negative, r - 1 - ln r with
+    r = policy / reference (J. Schulman, "Approximating KL divergence", k3): its mean is right for responses that the
+    reference wrote."""
+    logarithm = (baseline - losses).clip(max=20.0)  # beyond it nothing can be read from the sum
+    return paddle.expm1(logarithm) - logarithm

@@ -1,0 +1,76 @@
+"""Preference tuning: pairs of responses to the same prompt, of which the chosen one shall become likelier than the
+rejected one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from paddle import nn
+
+from launch.checkpoint.ranks import first_on_rank_zero
+from launch.config.preference_flags import ADAPTER_OFF, NONE, ROWS, SECOND_COPY, reference_of
+from launch.training.data import TrainingData, run_length
+from launch.training.finetuning import DialogueData
+from launch.training.preference_losses import PreferenceLoss
+from launch.training.preferences import NO_PAIR, load_preferences, pair_collator
+from launch.training.reference import AdapterOff, SecondCopy
+from launch.training.resuming import open_ledger
+from launch.training.run import Stage
+
+
+class PreferenceTuning(Stage):
+    """--max_length tokens of a prompt with a response at most; --num_train_epochs or --max_steps say how long."""
+
+    needs_tokenizer = True
+    keep_best = True
+    rows = ROWS
+
+    def __init__(self, model_args, adapter_args, data_args, preference_args, training_args):
+        super().__init__(model_args, adapter_args, data_args, training_args)
+        self.preference_args = preference_args
+        self.reference = reference_of(preference_args.loss_type, preference_args.reference_free, adapter_args.lora)
+        self.needs_second_copy = self.reference == SECOND_COPY
+
+    @property
+    def method_arguments(self) -> list:
+        return [*super().method_arguments, self.preference_args]
+
+    @property
+    def sequence_length(self) -> int:
+        return self.data_args.max_length
+
+    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
+        args = self.training_args
+        sets = first_on_rank_zero(lambda: load_preferences(self.data_args, args, tokenizer, config))
+        ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
+        steps, end, epochs = run_length(ledger, sets.train, args)
+        samples: Any = sets.train if sets.train is not None else sets.dev
+        return DialogueData(
+            sets.train,
+            sets.dev,
+            pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends),
+            NO_PAIR,
+            ledger,
+            args,
+            steps=steps,
+            mean_length=float(np.mean(samples.tokens)) / ROWS,
+            end=end,
+            epochs_requested=epochs,
+            lines=sets.lines,
+            unit="rows of packed pairs" if self.data_args.zero_padding else "pairs",
+        )
+
+    def prepare(self, model) -> list[str]:
+        """A reference without dropout is compared with the policy."""
+        dropouts = [layer for layer in model.sublayers() if isinstance(layer, nn.Dropout) and layer.p > 0]
+        for layer in dropouts:
+            layer.p = 0.0
+        return ["dropout: that of the model is off, as in its reference"] if dropouts else []
+
+    def make_loss(self, model, data: TrainingData) -> PreferenceLoss:
+        makers = {
+            NONE: lambda: None,
+            ADAPTER_OFF: lambda: AdapterOff(model),
+            SECOND_COPY: lambda: SecondCopy(self.second_copy),
+        }
+        return PreferenceLoss(self.preference_args, makers[self.reference](), data, self.training_args)

@@ -1,0 +1,51 @@
+"""Preference tuning."""
+
+import json
+
+from tests.preflight.variants.variant import wrong
+
+DPO = "qwen2.5-7b/dpo-lora"
+ROWS = "".join(json.dumps({"prompt": f"{n}", "chosen": f"yes {n}", "rejected": f"no {n}"}) + "\n" for n in range(8))
+FILES = {"data/train.json": ROWS, "data/dev.json": ROWS}
+
+
+def said(argv: str, *faults, told=(), **more):
+    return wrong(DPO, argv, *faults, told=told, files=FILES, **more)
+
+
+VARIANTS = [
+    said(
+        "--loss_type kto",
+        ("--loss_type", "'kto'"),
+    ),
+    said(
+        "--pipeline_parallel_degree 2",
+        ("--pipeline_parallel_degree", "2 in preference tuning: the last stage"),
+        told=[("--per_device_eval_batch_size", "1 becomes 16")],
+        wishes={"GPUS": "2"},
+    ),
+    said(
+        "--lora 0 --sharding 'stage3 offload'",
+        ("--weight_quantize_algo", "nf4 without an adapter"),
+        ("--sharding", "stage3 offload with a reference that is a second copy: the copy would stay on the device"),
+        told=[("--sharding", "stage3 with a reference that is a second copy")],
+        wishes={"GPUS": "2"},
+    ),
+    said(
+        "--lora 0 --prefix_tuning 1 --zero_padding 0",
+        ("--prefix_tuning", "1 in preference tuning: a prefix cannot be switched off"),
+    ),
+    said("--pissa 1 --weight_double_quant 0", ("--pissa", "weights are quantized"), ("--pissa", "1 in preference")),
+    said(
+        "--model_name_or_path chatglm-6b --zero_padding 0 --chat_template none",
+        ("--model_name_or_path", "it reads a prompt in both directions"),
+    ),
+    said(
+        "--loss_type ipo --label_smoothing 0.1 --simpo_gamma 1 --loss_spike 3",
+        told=[
+            ("--label_smoothing", "0.1 does nothing with --loss_type ipo"),
+            ("--simpo_gamma", "1 does nothing with --loss_type ipo"),
+            ("--loss_spike", "this and --loss_collapse do nothing"),
+        ],
+    ),
+]

@@ -1,0 +1,194 @@
+"""run_dpo.py: the losses by the formulas of their papers, the reference, what is logged, layouts and resuming."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from launch.config.flag_values import parse_flags
+from launch.config.preference_flags import COMPARES, OF_MEANS, weights_of
+from launch.reporting.records import read_summary, read_train_log
+from tests.ranks import ROOT
+from tests.training.finetune_material import argv, write_first
+
+RUN = "tests.training.preference_ranks:run"
+FEW = 22  # three steps of 8, the last of 6
+FULL, LORA = {}, {"lora": 1, "lora_rank": 4}
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("preferences")
+    ranks(1, "tests.training.finetune_material:make_material", str(root))
+    write_first(root / "preferences", root / "few", FEW)
+    return root
+
+
+@pytest.fixture
+def run(ranks, material, tmp_path):
+    """run(name, processes, beta=1, ...): the output directory of a run that must end well."""
+
+    def finish(name="out", processes=1, **changes):
+        flags = {"dataset_name_or_path": material / "few", "max_steps": 3, "learning_rate": 1e-2} | changes
+        [said, *_] = ranks(processes, RUN, argv(material, tmp_path / name, **flags))
+        assert said["exit_code"] == 0, said["stderr"] + said["stdout"][-2000:]
+        finish.said = said["stdout"]
+        return tmp_path / name
+
+    finish.folder = tmp_path
+    return finish
+
+
+def column(output, key: str) -> list[float]:
+    return [record[key] for record in read_train_log(output) if "learning_rate" in record]
+
+
+# ---- formulas
+
+
+def log_sigmoid(x):
+    return -np.logaddexp(0, -x)
+
+
+def by_the_paper(loss: str, chosen, rejected, beta: float, gamma: float, smoothing: float):
+    """float64. chosen, rejected: log-ratios to the reference, of means over tokens where the paper has them."""
+    if loss == "sigmoid":  # arXiv 2305.18290, equation 7; label smoothing of cDPO, equation 3
+        margin = beta * (chosen - rejected)
+        return -(1 - smoothing) * log_sigmoid(margin) - smoothing * log_sigmoid(-margin)
+    if loss == "simpo":  # arXiv 2405.14734, equation 6
+        margin = beta * chosen - beta * rejected - gamma
+        return -(1 - smoothing) * log_sigmoid(margin) - smoothing * log_sigmoid(-margin)
+    if loss == "hinge":  # arXiv 2309.06657, equation 7
+        return np.maximum(0, 1 - beta * (chosen - rejected))
+    if loss == "ipo":  # arXiv 2310.12036, equation 17
+        return (chosen - rejected - 1 / (2 * beta)) ** 2
+    odds = [np.exp(score) / (1 - np.exp(score)) for score in (chosen, rejected)]  # arXiv 2403.07691, equations 4 and 7
+    return -log_sigmoid(np.log(odds[0] / odds[1]))
+
+
+@pytest.mark.parametrize("loss", COMPARES)
+def test_losses_are_those_of_the_papers(ranks, loss):
+    rng = np.random.default_rng(0)
+    scores = -rng.uniform(0.05, 4, [2, 12])
+    before = -rng.uniform(0.05, 4, [2, 12]) if COMPARES[loss] else np.zeros([2, 12])
+    for beta, gamma, smoothing in ((0.1, 0.5, 0.0), (2.0, 1.4, 0.2)):
+        expected = by_the_paper(loss, *(scores - before), beta, gamma, smoothing)
+        given = {"loss_type": loss, "beta": beta, "simpo_gamma": gamma, "label_smoothing": smoothing}
+        [found] = ranks(1, "tests.training.preference_ranks:losses_of", given, scores.tolist(), before.tolist())
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_orpo_weighs_its_terms_as_its_paper():
+    args = SimpleNamespace(loss_type="or", pref_loss_ratio=None, sft_loss_ratio=None)
+    assert weights_of(args) == (0.1, 1.0)
+    assert weights_of(SimpleNamespace(loss_type="sigmoid", pref_loss_ratio=None, sft_loss_ratio=0.2)) == (1.0, 0.2)
+
+
+@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("loss", COMPARES)
+def test_a_run_has_the_loss_of_the_formula(ranks, run, material, loss, lora):
+    """The first step and, once the policy has moved, the evaluation: of pairs one by one, whose log-probabilities are
+    those of the models that the run begins and ends with."""
+    flags = {"loss_type": loss, "beta": 0.5, "simpo_gamma": 0.3, "label_smoothing": 0.1, "sft_loss_ratio": 0.25}
+    output = run(do_eval=1, loss_chunk_tokens=40, **flags, **lora)
+    [found] = ranks(1, "tests.training.preference_ranks:by_hand", str(material), str(output))
+    before, after = np.array(found["before"]), np.array(found["after"])  # [pairs, (chosen, rejected), (sum, tokens)]
+
+    def expected(now):
+        sums, tokens = now[..., 0], now[..., 1]
+        scale = tokens if loss in OF_MEANS else 1
+        reference = before[..., 0] / scale if COMPARES[loss] else 0
+        chosen, rejected = (sums / scale - reference).T
+        smoothing = 0.1 if loss in ("sigmoid", "simpo") else 0
+        each = by_the_paper(loss, chosen, rejected, 0.5, 0.3, smoothing)
+        weight = 0.1 if loss == "or" else 1
+        rewards = 0.5 * np.stack([chosen, rejected])
+        return weight * each - 0.25 * sums[:, 0] / tokens[:, 0], rewards
+
+    first = [record for record in read_train_log(output) if "learning_rate" in record][0]
+    losses, _ = expected(before)
+    assert first["loss"] == pytest.approx(losses[found["first_step"]].mean(), abs=2e-6)
+    losses, (chosen, rejected) = expected(after)
+    evaluated = read_summary(output)["evaluation"]
+    assert evaluated["eval_loss"] == pytest.approx(losses.mean(), abs=5e-6)
+    assert evaluated["eval_rewards_margin"] == pytest.approx((chosen - rejected).mean(), abs=2e-5)
+    assert evaluated["eval_accuracy"] == (chosen > rejected).mean()
+    assert evaluated["eval_pairs"] == FEW
+    assert evaluated["eval_logps_chosen"] == pytest.approx(after[:, 0, 0].mean(), rel=1e-6)
+    assert evaluated["eval_tokens_rejected"] == after[:, 1, 1].mean()
+    assert ("eval_kl" in evaluated) == COMPARES[loss]
+
+
+def test_hinge_may_rest(run):
+    """Where all margins are wide enough the gradient is 0, and the run goes on."""
+    output = run(loss_type="hinge", beta=1000, max_steps=14)
+    assert column(output, "grad_norm")[-4:] == [0, 0, 0, 0]
+    assert column(output, "loss")[-1] == 0
+
+
+# ---- batches, layouts, resuming
+
+
+@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
+def test_every_pair_of_a_step_weighs_the_same(run, lora):
+    """However the pairs of a step are cut into micro batches, computed in chunks, divided over ranks."""
+    lora = lora | {"learning_rate": 1e-3}
+    one = run("one", **lora)
+    ways = {
+        "cut": {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
+        "chunks": {"loss_chunk_tokens": 40},
+        "tp2": {"processes": 2, "tensor_parallel_degree": 2},
+        "tp2-chunks": {"processes": 2, "tensor_parallel_degree": 2, "loss_chunk_tokens": 40},
+        "stage2": {"processes": 2, "sharding": "stage2", "per_device_train_batch_size": 4},
+        "stage3": {"processes": 2, "sharding": "stage3", "per_device_train_batch_size": 4},
+    }
+    for name, flags in ways.items():
+        output = run(name, **lora, **flags)
+        # A margin is the difference of sums of some 200 nats, which float32 rounds to 1.5e-5, times beta.
+        for key, bound in (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 5e-6), ("kl", 2e-6)):
+            found, expected = column(output, key), column(one, key)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=bound, err_msg=f"{name} {key}")
+        np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5, err_msg=name)
+
+
+def test_equal_models_have_the_loss_ln_2(run):
+    """In each step, the last of which has fewer pairs."""
+    output = run(learning_rate=0, num_train_epochs=1, max_steps=-1, **LORA)
+    assert column(output, "loss") == pytest.approx([np.log(2)] * 3, abs=1e-7)
+    for key in ("rewards_margin", "kl", "accuracy"):
+        assert column(output, key) == [0, 0, 0]
+    assert "pairs: loss 0.6931  accuracy 0.0%  margin +0.000 (+0.000 - +0.000)  KL 0.0000" in run.said
+
+
+def test_packed_pairs_are_the_same_pairs(run):
+    """All in one step."""
+    flags = {"max_steps": 1, "do_eval": 1, "beta": 0.1, "sft_loss_ratio": 0.5, "learning_rate": 1e-3}
+    apart = run("apart", per_device_train_batch_size=FEW, **flags)
+    rows = run("rows", per_device_train_batch_size=FEW, zero_padding=1, num_train_epochs=1, **flags | {"max_steps": -1})
+    assert column(rows, "loss") == pytest.approx(column(apart, "loss"), abs=2e-6)
+    for key in ("eval_loss", "eval_kl", "eval_rewards_margin"):
+        assert read_summary(rows)["evaluation"][key] == pytest.approx(read_summary(apart)["evaluation"][key], abs=5e-6)
+
+
+@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
+def test_a_run_that_goes_on_is_the_run_to_the_bit(run, lora):
+    """Its reference is still the model from before the first step, not that of the checkpoint."""
+    flags = {"max_steps": 5, "learning_rate": 1e-3, **lora}
+    whole = run("whole", **flags)
+    run("parts", save_steps=2, **flags | {"max_steps": 2})
+    parts = run("parts", save_steps=2, **flags)
+    for key in ("loss", "grad_norm", "rewards_margin", "kl", "consumed_tokens"):
+        assert column(parts, key) == column(whole, key), key
+    assert json.loads((parts / "run_summary.json").read_text())["global_step"] == 5
+
+
+def test_the_command_of_the_page(run, material):
+    """docs/align.md, with a model and data of the tests."""
+    page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith("python launch/run_dpo.py")]
+    flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()}
+    given = {"model_name_or_path": material / "model", "dataset_name_or_path": material / "few", "max_steps": 2}
+    output = run(**flags | given | {"output_dir": run.folder / "out"})
+    assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
+    assert (output / "best").is_dir() and list(output.glob("peft_model*"))
