@@ -7,7 +7,7 @@
 # Data       ./data/train.json, ./data/dev.json: {"prompt": ..., "chosen": ..., "rejected": ...} and more forms
 #            (docs/align.md)
 # Lengths    1536 tokens for the prompt where a response needs the room, 2048 for a prompt with a response
-# Batch      1 data rank x 1 sample of 2 rows x 16 accumulation = 16 a step
+# Batch      1 data rank x 4 samples of 2 rows x 4 accumulation = 16 a step
 # Packing    a sample is two rows of 2048 tokens: chosen responses in one, rejected ones in the other, each behind its
 #            prompt, as many as fit, and none sees another. `--zero_padding 0` makes each pair a sample
 # Loss       sigmoid, beta 0.1; ARGS="--loss_type ipo", hinge, simpo, or (docs/align.md)
@@ -36,9 +36,9 @@ run launch/run_dpo.py \
     --lora_alpha 32 \
     --weight_quantize_algo nf4 \
     --weight_double_quant 1 \
-    --per_device_train_batch_size 1 \
+    --per_device_train_batch_size 4 \
     --per_device_eval_batch_size 1 \
-    --gradient_accumulation_steps 16 \
+    --gradient_accumulation_steps 4 \
     --recompute 1 \
     --precision auto --scale_loss 1024 \
     --fp16_opt_level O2 \
