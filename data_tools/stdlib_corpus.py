@@ -10,11 +10,13 @@ their near-copies of one another would make the held-out modules too easy.
 
 import ast
 import hashlib
+import io
 import json
 import os
 import sysconfig
+import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -34,7 +36,10 @@ LEFT_OUT = {
 }
 HELDOUT_PERCENT = 5
 TRAIN_QUESTIONS, DEV_QUESTIONS = 4000, 128  # rows
+TRAIN_PAIRS, DEV_PAIRS = 4000, 256  # rows
 LONGEST_ANSWER = 100  # characters
+LINES_BEFORE = 3  # of a line of code that is a pair
+PAIRS_OF_A_MODULE = 20
 
 
 def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
@@ -99,15 +104,26 @@ def write_questions(directory: Path, train: int = TRAIN_QUESTIONS, dev: int = DE
 
     Rows of dev.json are about held-out modules, which pretraining on the corpus has not seen either.
     """
-    for name, heldout, count in (("train.json", False, train), ("dev.json", True, dev)):
+    _write_rows(directory, questions, (train, dev))
+
+
+def write_preferences(directory: Path, train: int = TRAIN_PAIRS, dev: int = DEV_PAIRS) -> None:
+    """Write train.json and dev.json, pairs by a rule: of a line of code in both styles of quotes, the one with double
+    quotes is chosen. Both have as many characters; rows of dev.json are of held-out modules.
+
+        {"prompt": "        raise ValueError(", "chosen": "\\"not a number\\")", "rejected": "'not a number')"}
+    """
+    _write_rows(directory, lambda module, source: islice(quote_pairs(source), PAIRS_OF_A_MODULE), (train, dev))
+
+
+def _write_rows(directory: Path, rows: Callable[[str, str], Iterable[dict]], counts: tuple[int, int]) -> None:
+    """rows: of a module's name and source. counts: rows of train.json and dev.json, at most."""
+    for name, heldout, count in (("train.json", False, counts[0]), ("dev.json", True, counts[1])):
+        found = modules(sysconfig.get_path("stdlib"), heldout)
+        lines = (row for module, source in found for row in rows(module.removesuffix(".__init__"), source))
         with written_aside(directory / name) as file:
-            for row in islice(_rows(heldout), count):
+            for row in islice(lines, count):
                 file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
-
-
-def _rows(heldout: bool) -> Iterator[dict]:
-    for module, source in modules(sysconfig.get_path("stdlib"), heldout):
-        yield from questions(module.removesuffix(".__init__"), source)
 
 
 def questions(module: str, source: str) -> Iterator[dict]:
@@ -121,6 +137,23 @@ def questions(module: str, source: str) -> Iterator[dict]:
         if text and len(text) <= LONGEST_ANSWER and len(call) <= LONGEST_ANSWER:
             yield {"src": f"What does {name} do?", "tgt": text}
             yield {"src": f"How is {name} called?", "tgt": call}
+
+
+def quote_pairs(source: str) -> Iterator[dict]:
+    """Rows about each line of a module that has one plain string, in one of both styles of quotes."""
+    lines = source.split("\n")
+    strings: dict[int, list[tokenize.TokenInfo]] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.STRING:
+            strings.setdefault(token.start[0], []).append(token)
+    for number, (token, *_) in strings.items():
+        line, text, (_, begin), (_, end) = lines[number - 1], token.string[1:-1], token.start, token.end
+        if token.string[0] not in "\"'" or sum(map(line.count, "\"'\\")) != 2:  # prefixed, or not the line's only one
+            continue
+        if text and len(line) <= LONGEST_ANSWER and line[:begin].strip():
+            before = lines[max(0, number - 1 - LINES_BEFORE) : number - 1]
+            chosen, rejected = (f"{quote}{text}{quote}{line[end:]}" for quote in "\"'")
+            yield {"prompt": "\n".join([*before, line[:begin]]), "chosen": chosen, "rejected": rejected}
 
 
 def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
