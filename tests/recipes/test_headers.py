@@ -21,7 +21,7 @@ from launch.plan.hardware import CARDS
 from launch.recipe import DEMO_CONFIG, DEMO_PATHS
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target
-from tests.recipes.test_rendered import FINE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags
+from tests.recipes.test_rendered import FINE_TUNING, PREFERENCE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags
 
 TARGETS = {path: target for target, path in recipes_by_target().items()}
 of_each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=name)
@@ -69,7 +69,7 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
 @of_each_recipe
 def test_the_target_says_what_is_done_to_which_model(recipe):
     """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
-    verbs = "dpo-lora|pretrain|finetune|instruct|lora|qlora|prefix"
+    verbs = "(?:dpo|simpo)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = TARGETS[recipe]
@@ -117,8 +117,9 @@ SAYS = {
     "8 bits": lambda flags: flags.get("weight_quantize_algo") in (["weight_only_int8"], ["llm.int8"]),
     "continued pretraining": lambda flags: flags.get("continue_training") == ["1"],
     "from random weights": lambda flags: flags.get("continue_training") == ["0"],
-    "fine-tuning|instruction tuning|prefix tuning|DPO": lambda flags: "dataset_name_or_path" in flags,
+    "fine-tuning|instruction tuning|prefix tuning|preference tuning": lambda flags: "dataset_name_or_path" in flags,
     "DPO": lambda flags: flags.get("loss_type") == ["sigmoid"],
+    "SimPO": lambda flags: flags.get("loss_type") == ["simpo"],
     "CPU": lambda flags: flags["device"] == ["cpu"],
 }
 
@@ -253,17 +254,19 @@ def test_tokens_of_a_step(recipe):
     assert total == f"{tokens * int(steps) / 1e6:.3g}"
 
 
-@pytest.mark.parametrize("recipe", FINE_TUNING, ids=name)
+@pytest.mark.parametrize("recipe", [*FINE_TUNING, *PREFERENCE_TUNING], ids=name)
 def test_samples_of_a_step_and_lengths(recipe):
     ranks, micro_batch, accumulation = samples_of_a_step(recipe)
-    flags = stated_flags(recipe)
+    flags, prefers = stated_flags(recipe), recipe in PREFERENCE_TUNING
     packed = "zero_padding" in flags
     assert ("Packing" in header(recipe)) == packed
-    counts = ((ranks, "data rank"), (micro_batch, "row" if packed else "sample"))
+    counts = ((ranks, "data rank"), (micro_batch, "sample" if prefers or not packed else "row"))
     words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts]
+    batch = " x ".join(words) + (" of 2 rows" if prefers else "")
     step = ranks * micro_batch * accumulation
-    assert header(recipe)["Batch"].startswith(f"{' x '.join(words)} x {accumulation} accumulation = {step} a step")
-    assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} tokens for the question, ")
+    assert header(recipe)["Batch"].startswith(f"{batch} x {accumulation} accumulation = {step} a step")
+    asked = "prompt where" if prefers else "question, "
+    assert header(recipe)["Lengths"].startswith(f"{flags['src_length'][0]} tokens for the {asked}")
     assert re.search(rf"\b{flags['max_length'][0]}\b", header(recipe)["Lengths"])
 
 
