@@ -27,28 +27,22 @@ from data_tools.language import localized
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
-from launch.config.variables import DATA_FLAGS, apply_variables, check_variables, given_variables, number
+from launch.config.variables import DATA_FLAGS, check_variables, given_variables, number
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.families.published_names import named_size
 from launch.guard import guarded
 from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
-from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
-from launch.preflight.fitted import fitted, is_on, propose_record
+from launch.preflight.fitted import propose_record
 from launch.preflight.flags import flag_help
-from launch.preflight.memory import card_here
-from launch.preflight.rules.model_limits import without_what_is_lacking
+from launch.preflight.requested import card_of_plan, known_model, missing_demo_paths, requested_run
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Flags of recipes/tiny with what `make demo` makes for them: (folder, pattern of a file in it).
-DEMO_PATHS = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
-DEMO_CONFIG = "llama-tiny"  # of the demo's model
 QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 
@@ -77,48 +71,6 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
     given = parser.parse_args(argv)
     recipe, own = Recipe.load(given.recipe.resolve()), parse_flags(given.flags)
     return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags)), own
-
-
-def requested_run(
-    recipe: Recipe,
-    variables: Mapping[str, str],
-    nodes: Nodes = ONE_NODE,
-    own: Flags | None = None,
-    sizes_alone: bool = False,
-) -> tuple[RunConfig, list[str]]:
-    """The run of a recipe with the user's variables, packed and recomputed only if its model can be, fitted to its
-    cards unless FIT=off; and notes for the user.
-
-    own: flags of the command line, which FIT leaves alone. sizes_alone: whether a known configuration may stand for the
-    model (known_model). Raises UserError for an unknown CARD, and for a value of FIT that it does not take.
-    """
-    run, notes = apply_variables(recipe, variables, nodes, own)
-    run = known_model(run) if sizes_alone else run
-    run, lacking = without_what_is_lacking(run)
-    card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
-    if fits := is_on(variables.get("FIT") or ""):
-        card = card or card_here(run)
-    if card:
-        run = replace(run, gpu_memory_gb=card.named_gb)
-    run, lines = fitted(run, card_of_plan(run)) if fits else (run, [])
-    return run, [*notes, *lacking, *lines]
-
-
-def known_model(run: RunConfig) -> RunConfig:
-    """The run, with a configuration in place of the demo's model if there is none, and of a published model: enough to
-    plan and rehearse."""
-    name = run.flags.model_name_or_path or ""
-    known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
-    return run if known == name else run.with_words(run.words | {"model_name_or_path": [known]})
-
-
-def missing_demo_paths(run: RunConfig) -> dict[str, str]:
-    """{flag: folder} of what the run takes from the demo and does not exist."""
-    return {
-        name: folder
-        for name, (folder, file) in DEMO_PATHS.items()
-        if run.words.get(name) == [folder] and not any(Path(folder).glob(file))
-    }
 
 
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
@@ -267,17 +219,6 @@ def planned(run: RunConfig, form: str) -> str:
 
     card = card_of_plan(run)
     return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps))
-
-
-def card_of_plan(run: RunConfig) -> Card | None:
-    """The card that CARD names, else one of the memory that is needed, of this machine's kind if that has as much;
-    None for a CPU."""
-    if not run.devices:
-        return None
-    if run.card:
-        return card_named(run.card)
-    here = card_here(run)
-    return here if here and here.named_gb == run.gpu_memory_gb else card_of_memory(run.gpu_memory_gb)
 
 
 def _print_notes(notes: list[str], file: TextIO | None = None) -> None:

@@ -20,7 +20,8 @@ from launch.plan.hardware import GIB
 from launch.plan.job import Job
 from launch.plan.plan_report import JSON, mfu_of, speed_of
 from launch.plan.time_plan import plan_time
-from launch.recipe import card_of_plan, known_model, planned, requested_run
+from launch.preflight.requested import card_of_plan, known_model, requested_run
+from launch.recipe import planned
 from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]

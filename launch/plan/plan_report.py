@@ -32,15 +32,7 @@ def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str
     """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known."""
     plan, time = plan_memory(job, card), plan_time(job, card)
     if form == JSON:
-        speed = {
-            "step_seconds": time.step_seconds,
-            "tokens_per_second": time.tokens_per_second,
-            "tokens_per_second_range": [share * time.tokens_per_second for share in time.shares],
-            "parts_seconds": time.parts,
-            "steps_seconds": steps * time.step_seconds if steps else None,
-            "million_samples_days": time.days(MILLION),
-        }
-        return json.dumps(as_json(job, plan) | {"time": speed}, indent=1)
+        return json.dumps(as_json(job, plan, time, steps), indent=1)
     lines = [localized(line) for line in (*memory_lines(job, plan), *time_lines(time, steps))]
     return "\n".join(wrapped(line, further=" " * 6) if columns(line) > width() else line for line in lines)
 
@@ -140,8 +132,8 @@ def _node(plan: MemoryPlan) -> list[str]:
     return [f"host memory of a rank: {sum(plan.host.values()) / GIB:.1f} GiB ({host})", f"disk: {disk}"]
 
 
-def as_json(job: Job, plan: MemoryPlan) -> dict:
-    """The same as data; the keys are documented in docs/plan.md. Bytes throughout."""
+def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0) -> dict:
+    """The same as data; the keys are documented in docs/plan.md. Bytes and seconds throughout."""
     return {
         "model": {"family": job.family.name, "parameters": ModelShape.from_config(job.config).parameters},
         "layout": str(job.layout),
@@ -163,6 +155,14 @@ def as_json(job: Job, plan: MemoryPlan) -> dict:
         ],
         "host_bytes": plan.host,
         "disk_bytes": plan.disk,
+        "time": {
+            "step_seconds": time.step_seconds,
+            "tokens_per_second": time.tokens_per_second,
+            "tokens_per_second_range": [share * time.tokens_per_second for share in time.shares],
+            "parts_seconds": time.parts,
+            "steps_seconds": steps * time.step_seconds if steps else None,
+            "million_samples_days": time.days(MILLION),
+        },
     }
 
 

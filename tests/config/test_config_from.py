@@ -15,7 +15,8 @@ from launch.config.flag_values import Flags, load_schema, parse_flags
 from launch.config.recipe_file import load_recipes
 from launch.config.run_config import RunConfig
 from launch.guard import guarded
-from launch.recipe import planned, requested_run
+from launch.preflight.requested import requested_run
+from launch.recipe import planned
 from tests.config.paddlenlp_files import FILES, MODELS, arguments
 
 ROOT = Path(__file__).resolve().parents[2]

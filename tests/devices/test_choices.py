@@ -14,7 +14,7 @@ from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import head_size
-from launch.recipe import DEMO_CONFIG, DEMO_PATHS
+from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
 from tests.devices.fake_nvml import KINDS
 from tests.recipes.test_rendered import RECIPES, script, stated_flags
 

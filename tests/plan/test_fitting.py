@@ -17,7 +17,7 @@ from launch.plan.hardware import CARDS, card_of_memory
 from launch.plan.job import Job, Offload
 from launch.plan.memory_model import host_bytes, plan_memory
 from launch.plan.time_plan import plan_time
-from launch.recipe import card_of_plan, requested_run
+from launch.preflight.requested import card_of_plan, requested_run
 from tests.recipes.machine import ROOT
 
 ON_CARDS = {f"{path.parent.name}/{path.stem}": path for path in recipe_paths(ROOT) if Recipe.load(path).gpus}

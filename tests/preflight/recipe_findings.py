@@ -7,7 +7,8 @@ import shlex
 
 from launch import preflight
 from launch.preflight.report import Finding
-from launch.recipe import parse_recipe, requested_run
+from launch.preflight.requested import requested_run
+from launch.recipe import parse_recipe
 from tests.recipes.machine import ROOT
 
 

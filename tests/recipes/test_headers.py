@@ -18,7 +18,7 @@ from launch.families.named_configs import load_config
 from launch.families.parameters import LINEAR
 from launch.families.registry import family_of_config, parameters
 from launch.plan.hardware import CARDS
-from launch.recipe import DEMO_CONFIG, DEMO_PATHS
+from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
 from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target
 from tests.recipes.test_rendered import FINE_TUNING, PREFERENCE_TUNING, PRETRAINING, RECIPES, name, script, stated_flags

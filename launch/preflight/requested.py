@@ -1,0 +1,76 @@
+"""The run that a recipe becomes with the user's variables, fitted to its cards, and the card that it is planned for.
+
+run, notes = requested_run(Recipe.load(path), {"GPUS": "4"}, sizes_alone=True)
+job = Job.from_run(run, card_of_plan(run))
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from launch.config.flag_values import Flags
+from launch.config.recipe_file import Recipe
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
+from launch.config.variables import apply_variables, number
+from launch.families.published_names import named_size
+from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
+from launch.preflight.fitted import fitted, is_on
+from launch.preflight.memory import card_here
+from launch.preflight.rules.model_limits import without_what_is_lacking
+
+# Flags of recipes/tiny with what `make demo` makes for them: (folder, pattern of a file in it).
+DEMO_PATHS = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
+DEMO_CONFIG = "llama-tiny"  # of the demo's model
+
+
+def requested_run(
+    recipe: Recipe,
+    variables: Mapping[str, str],
+    nodes: Nodes = ONE_NODE,
+    own: Flags | None = None,
+    sizes_alone: bool = False,
+) -> tuple[RunConfig, list[str]]:
+    """The run of a recipe with the user's variables, packed and recomputed only if its model can be, fitted to its
+    cards unless FIT=off; and notes for the user.
+
+    own: flags of the command line, which FIT leaves alone. sizes_alone: whether a known configuration may stand for the
+    model (known_model). Raises UserError for an unknown CARD, and for a value of FIT that it does not take.
+    """
+    run, notes = apply_variables(recipe, variables, nodes, own)
+    run = known_model(run) if sizes_alone else run
+    run, lacking = without_what_is_lacking(run)
+    card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
+    if fits := is_on(variables.get("FIT") or ""):
+        card = card or card_here(run)
+    if card:
+        run = replace(run, gpu_memory_gb=card.named_gb)
+    run, lines = fitted(run, card_of_plan(run)) if fits else (run, [])
+    return run, [*notes, *lacking, *lines]
+
+
+def known_model(run: RunConfig) -> RunConfig:
+    """The run, with a configuration in place of the demo's model if there is none, and of a published model: enough to
+    plan and rehearse."""
+    name = run.flags.model_name_or_path or ""
+    known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
+    return run if known == name else run.with_words(run.words | {"model_name_or_path": [known]})
+
+
+def missing_demo_paths(run: RunConfig) -> dict[str, str]:
+    """{flag: folder} of what the run takes from the demo and does not exist."""
+    return {
+        name: folder
+        for name, (folder, file) in DEMO_PATHS.items()
+        if run.words.get(name) == [folder] and not any(Path(folder).glob(file))
+    }
+
+
+def card_of_plan(run: RunConfig) -> Card | None:
+    """The card that CARD names, else one of the memory that is needed, of this machine's kind if that has as much;
+    None for a CPU."""
+    if not run.devices:
+        return None
+    if run.card:
+        return card_named(run.card)
+    here = card_here(run)
+    return here if here and here.named_gb == run.gpu_memory_gb else card_of_memory(run.gpu_memory_gb)
