@@ -5,35 +5,28 @@ for number, value in scorer.scores([Request(ids=(1, 5, 9), start=2)]): ...
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 import numpy as np
 import paddle
 
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import PrefixModel
-from launch.errors import UserError
 from launch.evaluation.shared_prefixes import Request, Row, rows
 from launch.families.family import Family
+from launch.generation.generate import require_numbers
 from launch.models.rotary_scaling import scaled_by_length
+from launch.prediction.logits_in_parts import LogitsInParts
 from launch.prediction.predictor import Predictor
-from launch.training.chunked_loss import output_layer
-
-LOGITS = 1 << 26  # that are taken to float32 at once: 256 MiB
 
 
 class Scorer:
     """tokens: that the model reads at once, about."""
 
     def __init__(self, predictor: Predictor, tokens: int):
-        family = predictor.family
-        self.model, self.family, self.tokens = predictor.model, family, tokens
-        base = self.model.model if isinstance(self.model, ADAPTERS) else self.model
-        whole = shares_prefixes(family, base.config.to_dict())
-        self.shares = whole and not isinstance(self.model, PrefixModel)
-        head = output_layer(base, family.head.path, pipeline=False)
-        assert head is not None, "no pipeline"
-        self.head = head
+        model, family, self.tokens = predictor.model, predictor.family, tokens
+        base = model.model if isinstance(model, ADAPTERS) else model
+        self.shares = shares_prefixes(family, base.config.to_dict()) and not isinstance(model, PrefixModel)
+        self.logits = LogitsInParts(model, family)
 
     def scores(self, requests: list[Request]) -> Iterator[tuple[int, float]]:
         """(number of a request, natural logarithm of the probability of its scored ids), as they are computed."""
@@ -70,39 +63,17 @@ class Scorer:
         ]
 
     def _log_probabilities(self, inputs: dict, places: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """float64 [scored]. places: of the flat batch, where a target is predicted; the head computes no others."""
+        """float64 [scored]. places: of the flat batch, where a target is predicted; no other logits are computed."""
         wanted, where = np.unique(places, return_inverse=True)
-        chosen = paddle.to_tensor(wanted)
-
-        def choose(_, arguments):
-            hidden = arguments[0]
-            if self.family.head.reads_length_first:
-                hidden = hidden.transpose([1, 0, 2])
-            hidden = hidden.reshape([-1, hidden.shape[-1]]).index_select(chosen)
-            return (hidden[:, None] if self.family.head.reads_length_first else hidden[None], *arguments[1:])
-
-        hook = self.head.register_forward_pre_hook(cast(Any, choose))  # its stub knows one tensor only
-        try:
-            outputs = self.model(**inputs)
-        finally:
-            hook.remove()
-        logits = outputs[0] if isinstance(outputs, tuple) else outputs
-        logits = logits.reshape([-1, logits.shape[-1]])
+        hidden_states = self.logits.read(inputs).index_select(paddle.to_tensor(wanted))
         found = np.empty(len(targets), dtype=np.float64)
-        step = max(1, LOGITS // logits.shape[-1])
-        for start in range(0, len(wanted), step):
-            part = logits[start : start + step].astype("float32")
-            inside = np.flatnonzero((where >= start) & (where < start + step))
-            if not len(inside):
-                continue
+        for start, part in self.logits.parts(hidden_states):
+            inside = np.flatnonzero((where >= start) & (where < start + part.shape[0]))
             row = paddle.to_tensor(where[inside] - start)
             picked = part.gather_nd(paddle.stack([row, paddle.to_tensor(targets[inside])], axis=1))
             found[inside] = (picked - paddle.logsumexp(part, axis=-1).index_select(row)).numpy()
-        if not np.isfinite(found).all():
-            raise UserError(
-                "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
-                "--dtype bfloat16 or float32."
-            )
+            del part  # before the next
+        require_numbers(bool(np.isfinite(found).all()))
         return found
 
 

@@ -77,13 +77,10 @@ class KnownIds(LogitsProcessor):
         self.checked = False
         self.mask: paddle.Tensor | None = None
 
-    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+    def __call__(self, input_ids: paddle.Tensor | None, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
-        if not self.checked and bool(paddle.isnan(logits[:, : self.size]).any()):
-            raise UserError(
-                "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
-                "--dtype bfloat16 or float32."
-            )
+        if not self.checked:
+            require_numbers(not bool(paddle.isnan(logits[:, : self.size]).any()))
         self.checked = True
         if self.size is None or self.size >= logits.shape[-1]:
             return logits
@@ -91,6 +88,15 @@ class KnownIds(LogitsProcessor):
             self.mask = paddle.zeros([logits.shape[-1]], logits.dtype)
             self.mask[self.size :] = paddle.finfo(logits.dtype).min
         return logits + self.mask
+
+
+def require_numbers(found: bool) -> None:
+    """Raises UserError where a model's logits are found to be none."""
+    if not found:
+        raise UserError(
+            "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
+            "--dtype bfloat16 or float32."
+        )
 
 
 def known_ids_of(tokenizer) -> int:
