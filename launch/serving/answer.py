@@ -6,11 +6,11 @@ Text has whole characters only, and nothing of a stop word.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from launch.generation.text import UNFINISHED
-from launch.serving.request import Finish, Options, Reason, Refusal, Row
+from launch.serving.request import Event, Finish, Likelihood, Options, Reason, Refusal, Row
 
 
 class Decoder:
@@ -23,6 +23,7 @@ class Decoder:
         self.ids: list[int] = []
         self.start = 0  # of the ids that are decoded again
         self.end = 0  # of the ids whose text has been returned
+        self.characters = 0  # that have been returned
 
     def put(self, token: int) -> str:
         """The text that this id completes; empty where a character lacks its last bytes."""
@@ -39,7 +40,22 @@ class Decoder:
         if whole and (text.endswith(UNFINISHED) or len(text) <= len(known)):
             return ""
         self.start, self.end = self.end, len(self.ids)
+        self.characters += len(text) - len(known)
         return text[len(known) :]
+
+
+class Echo:
+    """A prompt as it stands before its answer. text: as it was given, or that of its ids. offsets: of its ids in the
+    text, in characters. decoder: goes on with the answer."""
+
+    def __init__(self, decode: Callable[[list[int]], str], given: str | list[int], ids: list[int]):
+        self.decoder = Decoder(decode)
+        self.offsets, pieces = [], []
+        for token in ids:
+            self.offsets.append(self.decoder.characters)
+            pieces.append(self.decoder.put(token))
+        self.text = given if isinstance(given, str) else "".join(pieces)
+        self.decoder.characters = len(self.text)
 
 
 class StopWords:
@@ -79,25 +95,56 @@ FAULTS = {
 
 
 @dataclass(frozen=True)
+class Told:
+    """A token's likelihood, and where its text begins: so many characters behind the beginning of the reply's text."""
+
+    likelihood: Likelihood
+    offset: int
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Some text of the answer with this number among those of a request; finish: at its end."""
+    """Some text of the answer with this number among those of a request; finish: at its end. told: where likelihoods
+    are wanted, those of the answer's tokens since the last piece. prompt: those of the prompt, in the first piece."""
 
     number: int
     text: str
     finish: Finish | None = None
+    told: tuple[Told, ...] = ()
+    prompt: tuple[Told, ...] = ()
+
+
+def joined(pieces: list[Piece]) -> Piece:
+    """All pieces of an answer in one."""
+    told = tuple(one for piece in pieces for one in piece.told)
+    prompt = tuple(one for piece in pieces for one in piece.prompt)
+    return Piece(pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, told, prompt)
 
 
 class Answer:
-    """Made within a running event loop. Use it up by pieces(), or cancel() it."""
+    """Made within a running event loop. Use it up by pieces(), or cancel() it. echoes: of the prompts, where they are
+    wanted; the first text of each answer."""
 
-    def __init__(self, served, prompts: list[list[int]], lengths: list[int], options: Options, deadline: float):
+    def __init__(
+        self,
+        served,
+        prompts: list[list[int]],
+        lengths: list[int],
+        options: Options,
+        deadline: float,
+        echoes: list[Echo] | None = None,
+    ):
+        self.options = options
+        self.token_name = served.token_name
+        self.echoes = echoes
         self.prompt_tokens = sum(map(len, prompts))
         self.completion_tokens = 0
         self.deadline = deadline
         self.on_end: Callable[[Answer, str], None] = lambda answer, outcome: None
         self.loop = asyncio.get_running_loop()
-        self.events: asyncio.Queue[tuple[int, int | Finish]] = asyncio.Queue()
-        self.decoders = [Decoder(served.decode) for _ in prompts]
+        self.events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self.decoders = [echo.decoder for echo in echoes] if echoes else [Decoder(served.decode) for _ in prompts]
+        self.told: list[list[Told]] = [[] for _ in prompts]  # and not yet part of a piece
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [
             Row(
@@ -118,6 +165,9 @@ class Answer:
         ended = 0
         outcome = "cancelled"
         try:
+            if self.echoes and self.options.scores_prompt is None:
+                for number, echo in enumerate(self.echoes):
+                    yield Piece(number, echo.text)
             while ended < len(self.rows):
                 number, event = await self._next()
                 piece = self._piece(number, event)
@@ -132,7 +182,7 @@ class Answer:
             self.cancel()
             self.on_end(self, outcome)
 
-    async def _next(self) -> tuple[int, int | Finish]:
+    async def _next(self) -> tuple[int, Event]:
         """The next event of a row. Raises Refusal when time runs out.
 
         Without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event: the
@@ -152,25 +202,40 @@ class Answer:
         for row in self.rows:
             row.cancel()
 
-    def _take(self, number: int, event: int | Finish) -> None:
+    def _take(self, number: int, event: Event) -> None:
         """Called by the engine's thread."""
         self.loop.call_soon_threadsafe(self.events.put_nowait, (number, event))
 
-    def _piece(self, number: int, event: int | Finish) -> Piece | None:
+    def _piece(self, number: int, event: Event) -> Piece | None:
         decoder, stop = self.decoders[number], self.stops[number]
         if stop.found:  # tokens that were on their way
+            return None
+        if isinstance(event, list):
+            return self._prompt(number, event)
+        if isinstance(event, Likelihood):
+            self.told[number].append(Told(event, decoder.characters))
             return None
         if isinstance(event, Finish):
             if event in FAULTS:
                 raise _refusal(event)
             text = stop.put(decoder.rest())
-            return Piece(number, text + stop.rest(), Finish.STOP if stop.found else event)
+            return self._with_told(Piece(number, text + stop.rest(), Finish.STOP if stop.found else event))
         self.completion_tokens += 1
         text = stop.put(decoder.put(event))
         if stop.found:
             self.rows[number].cancel()
-            return Piece(number, text, Finish.STOP)
-        return Piece(number, text) if text else None
+            return self._with_told(Piece(number, text, Finish.STOP))
+        return self._with_told(Piece(number, text)) if text else None
+
+    def _with_told(self, piece: Piece) -> Piece:
+        told, self.told[piece.number] = self.told[piece.number], []
+        return replace(piece, told=tuple(told))
+
+    def _prompt(self, number: int, likelihoods: list[Likelihood]) -> Piece:
+        echo = self.echoes[number] if self.echoes else None
+        offsets = echo.offsets if echo else [0] * len(likelihoods)
+        told = tuple(Told(one, offset) for one, offset in zip(likelihoods, offsets, strict=True))
+        return Piece(number, echo.text if echo else "", prompt=told)
 
 
 def _refusal(finish: Finish) -> Refusal:

@@ -8,7 +8,7 @@ chats become ids as in training and in launch/commands/predict.py.
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,46 +25,79 @@ from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
 from launch.families.encoding import NONE, encoding_of, template_line
-from launch.generation.generate import Decoding, generate
+from launch.generation.generate import Decoding, KnownIds, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.request import Reason, Refusal, Row
+from launch.serving.likelihoods import likelihoods, prompt_likelihoods
+from launch.serving.request import Finish, Reason, Refusal, Row, TokenName
+from launch.serving.token_names import name_of
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
     """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
     a prefix must have one length."""
+    _read_prompts(predictor, [row for row in rows if row.options.scores_prompt is not None and not row.tokens])
+    rows = [row for row in rows if not row.done]
+    if not rows:
+        return
     decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
-    choice = Choice(rows, predictor.eos)
+    choice = Choice(rows, predictor.eos, predictor.known_ids)
     prompts = [row.prompt + row.tokens for row in rows]
-    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, predictor.known_ids, [choice])
+    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=[choice])
+
+
+def _read_prompts(predictor: Predictor, rows: list[Row]) -> None:
+    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers."""
+    if not rows:
+        return
+    top = max(row.options.scores_prompt or 0 for row in rows)
+    found = prompt_likelihoods(predictor, [row.prompt for row in rows], top)
+    for row, (told, logits) in zip(rows, found, strict=True):
+        row.emit(told)
+        if row.max_tokens:
+            Choice([row], predictor.eos, predictor.known_ids)(None, logits)
+        else:
+            row.finish(Finish.LENGTH)
 
 
 class Choice(LogitsProcessor):
     """Chooses the next token of every row, reports it to the row, and returns logits from which greedy search takes it.
 
-    A row that is done gets eos, so that generate() ends when all are.
+    A row that is done gets eos, so that generate() ends when all are. known_ids: see KnownIds.
     """
 
-    def __init__(self, rows: list[Row], eos: int):
+    def __init__(self, rows: list[Row], eos: int, known_ids: int | None):
         self.rows = rows
         self.eos = eos
+        self.known = KnownIds(known_ids)
 
-    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary]"""
-        most_likely: list[int] = paddle.argmax(logits, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
-        tokens = [self._next(number, token, logits) for number, token in enumerate(most_likely)]
+    def __call__(self, input_ids: paddle.Tensor | None, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary], as the model gives them"""
+        allowed = self.known(input_ids, logits)
+        most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
+        tokens = [self._next(number, token, allowed) for number, token in enumerate(most_likely)]
+        self._tell_likelihoods(tokens, logits)
+        for row, token in zip(self.rows, tokens, strict=True):
+            if not row.done:
+                row.put(token, self.eos)
         return paddle.nn.functional.one_hot(paddle.to_tensor(tokens), logits.shape[-1])
 
     def _next(self, number: int, most_likely: int, logits: paddle.Tensor) -> int:
         row = self.rows[number]
         if row.done:
             return self.eos
-        token = most_likely
-        if row.options.temperature > 0:
-            token = row.draw(logits[number].astype("float32").numpy())
-        row.put(token, self.eos)
-        return token
+        return row.draw(logits[number].astype("float32").numpy()) if row.options.temperature > 0 else most_likely
+
+    def _tell_likelihoods(self, tokens: list[int], logits: paddle.Tensor) -> None:
+        """To the rows that want them, before their tokens."""
+        wanted = {number: row.options.logprobs for number, row in enumerate(self.rows) if not row.done}
+        wanted = {number: top for number, top in wanted.items() if top is not None}
+        if wanted:
+            some = logits.index_select(paddle.to_tensor(list(wanted)))
+            chosen = [tokens[number] for number in wanted]
+            told = likelihoods(some, chosen, max(wanted.values()), self.known.size)
+            for number, likelihood in zip(wanted, told, strict=True):
+                self.rows[number].emit(likelihood)
 
 
 @dataclass
@@ -147,6 +180,7 @@ class Served:
     predictor: Predictor
     prompts: Prompts
     description: str
+    _token_names: dict[int, TokenName] = field(default_factory=dict)
 
     def group(self, prompt: list[int]) -> tuple:
         """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
@@ -158,8 +192,18 @@ class Served:
         """For a prompt and its answer together."""
         return self.predictor.positions
 
+    @property
+    def causal(self) -> bool:
+        """Whether a token of a prompt sees only what is before it, so that it has a likelihood."""
+        return self.predictor.family.attention == "causal"
+
     def answer(self, rows: list[Row]) -> None:
         answer_rows(self.predictor, rows)
+
+    def token_name(self, token: int) -> TokenName:
+        if token not in self._token_names:
+            self._token_names[token] = name_of(self.predictor.tokenizer, token)
+        return self._token_names[token]
 
     def decode(self, ids: list[int]) -> str:
         return decode(self.predictor.tokenizer, ids)

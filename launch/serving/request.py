@@ -55,6 +55,7 @@ class Refusal(Exception):
 
 
 STOP_WORDS, STOP_LENGTH = 16, 256  # at most, of a request; characters
+MOST_LIKELY = 20  # tokens whose log-probabilities are told, at most
 
 
 class Finish(str, Enum):
@@ -72,7 +73,10 @@ class Options:
 
     max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 and top_p 1:
     among all. seed: the same seed gives the same answer, in whatever batch; None: another one each time. stop: texts
-    that end an answer and are no part of it. n: answers to each prompt.
+    that end an answer and are no part of it. n: answers to each prompt. logprobs: log-probabilities of the answer's
+    tokens are wanted, and of so many of the most likely ones in their places; None: are not. prompt_logprobs: the same
+    of the prompt's tokens. echo: the prompt stands before its answer, with its log-probabilities where those of the
+    answer are wanted.
     """
 
     max_tokens: int | None = None
@@ -82,9 +86,16 @@ class Options:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     n: int = 1
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    echo: bool = False
 
     def __post_init__(self):
-        _require("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens > 0, "above 0")
+        if not (self.max_tokens == 0 and (self.echo or self.prompt_logprobs is not None)):
+            allowed = "above 0, or 0 with echo or prompt_logprobs"
+            _require("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens > 0, allowed)
+        for name, most in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            _require(name, most, most is None or 0 <= most <= MOST_LIKELY, f"0 to {MOST_LIKELY}")
         _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "a number of at least 0")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1")
         _require("top_k", self.top_k, self.top_k >= 0, "0 (all) or more")
@@ -94,15 +105,48 @@ class Options:
         for word in self.stop:
             _require("stop", repr(word[:40]), 0 < len(word) <= STOP_LENGTH, f"texts of 1 to {STOP_LENGTH} characters")
 
+    @property
+    def scores_prompt(self) -> int | None:
+        """Of how many most likely tokens the prompt needs the log-probabilities; None: it needs none at all."""
+        wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
+        return max((most for most in wanted if most is not None), default=None)
+
 
 def _require(name: str, found: object, fine: bool, allowed: str) -> None:
     if not fine:
         raise Refusal(Reason.INVALID, f"{name}: found {found}, expected {allowed}", name)
 
 
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely a token was in its place: by the model's logits in float32, before temperature and all else.
+
+    value: natural logarithm of its probability; None for the first token of a prompt. rank: 1 for the most likely one.
+    top: ids and values of the most likely tokens, in their order; at least as many as the options ask for.
+    """
+
+    token: int
+    value: float | None
+    rank: int = 0
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class TokenName:
+    """A token by itself (launch/serving/token_names.py). bytes: of its text; None: it has none, or none is known."""
+
+    text: str
+    bytes: bytes | None
+
+
+Event = int | Finish | Likelihood | list[Likelihood]
+
+
 @dataclass(eq=False)
 class Row:
-    """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once.
+    """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once. As far as
+    the options want them, emit(list) comes before the first token, with the likelihoods of the prompt's tokens, and
+    emit(Likelihood) before each token, also before the eos that makes a Finish.
 
     group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
     time.monotonic(). positions: the model's, for prompt and answer. tokens: the answer so far. random: the generator
@@ -115,7 +159,7 @@ class Row:
     max_tokens: int
     number: int
     deadline: float
-    emit: Callable[[int | Finish], None]
+    emit: Callable[[Event], None]
     positions: float = math.inf
     tokens: list[int] = field(default_factory=list)
     random: np.random.Generator | None = None

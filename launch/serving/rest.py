@@ -16,8 +16,9 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from launch.serving.answer import Answer, Piece
-from launch.serving.request import Finish, Reason, Refusal
+from launch.serving.answer import Answer, Piece, joined
+from launch.serving.request import Reason, Refusal
+from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
 from launch.serving.rest_requests import (
     LARGEST_BODY,
     LOOPBACK,
@@ -44,12 +45,10 @@ class Reply:
 
     async def whole(self) -> dict:
         """Raises Refusal where the answer fails."""
-        texts = [""] * len(self.answer.rows)
-        ends: list[Finish | None] = [None] * len(self.answer.rows)
+        pieces: list[list[Piece]] = [[] for _ in self.answer.rows]
         async for piece in self.answer.pieces():
-            texts[piece.number] += piece.text
-            ends[piece.number] = piece.finish or ends[piece.number]
-        choices = [self._choice(number, text, end) for number, (text, end) in enumerate(zip(texts, ends, strict=True))]
+            pieces[piece.number].append(piece)
+        choices = await asyncio.to_thread(lambda: [self._choice(joined(parts), whole=True) for parts in pieces])
         return {**self.head, "object": self.kind, "choices": choices, "usage": self._usage()}
 
     async def events(self, with_usage: bool) -> AsyncIterator[str]:
@@ -61,20 +60,36 @@ class Reply:
                 role = {"index": number, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
                 yield _event({**head, "choices": [role]})
             async for piece in self.answer.pieces():
-                yield _event({**head, "choices": [self._part(piece)]})
+                choice = await asyncio.to_thread(self._choice, piece) if piece.prompt else self._choice(piece)
+                yield _event({**head, "choices": [choice]})
             if with_usage:
                 yield _event({**head, "choices": [], "usage": self._usage()})
         except Refusal as refusal:  # too late for a status
             yield _event(refusal.body())
         yield "data: [DONE]\n\n"
 
-    def _choice(self, number: int, text: str, finish: Finish | None) -> dict:
-        content = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
-        return {"index": number, **content, "logprobs": None, "finish_reason": finish}
+    def _choice(self, piece: Piece, whole: bool = False) -> dict:
+        """whole: all of an answer, not a part of its stream. Names of tokens that are new take their time: where there
+        are many, not in the event loop."""
+        if not self.is_chat:
+            content = {"text": piece.text}
+        elif whole:
+            content = {"message": {"role": "assistant", "content": piece.text}}
+        else:
+            content = {"delta": {"content": piece.text} if piece.text else {}}
+        choice = {"index": piece.number, **content, "logprobs": self._logprobs(piece), "finish_reason": piece.finish}
+        if self.answer.options.prompt_logprobs is not None and piece.prompt:
+            names, most = self.answer.token_name, self.answer.options.prompt_logprobs
+            choice["prompt_logprobs"] = by_ids(piece.prompt, most, names)
+        return choice
 
-    def _part(self, piece: Piece) -> dict:
-        content = {"delta": {"content": piece.text} if piece.text else {}} if self.is_chat else {"text": piece.text}
-        return {"index": piece.number, **content, "logprobs": None, "finish_reason": piece.finish}
+    def _logprobs(self, piece: Piece) -> dict | None:
+        options, names = self.answer.options, self.answer.token_name
+        if options.logprobs is None:
+            return None
+        if self.is_chat:
+            return of_chat(piece.told, options.logprobs, names)
+        return of_completion((*(piece.prompt if options.echo else ()), *piece.told), options.logprobs, names)
 
     def _usage(self) -> dict:
         prompt, completion = self.answer.prompt_tokens, self.answer.completion_tokens

@@ -1,8 +1,7 @@
 """What a REST request must be: its size, its key, its time and host, and its fields, those of the OpenAI API.
 
 A key that is not understood is an error, unless its value requests nothing: a client that believes to have, say, a
-penalty on repetition must not be answered without one. Which value that is depends on the key: `logprobs: 0` requests
-the probabilities of the tokens themselves.
+penalty on repetition must not be answered without one.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from launch.serving.request import Options, Reason, Refusal
+from launch.serving.request import MOST_LIKELY, Options, Reason, Refusal
 
 LARGEST_BODY = 4 * 2**20  # bytes
 LOOPBACK = ["127.0.0.1", "localhost"]
@@ -99,12 +98,10 @@ def right_key(authorization: str, key: str) -> bool:
 NEUTRAL_VALUES = {
     "audio": ({},),
     "best_of": (1,),
-    "echo": (False,),
     "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
     "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
     "parallel_tool_calls": (False, True),  # of tools, and there are none
     "presence_penalty": (0,),
@@ -112,7 +109,6 @@ NEUTRAL_VALUES = {
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
 }
 # Keys about the request, not about the answer.
 IGNORED = set(
@@ -188,24 +184,31 @@ class GenerationRequest(BaseModel):
     def with_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def options(self) -> Options:
-        """Raises Refusal for values that cannot be. null: the default of the API."""
+    def options(self, **more) -> Options:
+        """Raises Refusal for values that cannot be. null: the default of the API. more: of one of the two alone."""
         names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return Options(**given, stop=tuple(self.stop))
+        return Options(**given, stop=tuple(self.stop), **more)
 
 
 class CompletionRequest(GenerationRequest):
-    """prompt: a text, a list of them, the ids of one, or a list of these."""
+    """prompt: a text, a list of them, the ids of one, or a list of these. prompt_logprobs: as vLLM has it."""
 
     prompt: Text | list[Text] | list[int] | list[list[int]]
     max_tokens: int | None = 16  # as the API has it
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    echo: bool | None = False
 
     @field_validator("max_tokens")
     @classmethod
     def _default(cls, max_tokens: int | None) -> int:
         """null is the default, not as many as there is room for."""
         return 16 if max_tokens is None else max_tokens
+
+    def options(self, **more) -> Options:
+        likelihoods = {"logprobs": self.logprobs, "prompt_logprobs": self.prompt_logprobs}
+        return super().options(**likelihoods, echo=bool(self.echo), **more)
 
     def prompts(self) -> list:
         if isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int)):
@@ -238,6 +241,17 @@ class Message(BaseModel):
 class ChatRequest(GenerationRequest):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: int | None = None
+    logprobs: bool | None = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None
+
+    def options(self, **more) -> Options:
+        return super().options(logprobs=(self.top_logprobs or 0) if self.logprobs else None, **more)
+
+    @model_validator(mode="after")
+    def _top_of_something(self):
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError(f"top_logprobs: found {self.top_logprobs} without logprobs: true")
+        return self
 
     @model_validator(mode="after")
     def _one_name(self):

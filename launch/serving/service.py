@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from launch.serving.answer import Answer
+from launch.serving.answer import Answer, Echo
 from launch.serving.request import Finish, Options, Reason, Refusal, Row
 
 GATHERING_SECONDS = 0.005  # how long the first row of an idle engine waits for others that come with it
@@ -184,19 +185,14 @@ class Service:
     async def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
         """Queue answers to texts or lists of ids. Raises Refusal where there cannot be any, or not now."""
 
-        def encode(served) -> list[list[int]]:
-            ids = [
-                served.prompts.of_text(prompt) if isinstance(prompt, str) else served.prompts.of_ids(prompt)
-                for prompt in prompts
-            ]
-            return [prompt for prompt in ids for _ in range(options.n)]
+        def encode(served, prompt: str | list[int]) -> list[int]:
+            return served.prompts.of_text(prompt) if isinstance(prompt, str) else served.prompts.of_ids(prompt)
 
-        return await self._start(model, encode, len(prompts) * options.n, options)
+        return await self._start(model, encode, prompts, options)
 
     async def chat(self, model: str, messages: list[dict], options: Options) -> Answer:
         """Queue answers to a chat. Raises Refusal where there cannot be any, or not now."""
-        encode = lambda served: [served.prompts.of_chat(messages)] * options.n  # noqa: E731
-        return await self._start(model, encode, options.n, options)
+        return await self._start(model, lambda served, chat: served.prompts.of_chat(chat), [messages], options)
 
     def model(self, name: str):
         """The model of this name. Raises Refusal where there is none."""
@@ -208,28 +204,40 @@ class Service:
         """Refuse requests from now on; earlier ones are answered."""
         self.stopping = True
 
-    async def _start(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
+    async def _start(self, name: str, encode: Callable, prompts: list, options: Options) -> Answer:
+        """encode: from a model and one of the prompts to its ids."""
         try:
-            answer = await self._queued(name, encode, answers, options)
+            answer = await self._queued(name, encode, prompts, options)
         except Refusal as refusal:
             self.metrics.refused(refusal)
             raise
         self.metrics.started(name, answer)
         return answer
 
-    async def _queued(self, name: str, encode: Callable, answers: int, options: Options) -> Answer:
+    async def _queued(self, name: str, encode: Callable, prompts: list, options: Options) -> Answer:
         deadline = time.monotonic() + self.limits.seconds
         if self.stopping:
             raise Refusal(Reason.STOPPING, "the server is stopping")
         served = self.model(name)
         if options.n > self.limits.places:
             raise Refusal(Reason.INVALID, f"n: found {options.n}, at most {self.limits.places}", "n")
+        answers = len(prompts) * options.n
         if not 0 < answers <= self.limits.places:
             raise Refusal(Reason.INVALID, f"prompt: {answers} answers wanted, 1 to {self.limits.places}", "prompt")
-        prompts = await asyncio.get_running_loop().run_in_executor(self.encoder, encode, served)
-        answer = Answer(
-            served, prompts, [self._length(served, prompt, options) for prompt in prompts], options, deadline
-        )
+        if options.scores_prompt is not None and not served.causal:
+            found = f"{name} reads a prompt in both directions, so its tokens have no likelihoods"
+            raise Refusal(Reason.INVALID, f"prompt_logprobs: {found}", "prompt_logprobs")
+        run = partial(asyncio.get_running_loop().run_in_executor, self.encoder)
+        encoded = await run(lambda: [encode(served, prompt) for prompt in prompts])
+        ids = [one for one in encoded for _ in range(options.n)]
+        lengths = [self._length(served, one, options) for one in ids]
+        given = [prompt for prompt in prompts for _ in range(options.n)]
+        echoes = await run(_echoes, served.decode, given, ids) if options.echo else None
+        answer = Answer(served, ids, lengths, options, deadline, echoes)
+        if options.max_tokens == 0 and options.scores_prompt is None:  # an echo alone
+            for row in answer.rows:
+                row.finish(Finish.LENGTH)
+            return answer
         try:
             self.engine.submit(answer.rows)
         except QueueFull as full:
@@ -241,18 +249,22 @@ class Service:
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
         room = served.positions - len(prompt)
-        if room <= 0:
+        if room < 0 or room == 0 and options.max_tokens != 0:
             raise Refusal(Reason.INVALID, f"prompt: {len(prompt)} tokens leave no position for an answer", "prompt")
         most = min(self.limits.answer, room)
-        if options.max_tokens and options.max_tokens > most:
+        if options.max_tokens is not None and options.max_tokens > most:
             raise Refusal(
                 Reason.INVALID,
                 f"max_tokens: found {options.max_tokens}, at most {self.limits.answer} (--max_new_tokens); after "
                 f"{len(prompt)} tokens of the prompt there are positions for {room}",
                 "max_tokens",
             )
-        return options.max_tokens or most
+        return most if options.max_tokens is None else options.max_tokens
 
     def _answer_rows(self, rows: list[Row]) -> None:
         self.metrics.batch.observe(len(rows))
         self.models[rows[0].group[0]].answer(rows)
+
+
+def _echoes(decode: Callable, prompts: list[str | list[int]], ids: list[list[int]]) -> list[Echo]:
+    return [Echo(decode, given, encoded) for given, encoded in zip(prompts, ids, strict=True)]

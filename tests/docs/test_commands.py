@@ -91,6 +91,7 @@ RUN_BY = {
     "python -m tests.golden": "tests/golden/test_golden.py::test_a_curve_is_stored",
     ".venv/bin/pip": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",  # needs what it installs
     "pip": "tests/custom_ops/test_install.py::test_nothing_leaks_and_uninstalling_leaves_nothing",
+    "lm_eval": "tests/serving/test_harness.py::test_it_gives_what_the_harness_has_of_the_exported_model",
     "curl": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
     "mpirun": "tests/recipes/test_documents.py::test_what_mpirun_starts_takes_its_place",
     "srun": "tests/recipes/test_documents.py::test_what_srun_starts_takes_its_place",

@@ -1,6 +1,8 @@
-"""Log-likelihoods by lm-evaluation-harness, for test_evaluate.py.
+"""Log-likelihoods by lm-evaluation-harness, for test_evaluate.py and tests/serving/test_harness.py.
 
 python -m tests.evaluation.harness MODEL DATA OUT SHOTS bare|chat TASK...
+
+MODEL: a directory, or NAME@URL=DIRECTORY for a model of a server with the tokenizer of a directory.
 """
 
 import json
@@ -8,6 +10,7 @@ import sys
 from pathlib import Path
 
 from lm_eval import simple_evaluate
+from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks.hellaswag import utils as hellaswag
 from lm_eval.tasks.winogrande import preprocess_winogrande as winogrande
@@ -66,8 +69,15 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
             doc_to_target="{{text}}",
         ),
     ]
+    server, _, directory = model.rpartition("=")
     # The fast tokenizer is made from the slow one, by code that asks for a newer protobuf than Paddle's.
-    harness = HFLM(pretrained=model, device="cpu", batch_size=4, dtype="float32", use_fast_tokenizer=False)
+    tokenized = {"use_fast_tokenizer": False, "add_bos_token": True}
+    if server:
+        name, _, url = server.partition("@")
+        client = {"model": name, "base_url": url, "tokenizer": directory, "max_length": 512}
+        harness = get_model("local-completions")(batch_size=4, **client, **tokenized)
+    else:
+        harness = HFLM(pretrained=directory, device="cpu", batch_size=4, dtype="float32", **tokenized)
     report = simple_evaluate(
         model=harness,
         tasks=[each for each in tasks if each["task"] in names],
@@ -79,10 +89,11 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
     assert report
     found = {}
     for name, samples in report["samples"].items():
-        values = [answer[0] for sample in samples for answer in sample["resps"]]
+        answers = [answer[0] for sample in samples for answer in sample["resps"]]
         measures = report["results"][name].items()
         found[name] = {
-            "log_likelihoods": [value[0] if isinstance(value, (list, tuple)) else value for value in values],
+            "log_likelihoods": [one[0] if isinstance(one, (list, tuple)) else one for one in answers],
+            "greedy": [one[1] for one in answers if isinstance(one, (list, tuple))],
             "measures": {
                 key.removesuffix(",none"): value
                 for key, value in measures

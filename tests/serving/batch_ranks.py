@@ -19,7 +19,7 @@ def chosen() -> dict:
         for number in range(4)
     ]
     rows[0].cancel()
-    choice = Choice(rows, EOS)
+    choice = Choice(rows, EOS, None)
     steps = []
     for likely in ([5, 6, EOS, 7], [5, 6, 5, 4]):
         logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)

@@ -3,6 +3,8 @@
 A prompt with "slow" takes 20 ms a token, one with "stuck" 3 s for the first one, one with "fail" fails its batch, one
 with "break" does so at the third token, one with "endless" never ends by itself. "heavy FOLDER" is encoded as long as
 there is no FOLDER/go; FOLDER/begun says that it has begun.
+The log-probability of each byte is -byte / 100, the most likely ones are "!" and "?"; that of the end is -0.5. "poems"
+gives none for prompts.
 Rows that are together longer than the model's positions fail their batch, as the tables of a model do.
 """
 
@@ -11,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from launch.serving.request import Reason, Refusal
+from launch.serving.request import Finish, Likelihood, Reason, Refusal, TokenName
 from tests.processes.waiting import wait_for
 
 EOS, POSITIONS = 256, 4096
@@ -47,6 +49,14 @@ class FakeModel:
     def group(self, prompt: list[int]) -> tuple:
         return (self.name,)
 
+    @property
+    def causal(self) -> bool:
+        return self.name != "poems"
+
+    def token_name(self, token: int) -> TokenName:
+        text = "</s>" if token == EOS else bytes([token]).decode("ascii", errors="backslashreplace")
+        return TokenName(text, None if token == EOS else bytes([token]))
+
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode("utf-8", errors="replace")
 
@@ -60,6 +70,12 @@ class FakeModel:
             raise IndexError(f"more than {POSITIONS} positions")
         if any(b"stuck" in bytes(row.prompt) for row in rows):
             time.sleep(3)
+        for row in rows:
+            if row.options.scores_prompt is not None and not row.tokens:
+                first, *others = row.prompt
+                row.emit([Likelihood(first, None), *map(likelihood, others)])
+            if not row.max_tokens:
+                row.finish(Finish.LENGTH)
         while not all(row.done for row in rows):
             if any(b"slow" in bytes(row.prompt) for row in rows):
                 time.sleep(0.02)
@@ -67,7 +83,15 @@ class FakeModel:
                 if b"break" in bytes(row.prompt) and len(row.tokens) == 2:
                     raise RuntimeError("this model breaks where it is told to")
                 if not row.done:
-                    row.put(next(answers[id(row)]), EOS)
+                    token = next(answers[id(row)])
+                    if row.options.logprobs is not None:
+                        row.emit(likelihood(token))
+                    row.put(token, EOS)
+
+
+def likelihood(token: int) -> Likelihood:
+    value, rank = -0.5 if token == EOS else -token / 100, 1 if token == ord("!") else 9
+    return Likelihood(token, value, rank, ((ord("!"), -0.33), (ord("?"), -0.63)))
 
 
 def _answer(prompt: bytes):

@@ -14,6 +14,7 @@ from tests.serving.servers import ROOT, start_serve
 
 PROMPTS = ["What is this?", "a", "字 and more", "How many of them are there, and where?"]
 MODELS = ("model", "poems", "prefix")
+ALONE = "tests.evaluation.evaluate_ranks:alone"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,22 @@ def test_greedy_answers_are_those_of_predict(ranks, root, client):
         words = [str(word) for word in (*flags, *adapters[model])] + [f"--prompt={prompt}" for prompt in PROMPTS]
         [said] = ranks(1, "tests.prediction.predict_ranks:predict", words)
         assert "".join(f"{greedy(client, model, prompt)}\n" for prompt in PROMPTS) == said["stdout"]
+
+
+def test_log_probabilities_are_those_of_the_model(ranks, root, client):
+    """Of prompts in company, with each adapter, and of an answer with an echo and without."""
+    ask = {"max_tokens": 8, "temperature": 0, "logprobs": 1}
+    for model, adapter in zip(MODELS, (None, str(root / "lora"), str(root / "prefix")), strict=True):
+        [expected] = ranks(1, ALONE, str(root / "model"), adapter, [["", prompt] for prompt in PROMPTS])
+        choices = client.completions.create(model=model, prompt=PROMPTS, echo=True, **ask).choices
+        plain = client.completions.create(model=model, prompt=PROMPTS, **ask).choices
+        for prompt, echo, one, value in zip(PROMPTS, choices, plain, expected, strict=True):
+            size = len(echo.logprobs.tokens) - len(one.logprobs.tokens)
+            assert sum(echo.logprobs.token_logprobs[1:size]) == pytest.approx(value, abs=2e-4)
+            assert echo.text == prompt + one.text
+            assert echo.logprobs.tokens[size:] == one.logprobs.tokens
+            assert echo.logprobs.token_logprobs[size:] == pytest.approx(one.logprobs.token_logprobs, abs=1e-4)
+            assert one.logprobs.token_logprobs == [max(top.values()) for top in one.logprobs.top_logprobs]
 
 
 def test_a_stream_says_the_same_and_grpc_too(server, client):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from launch.serving.answer import Decoder, StopWords
+from launch.serving.answer import Decoder, Echo, StopWords
 
 
 def decode(ids: list[int]) -> str:
@@ -73,3 +73,11 @@ def test_only_what_may_begin_a_stop_word_is_kept_back():
     stop = StopWords(("END",))
     assert [stop.put(piece) for piece in ("a", "E", "N", "x", "E")] == ["a", "", "", "ENx", ""]
     assert stop.rest() == "E"
+
+
+def test_an_echo_is_the_text_as_it_was_given_and_what_follows_begins_behind_it():
+    """Also where its ids say something shorter: some tokenizers drop the first space."""
+    echo = Echo(lambda ids: bytes(ids).decode().lstrip(), " ab", list(b" ab"))
+    assert (echo.text, echo.offsets, echo.decoder.characters) == (" ab", [0, 0, 1], 3)
+    assert echo.decoder.put(99) == "c"
+    assert Echo(lambda ids: bytes(ids).decode().lstrip(), list(b" ab"), list(b" ab")).text == "ab"

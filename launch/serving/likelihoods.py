@@ -1,0 +1,65 @@
+"""Likelihoods of tokens from a model's logits: of an answer's as they are chosen, of a prompt's in one pass.
+
+The logits of a prompt exist a part at a time (launch/prediction/logits_in_parts.py). A pass also gives those of the
+first token of the answer, so that a request for one token needs no other.
+"""
+
+import numpy as np
+import paddle
+
+from launch.generation.generate import require_numbers
+from launch.prediction.logits_in_parts import LogitsInParts
+from launch.prediction.predictor import Predictor
+from launch.serving.request import Likelihood
+
+LEAST = -9999.0  # the OpenAI API's logarithm of 0; JSON has no infinity
+
+
+def likelihoods(logits: paddle.Tensor, tokens: list[int], top: int, known_ids: int | None) -> list[Likelihood]:
+    """Of each row's token. logits: [rows, vocabulary] as the model gives them. top: so many most likely tokens, among
+    the first known_ids, those of the tokenizer; None: among all. Raises UserError where logits are no numbers."""
+    logits = logits.astype("float32")
+    total = paddle.logsumexp(logits, axis=-1, keepdim=True)
+    chosen = paddle.take_along_axis(logits, paddle.to_tensor(tokens)[:, None], axis=-1)
+    values = (chosen - total).squeeze(-1).numpy()
+    require_numbers(not bool(np.isnan(values).any()))
+    ranks = 1 + (logits > chosen).sum(axis=-1).numpy()
+    best, ids = np.empty((len(tokens), 0)), np.empty((len(tokens), 0), dtype=np.int64)
+    if top:
+        likely, likely_ids = paddle.topk(logits[:, :known_ids], min(top, logits.shape[-1]))
+        best, ids = (likely - total).numpy(), likely_ids.numpy()
+    return [
+        Likelihood(token, _finite(value), int(rank), tuple(zip(row_ids, map(_finite, row), strict=True)))
+        for token, value, rank, row_ids, row in zip(tokens, values, ranks, ids.tolist(), best, strict=True)
+    ]
+
+
+def _finite(value: float) -> float:
+    return max(float(value), LEAST)
+
+
+@paddle.no_grad()
+def prompt_likelihoods(
+    predictor: Predictor, prompts: list[list[int]], top: int
+) -> list[tuple[list[Likelihood], paddle.Tensor]]:
+    """For each prompt of a causal model the likelihoods of its tokens, the first without a value, and the logits of
+    what comes behind it, float32 [1, vocabulary]. Prompts of a model with a prefix must have one length."""
+    length = max(map(len, prompts))
+    ids = np.stack([np.pad(prompt, (0, length - len(prompt))) for prompt in prompts])  # no token sees what is behind it
+    layer = LogitsInParts(predictor.model, predictor.family)
+    places = [index * length + place for index, prompt in enumerate(prompts) for place in range(len(prompt))]
+    hidden_states = layer.read({"input_ids": paddle.to_tensor(ids)}).index_select(paddle.to_tensor(places))
+    following = [token for prompt in prompts for token in (*prompt[1:], 0)]  # 0: behind the last one, not told
+    ends = np.cumsum([len(prompt) for prompt in prompts]) - 1
+    told: list[Likelihood] = []
+    last: list[paddle.Tensor] = []
+    for start, part in layer.parts(hidden_states):
+        stop = start + part.shape[0]
+        told += likelihoods(part, following[start:stop], top, predictor.known_ids)
+        last += [part[end - start : end - start + 1].clone() for end in ends.tolist() if start <= end < stop]
+        del part  # before the next
+    starts = [0, *(ends[:-1] + 1).tolist()]
+    return [
+        ([Likelihood(prompt[0], None), *told[start:end]], logits)
+        for prompt, start, end, logits in zip(prompts, starts, ends.tolist(), last, strict=True)
+    ]

@@ -1,0 +1,59 @@
+"""Log-probabilities in replies: as the OpenAI API has them in completions and in chats, and by ids as vLLM.
+
+`most` is how many of the most likely tokens are shown in each place.
+"""
+
+from collections.abc import Callable, Sequence
+
+from launch.serving.answer import Told
+from launch.serving.request import TokenName
+
+Names = Callable[[int], TokenName]
+
+
+def of_completion(told: Sequence[Told], most: int, names: Names) -> dict:
+    """Lists with an entry for each token. A place shows its most likely tokens and its own; the first of a prompt has
+    nothing before it."""
+    return {
+        "tokens": [names(one.likelihood.token).text for one in told],
+        "token_logprobs": [one.likelihood.value for one in told],
+        "top_logprobs": [
+            None if one.likelihood.value is None else {names(token).text: value for token, value in _shown(one, most)}
+            for one in told
+        ],
+        "text_offset": [one.offset for one in told],
+    }
+
+
+def of_chat(told: Sequence[Told], most: int, names: Names) -> dict:
+    def entry(token: int, value: float | None) -> dict:
+        name = names(token)
+        return {"token": name.text, "logprob": value, "bytes": None if name.bytes is None else list(name.bytes)}
+
+    content = [
+        entry(one.likelihood.token, one.likelihood.value)
+        | {"top_logprobs": [entry(*each) for each in one.likelihood.top[:most]]}
+        for one in told
+    ]
+    return {"content": content, "refusal": None}
+
+
+def by_ids(told: Sequence[Told], most: int, names: Names) -> list[dict | None]:
+    """For each token of a prompt {id: its logprob, rank and text}, of the most likely ones and its own."""
+    return [None if one.likelihood.value is None else _by_id(one, most, names) for one in told]
+
+
+def _by_id(one: Told, most: int, names: Names) -> dict:
+    ranks = {token: rank for rank, (token, _) in enumerate(one.likelihood.top, 1)}
+    ranks[one.likelihood.token] = one.likelihood.rank
+    return {
+        str(token): {"logprob": value, "rank": ranks[token], "decoded_token": names(token).text}
+        for token, value in _shown(one, most)
+    }
+
+
+def _shown(one: Told, most: int) -> list[tuple[int, float | None]]:
+    """The most likely tokens, and the one that is there."""
+    own = (one.likelihood.token, one.likelihood.value)
+    top = one.likelihood.top[:most]
+    return [*top] if own[0] in dict(top) else [*top, own]

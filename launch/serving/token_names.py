@@ -1,0 +1,42 @@
+"""How a token is called where it stands by itself, in lists of log-probabilities.
+
+The text that it adds to an answer; a special token's own name; `bytes:\\xe5\\xad` for a part of a character, as the
+OpenAI API has it, so that different tokens have different names.
+"""
+
+import re
+from functools import cache
+
+from paddlenlp.transformers.gpt.tokenizer import bytes_to_unicode
+
+from launch.generation.text import UNFINISHED, decode
+from launch.serving.request import TokenName
+
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of sentencepiece
+
+
+def name_of(tokenizer, token: int) -> TokenName:
+    before = tokenizer.encode("a", add_special_tokens=False)["input_ids"]  # a text's first token may lose its space
+    text = decode(tokenizer, [*before, token]).removeprefix(decode(tokenizer, before))
+    if text and UNFINISHED not in text:
+        return TokenName(text, text.encode())
+    piece = tokenizer.convert_ids_to_tokens(token)
+    found = None if token in tokenizer.all_special_ids else _bytes(piece)
+    if found is None:
+        return TokenName(str(piece), None)
+    return TokenName("bytes:" + "".join(f"\\x{byte:02x}" for byte in found), found)
+
+
+def _bytes(piece: str | bytes) -> bytes | None:
+    """As tokenizers store what is no text: bytes (Qwen), <0xE5> (sentencepiece), or a character for each (GPT-2)."""
+    if isinstance(piece, bytes):
+        return piece
+    if match := BYTE.fullmatch(piece):
+        return bytes([int(match[1], 16)])
+    alphabet = _byte_alphabet()
+    return bytes(alphabet[sign] for sign in piece) if piece and all(sign in alphabet for sign in piece) else None
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    return {sign: byte for byte, sign in bytes_to_unicode().items()}

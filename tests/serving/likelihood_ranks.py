@@ -1,0 +1,75 @@
+"""Likelihoods from logits, for test_likelihoods.py."""
+
+import numpy as np
+
+
+def of_a_step(logits: list[list[float]], options: list[dict], known_ids: int, eos: int) -> list[list]:
+    """What the rows are told when a step's logits are these; a likelihood as a list."""
+    import time
+
+    import paddle
+
+    from launch.serving.models import Choice
+    from launch.serving.request import Finish, Options, Row
+
+    told, late = [[] for _ in logits], time.monotonic() + 60
+    rows = [
+        Row(("m",), [1], Options(**one), 9, number, late, told[number].append) for number, one in enumerate(options)
+    ]
+    Choice(rows, eos, known_ids)(None, paddle.to_tensor(logits, dtype="float32"))
+    return [[plain(event) if not isinstance(event, (int, Finish)) else event for event in one] for one in told]
+
+
+def plain(likelihood) -> list:
+    return [likelihood.token, likelihood.value, likelihood.rank, [list(one) for one in likelihood.top]]
+
+
+def of_prompts(directory: str, names: list[str], at_once: int) -> dict[str, dict]:
+    """Of each family in one batch, its head computing at most so many tokens at once, and from all logits of each
+    prompt alone: the largest differences, whether ranks and tops agree, and how many tokens the head was given."""
+    from types import SimpleNamespace
+
+    import paddle
+
+    from launch.families.registry import FAMILIES
+    from launch.prediction import logits_in_parts
+    from launch.serving.likelihoods import prompt_likelihoods
+    from launch.training.chunked_loss import output_layer
+    from tests.families.family_ranks import VOCABULARY
+    from tests.generation.generate_ranks import load, prompts
+
+    logits_in_parts.LOGITS = at_once * VOCABULARY + 1
+    found = {}
+    for name in names:
+        model, family = load(name, directory), FAMILIES[name]
+        predictor = SimpleNamespace(model=model, family=family, known_ids=None)
+        given = []
+        head = output_layer(model, family.head.path, pipeline=False)
+        hook = head.register_forward_post_hook(lambda _, __, out, given=given: given.append(out.numel() // VOCABULARY))
+        together = prompt_likelihoods(predictor, prompts(name), 3)
+        hook.remove()
+        differences, agree = [0.0], True
+        for prompt, (told, last) in zip(prompts(name), together, strict=True):
+            with paddle.no_grad():
+                outputs = model(input_ids=paddle.to_tensor([prompt]))
+            logits = (outputs[0] if isinstance(outputs, tuple) else outputs)[0].numpy().astype(np.float64)
+            values = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+            differences.append(float(np.abs(logits[-1:] - last.numpy()).max()))
+            agree &= told[0].value is None and [one.token for one in told] == prompt
+            for place, one in enumerate(told[1:]):
+                order = np.argsort(-values[place])
+                differences.append(abs(float(one.value - values[place, one.token])))
+                agree &= [token for token, _ in one.top] == order[:3].tolist()
+                agree &= order[one.rank - 1] == one.token
+        found[name] = {"difference": max(differences), "agree": bool(agree), "tokens": max(map(int, given))}
+    return found
+
+
+def names(directory: str, tokens: list[int]) -> list[list]:
+    """How tokens of a model's tokenizer are called, and their bytes."""
+    from launch.serving.token_names import name_of
+    from launch.training.model import open_tokenizer
+
+    tokenizer = open_tokenizer("model_name_or_path", directory)
+    found = [name_of(tokenizer, token) for token in tokens]
+    return [[one.text, None if one.bytes is None else list(one.bytes)] for one in found]

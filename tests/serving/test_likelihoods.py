@@ -1,0 +1,41 @@
+"""Likelihoods are those of the model's own logits, in one pass over the prompt and in each step of an answer."""
+
+import math
+
+import pytest
+
+from launch.families.registry import FAMILIES
+
+OF_A_STEP = "tests.serving.likelihood_ranks:of_a_step"
+
+
+def test_a_steps_likelihoods_are_of_all_logits_before_temperature(ranks):
+    """The last id is none of the tokenizer's: it takes its share of the probability, and is never told."""
+    logits, eos = [2.0, 0.0, 1.0, 5.0], 0
+    options = [
+        {"temperature": 0, "logprobs": 2},
+        {"temperature": 1e-9, "seed": 1, "logprobs": 0},
+        {"temperature": 0},
+        {"temperature": 0, "logprobs": 3, "prompt_logprobs": 5},
+    ]
+    steps = [logits, logits, logits, [0.0, -math.inf, 1.0, 0.0]]
+    [found] = ranks(1, OF_A_STEP, steps, options, 3, eos)
+    total = math.log(sum(math.exp(one) for one in logits))
+    top = [[0, pytest.approx(2 - total, abs=1e-6)], [2, pytest.approx(1 - total, abs=1e-6)]]
+    token, value, rank, told = found[0][0]
+    assert (token, value, rank, told[:2]) == (0, top[0][1], 2, top) and found[0][1] == "stop"
+    assert found[1][0][1] == top[0][1]
+    assert found[2] == ["stop"]  # those that do not ask are told nothing
+    token, _, rank, told = found[3][0]
+    assert (token, rank) == (2, 1) and told[2] == [1, -9999.0] and found[3][1] == 2
+
+
+@pytest.mark.long
+def test_prompts_of_all_families(ranks, tmp_path):
+    """In parts of 5 tokens and in one batch as from all logits of each alone."""
+    names = [name for name, family in FAMILIES.items() if family.attention == "causal"]
+    ranks(1, "tests.families.family_ranks:save_all", names, str(tmp_path))
+    [found] = ranks(1, "tests.serving.likelihood_ranks:of_prompts", str(tmp_path), names, 5)
+    assert len(found) == len(names) > 8
+    for name, one in found.items():
+        assert one["agree"] and one["difference"] < 2e-5 and one["tokens"] == 5, (name, one)
