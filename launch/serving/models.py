@@ -8,6 +8,7 @@ chats become ids as in training and in launch/commands/predict.py.
 """
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +87,7 @@ class Choice(LogitsProcessor):
         row = self.rows[number]
         if row.done:
             return self.eos
-        return row.draw(logits[number].astype("float32").numpy()) if row.options.temperature > 0 else most_likely
+        return most_likely if row.options.most_likely else row.choose(logits[number].astype("float32").numpy())
 
     def _tell_likelihoods(self, tokens: list[int], logits: paddle.Tensor) -> None:
         """To the rows that want them, before their tokens."""
@@ -125,11 +126,16 @@ class Prompts:
         return self._encode(question, self._for_chats, "messages")
 
     def of_ids(self, ids: list[int]) -> list[int]:
+        self.require_known(ids, "prompt")
+        return ids
+
+    def require_known(self, ids: Iterable[int], parameter: str) -> None:
+        """Raises Refusal for an id that the model or its tokenizer does not have."""
         size = min(self.predictor.config.vocab_size, self.predictor.known_ids)
         wrong = next((token for token in ids if not 0 <= token < size), None)
         if wrong is not None:
-            raise Refusal(Reason.INVALID, f"prompt: found id {wrong}, the model has ids from 0 to {size - 1}", "prompt")
-        return ids
+            found = f"{parameter}: found id {wrong}, the model has ids from 0 to {size - 1}"
+            raise Refusal(Reason.INVALID, found, parameter)
 
     @property
     def template_line(self) -> str:

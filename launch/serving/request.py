@@ -71,18 +71,22 @@ class Finish(str, Enum):
 class Options:
     """How answers are made. Raises Refusal for values that cannot be.
 
-    max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 and top_p 1:
-    among all. seed: the same seed gives the same answer, in whatever batch; None: another one each time. stop: texts
-    that end an answer and are no part of it. n: answers to each prompt. logprobs: log-probabilities of the answer's
-    tokens are wanted, and of so many of the most likely ones in their places; None: are not. prompt_logprobs: the same
-    of the prompt's tokens. echo: the prompt stands before its answer, with its log-probabilities where those of the
-    answer are wanted.
+    max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 and top_p
+    1: among all. frequency_penalty, presence_penalty: taken from the logits of the answer's tokens so far, for each
+    time that one was there, and once. logit_bias: ids, and what is added to their logits. seed: the same seed gives
+    the same answer, in whatever batch; None: another one each time. stop: texts that end an answer and are no part
+    of it. n: answers to each prompt. logprobs: log-probabilities of the answer's tokens are wanted, and of so many
+    of the most likely ones in their places; None: are not. prompt_logprobs: the same of the prompt's tokens. echo:
+    the prompt stands before its answer, with its log-probabilities where those of the answer are wanted.
     """
 
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     stop: tuple[str, ...] = ()
     n: int = 1
@@ -99,11 +103,20 @@ class Options:
         _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "a number of at least 0")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1")
         _require("top_k", self.top_k, self.top_k >= 0, "0 (all) or more")
+        for name in ("frequency_penalty", "presence_penalty"):
+            _require(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "-2 to 2")
+        for token, bias in self.logit_bias:
+            _require("logit_bias", f"{bias} for id {token}", -100 <= bias <= 100, "-100 to 100")
         _require("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more")
         _require("n", self.n, self.n > 0, "above 0")
         _require("stop", len(self.stop), len(self.stop) <= STOP_WORDS, f"at most {STOP_WORDS} texts")
         for word in self.stop:
             _require("stop", repr(word[:40]), 0 < len(word) <= STOP_LENGTH, f"texts of 1 to {STOP_LENGTH} characters")
+
+    @property
+    def most_likely(self) -> bool:
+        """Whether each token is the most likely one by the model's own logits."""
+        return not (self.temperature or self.frequency_penalty or self.presence_penalty or self.logit_bias)
 
     @property
     def scores_prompt(self) -> int | None:
@@ -176,8 +189,11 @@ class Row:
         elif time.monotonic() > self.deadline:
             self.finish(Finish.LATE)
 
-    def draw(self, logits: np.ndarray) -> int:
-        """The next token, by the row's own random numbers. logits: [vocabulary]"""
+    def choose(self, logits: np.ndarray) -> int:
+        """The next token, by the row's own random numbers where it is drawn. logits: [vocabulary]"""
+        logits = adjusted(logits, self.options, self.tokens)
+        if not self.options.temperature:
+            return int(logits.argmax())
         self.random = self.random or random_of(self.options, self.number)
         return draw(logits, self.options, self.random)
 
@@ -194,6 +210,20 @@ class Row:
 def random_of(options: Options, number: int) -> np.random.Generator:
     """The random numbers of one answer. number: its index among the answers to its request."""
     return np.random.default_rng(None if options.seed is None else [options.seed, number])
+
+
+def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndarray:
+    """Logits with biases and penalties. logits: [vocabulary]. tokens: the answer so far; a prompt's do not count.
+
+    Source of the formula: "Frequency and presence penalties" in the OpenAI API's documentation.
+    """
+    logits = logits.astype(np.float64)
+    for token, bias in options.logit_bias:
+        logits[token] += bias
+    if tokens and (options.frequency_penalty or options.presence_penalty):
+        ids, counts = np.unique(tokens, return_counts=True)
+        logits[ids] -= options.frequency_penalty * counts + options.presence_penalty
+    return logits
 
 
 def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:

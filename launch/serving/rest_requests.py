@@ -1,7 +1,7 @@
 """What a REST request must be: its size, its key, its time and host, and its fields, those of the OpenAI API.
 
-A key that is not understood is an error, unless its value requests nothing: a client that believes to have, say, a
-penalty on repetition must not be answered without one.
+A key that is not understood is an error, unless its value requests nothing: a client that believes to have, say, a tool
+must not be answered without one.
 """
 
 import asyncio
@@ -98,13 +98,10 @@ def right_key(authorization: str, key: str) -> bool:
 NEUTRAL_VALUES = {
     "audio": ({},),
     "best_of": (1,),
-    "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
-    "logit_bias": ({},),
     "modalities": (["text"],),
     "parallel_tool_calls": (False, True),  # of tools, and there are none
-    "presence_penalty": (0,),
     "response_format": ({"type": "text"},),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
@@ -164,6 +161,9 @@ class GenerationRequest(BaseModel):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
     seed: int | None = None
     stop: Annotated[list[Text], BeforeValidator(_as_list)] = []
     n: int | None = None
@@ -186,9 +186,10 @@ class GenerationRequest(BaseModel):
 
     def options(self, **more) -> Options:
         """Raises Refusal for values that cannot be. null: the default of the API. more: of one of the two alone."""
-        names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n")
+        penalties = ("frequency_penalty", "presence_penalty")
+        names = ("max_tokens", "temperature", "top_p", "top_k", *penalties, "seed", "n")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return Options(**given, stop=tuple(self.stop), **more)
+        return Options(**given, logit_bias=tuple((self.logit_bias or {}).items()), stop=tuple(self.stop), **more)
 
 
 class CompletionRequest(GenerationRequest):

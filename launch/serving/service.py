@@ -227,6 +227,7 @@ class Service:
         if options.scores_prompt is not None and not served.causal:
             found = f"{name} reads a prompt in both directions, so its tokens have no likelihoods"
             raise Refusal(Reason.INVALID, f"prompt_logprobs: {found}", "prompt_logprobs")
+        served.prompts.require_known((token for token, _ in options.logit_bias), "logit_bias")
         run = partial(asyncio.get_running_loop().run_in_executor, self.encoder)
         encoded = await run(lambda: [encode(served, prompt) for prompt in prompts])
         ids = [one for one in encoded for _ in range(options.n)]

@@ -32,6 +32,10 @@ class Prompts:
             raise Refusal(Reason.INVALID, f"messages: {DataError('the last one is not the user')}", "messages")
         return list("|".join(one["content"] for one in messages).encode())
 
+    def require_known(self, ids, parameter: str) -> None:
+        if wrong := [token for token in ids if token > EOS]:
+            raise Refusal(Reason.INVALID, f"{parameter}: found id {wrong[0]}", parameter)
+
     def of_ids(self, ids: list[int]) -> list[int]:
         return ids
 

@@ -17,8 +17,9 @@ def test_a_steps_likelihoods_are_of_all_logits_before_temperature(ranks):
         {"temperature": 1e-9, "seed": 1, "logprobs": 0},
         {"temperature": 0},
         {"temperature": 0, "logprobs": 3, "prompt_logprobs": 5},
+        {"temperature": 0, "logprobs": 0, "logit_bias": [[1, 3]]},
     ]
-    steps = [logits, logits, logits, [0.0, -math.inf, 1.0, 0.0]]
+    steps = [logits, logits, logits, [0.0, -math.inf, 1.0, 0.0], logits]
     [found] = ranks(1, OF_A_STEP, steps, options, 3, eos)
     total = math.log(sum(math.exp(one) for one in logits))
     top = [[0, pytest.approx(2 - total, abs=1e-6)], [2, pytest.approx(1 - total, abs=1e-6)]]
@@ -26,6 +27,8 @@ def test_a_steps_likelihoods_are_of_all_logits_before_temperature(ranks):
     assert (token, value, rank, told[:2]) == (0, top[0][1], 2, top) and found[0][1] == "stop"
     assert found[1][0][1] == top[0][1]
     assert found[2] == ["stop"]  # those that do not ask are told nothing
+    token, value, rank, _ = found[4][0]  # a bias chooses, and changes no likelihood
+    assert (token, value, rank) == (1, pytest.approx(-total, abs=1e-6), 4)
     token, _, rank, told = found[3][0]
     assert (token, rank) == (2, 1) and told[2] == [1, -9999.0] and found[3][1] == 2
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.serving.request import Options, draw, random_of
+from launch.serving.request import Options, adjusted, draw, random_of
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3])
 DRAWS = 4000
@@ -32,6 +32,23 @@ def shares(**options) -> np.ndarray:
 )
 def test_what_is_drawn_and_how_often(options, expected):
     assert np.abs(shares(**options) - expected).max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [4, 3, 0, 1]),
+        ({"frequency_penalty": 0.5}, [3, 2.5, 0, 1]),
+        ({"presence_penalty": 1.5}, [2.5, 1.5, 0, 1]),
+        ({"frequency_penalty": -2, "presence_penalty": 0.25}, [7.75, 4.75, 0, 1]),
+        ({"logit_bias": ((2, 100), (0, -7))}, [-3, 3, 100, 1]),
+    ],
+)
+def test_penalties_and_biases(options, expected):
+    """Twice the first token, once the second."""
+    logits = np.array([4, 3, 0, 1], dtype="float32")
+    assert adjusted(logits, Options(**options), [0, 1, 0]).tolist() == expected
+    assert logits.tolist() == [4, 3, 0, 1]
 
 
 def test_a_seed_gives_the_same_numbers_and_another_answer_of_a_request_others():
