@@ -1,18 +1,19 @@
-"""Measure what a model knows: multiple-choice benchmarks by log-likelihood and the perplexity of texts, as
-lm-evaluation-harness defines them, from local files.
+"""Measure what a model knows: multiple-choice benchmarks by log-likelihood, answers that it writes, and the perplexity
+of texts, as lm-evaluation-harness defines them, from local files.
 
     python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
         --tasks mmlu=data/mmlu --num_fewshot 5
     python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
-        --adapter_path checkpoints/lora --tasks arc_test.jsonl text=wiki.txt
+        --adapter_path checkpoints/lora --tasks gsm8k=data/gsm8k text=wiki.txt
     python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
         evaluations/lora.json
 
 A task is NAME=PATH, or PATH alone where its first row shows what it is; names are mmlu, ceval, cmmlu, arc, hellaswag,
-boolq, piqa, winogrande and text. PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split.
-Examples for --num_fewshot are the first of a subject in the split dev, else train. An evaluation that is stopped goes
-on where it was. --compare says whether two results differ by more than chance, with a paired bootstrap. A model too
-large for one card can use several: `python -m paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
+boolq, piqa and winogrande, gsm8k, squad, cmrc and qa, whose answers the model writes, and text. PATH is a file (CSV,
+JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the first of a subject in
+the split dev, else train. An evaluation that is stopped goes on where it was. --compare says whether two results differ
+by more than chance, with a paired bootstrap. A model too large for one card can use several: `python -m
+paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero, not_negative
+from data_tools.formats.benchmarks.written import WRITTEN
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -45,18 +47,19 @@ def main(argv: list[str]) -> None:
         print("\n".join(compare(*map(read_results, args.compare))))
         return
     check_model(args.model_name_or_path)
-    family = family_of_config(load_config(args.model_name_or_path))
-    if family.attention == "prefix":
-        raise UserError(
-            f"{family.title}: reads a question in both directions, for which the likelihood of a continuation is not "
-            "defined. Compare its answers: make predict, or --eval_with_do_generation 1 in training."
-        )
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
     if output.exists():
         raise UserError(f"{output}: there are results already. Name another file: --output_file.")
     tasks = _tasks(args)
+    family = family_of_config(load_config(args.model_name_or_path))
+    scored = [task.name for task in tasks if not task.scores]
+    if family.attention == "prefix" and scored:
+        raise UserError(
+            f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
+            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
+        )
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
 
@@ -64,8 +67,7 @@ def main(argv: list[str]) -> None:
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
     from launch.evaluation.benchmark_requests import Encoder
-    from launch.evaluation.benchmark_run import evaluate
-    from launch.evaluation.likelihood import Scorer
+    from launch.evaluation.benchmark_run import Evaluated, evaluate
     from launch.families.encoding import encoding_of, template_line
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
@@ -85,11 +87,16 @@ def main(argv: list[str]) -> None:
     if rank() == 0:
         print("\n".join(lines), file=sys.stderr)
     positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
+    if args.max_new_tokens >= positions and any(task.scores for task in tasks):
+        raise UserError(
+            f"--max_new_tokens: found {args.max_new_tokens}, the model has {positions} positions for question and "
+            f"answer. --max_new_tokens {positions // 2}, or less."
+        )
     tokenizer = predictor.tokenizer
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    report = evaluate(
-        Scorer(predictor, args.tokens_per_batch), Encoder(encoding, first, positions), tasks, _head(args), output
-    )
+    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
+    encoder = Encoder(encoding, first, positions, args.max_new_tokens)
+    report = evaluate(model, encoder, tasks, _head(args), output)
     if report:
         print("\n".join([*table(report), f"{output}: the results, and each answer"]))
 
@@ -117,6 +124,7 @@ def _head(args: argparse.Namespace) -> dict:
         "num_fewshot": args.num_fewshot,
         "split": args.split,
         "limit": args.limit,
+        "max_new_tokens": args.max_new_tokens,
         "device": args.device,
         "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp",)},
     }
@@ -140,6 +148,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--apply_chat_template", action="store_true", help="ask as a chat, with the model's chat template")
     add("--chat_template", help="chat template: a name or a file; default: the tokenizer's or the family's")
     add("--tokens_per_batch", type=above_zero, default=4096, help="tokens read at once; default %(default)s")
+    add("--max_new_tokens", type=above_zero, default=256, help="longest written answer in tokens; default %(default)s")
+    add("--batch_size", type=above_zero, default=8, help="answers written at once; default %(default)s")
     add("--output_file", type=Path, help="file for the results; default: evaluations/NAME.json")
     add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")
     add_weight_flags(add)

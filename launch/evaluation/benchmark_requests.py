@@ -17,12 +17,14 @@ from launch.evaluation.shared_prefixes import Request
 
 @dataclass(frozen=True)
 class Encoder:
-    """encoding: its `encode` and `begin`, and its template, with which questions are asked; None: as bare texts.
-    first: the id that stands before a text without anything before it. positions: of the model."""
+    """encoding: its `encode`, `begin` and `marks`, and its template, with which questions are asked; None: as bare
+    texts. first: the id that stands before a text without anything before it. positions: of the model. written: ids
+    that a written answer may have."""
 
     encoding: Encoding
     first: int
     positions: int
+    written: int
 
     def questions(self, asked: list[Asked]) -> list[list[Request]]:
         """The choices of each question. Raises DataError, with the place, for a choice without tokens."""
@@ -40,6 +42,19 @@ class Encoder:
                 raise DataError(f"{asked.place}: the choice {choice!r} has no tokens of its own.")
             requests.append(request)
         return requests
+
+    def prompts(self, asked: list[Asked]) -> list[list[Request]]:
+        """The question of each, to be answered in words: a request of which nothing is scored."""
+        return [[self._prompt(each)] for each in asked]
+
+    def _prompt(self, asked: Asked) -> Request:
+        """Where question and answer are longer than the model's positions, the beginning is left out."""
+        question, _ = asked.question.turn
+        before = self._as_chat(asked, question) if self.encoding.template else asked.before + question
+        ids = [*self.encoding.begin, *self.encoding.encode(before)]
+        room = self.positions - self.written - len(self.encoding.marks)
+        ids = (*ids[-room:], *self.encoding.marks)
+        return Request(ids, len(ids))
 
     def _as_chat(self, asked: Asked, question: str) -> str:
         """All text before the model's answer: the subject is the system's, each example a turn of its own."""

@@ -11,16 +11,18 @@ from data_tools.formats.atomic import written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object
 from launch.errors import UserError
-from launch.evaluation.tasks import Task, measures, subjects
+from launch.evaluation.tasks import Outcome, Task, measures, subjects
+from launch.evaluation.written_scores import BLEU, MEANS, corpus_bleu
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 FEWEST = 30  # items from which resamples say anything
-HIGHER_IS_BETTER = {"acc": True, "acc_norm": True, "bits_per_byte": False}
+OF_ITEMS = ("acc", "acc_norm", *MEANS)  # measures that are means of a value of each item
+HIGHER_IS_BETTER = {**dict.fromkeys((*OF_ITEMS, BLEU), True), "bits_per_byte": False}
 
 
 class Collected:
-    """The log-likelihoods of finished items, in a file beside the results until all are there.
+    """The outcomes of finished items, in a file beside the results until all are there.
 
     path: of the results. identity: of the model, the settings and all requests: what is there of others is refused.
     """
@@ -28,7 +30,7 @@ class Collected:
     def __init__(self, path: Path, identity: str):
         self.partial = path.with_name(f".{path.name}.unfinished")
         self.identity = identity
-        self.values: dict[tuple[int, int], list[float]] = {}
+        self.values: dict[tuple[int, int], Outcome] = {}
         self._file = None
 
     def open(self) -> None:
@@ -52,7 +54,7 @@ class Collected:
         if not whole:
             self._write(self.identity)
 
-    def add(self, task: int, item: int, values: list[float]) -> None:
+    def add(self, task: int, item: int, values: Outcome) -> None:
         self.values[task, item] = values
         if self._file:
             self._write([task, item, values])
@@ -72,7 +74,7 @@ class Collected:
         self.partial.unlink(missing_ok=True)
 
 
-def results(head: dict, tasks: list[Task], values: dict[tuple[int, int], list[float]]) -> dict:
+def results(head: dict, tasks: list[Task], values: dict[tuple[int, int], Outcome]) -> dict:
     """What is written. head: of what was evaluated and how."""
     report = {}
     for number, task in enumerate(tasks):
@@ -99,13 +101,13 @@ def table(report: dict) -> list[str]:
 
 
 def _shown(of: dict) -> str:
-    if "acc" not in of:
+    if "byte_perplexity" in of:
         return (
             f"word perplexity {of['word_perplexity']:,.2f}  byte perplexity {of['byte_perplexity']:.4f}  "
             f"bits per byte {of['bits_per_byte']:.4f}"
         )
-    parts = (f"{name} {of[name]:.4f} ± {of[f'{name}_stderr']:.4f}" for name in ("acc", "acc_norm"))
-    return "  ".join(parts)
+    parts = [f"{name} {of[name]:.4f} ± {of[f'{name}_stderr']:.4f}" for name in OF_ITEMS if name in of]
+    return "  ".join([*parts, f"{BLEU} {of[BLEU]:.2f}"] if BLEU in of else parts)
 
 
 # ---- before and after
@@ -164,15 +166,17 @@ def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, floa
         was, now = bits.sum(axis=0) / sizes.sum()
         differences = bits[:, 1] - bits[:, 0]
         drawn = _drawn(random, len(pairs), lambda picked: differences[picked].sum(axis=1) / sizes[picked].sum(axis=1))
+    elif any(measure not in record for record in pairs[0]):
+        return None
+    elif measure == BLEU:
+        sums = np.array([[record[BLEU] for record in pair] for pair in pairs], dtype=np.float64)
+        was, now = map(corpus_bleu, sums.sum(axis=0))
+        drawn = _drawn(random, len(pairs), lambda picked: np.array([_bleu_gain(sums, each) for each in picked]))
     else:
-        if measure not in pairs[0][0]:
-            return None
         values = np.array([[record[measure] for record in pair] for pair in pairs], dtype=np.float64)
         was, now = values.mean(axis=0)
-        # A resampled mean depends on nothing but how many questions became right, wrong or neither.
-        counts = [int((values[:, 1] - values[:, 0] == change).sum()) for change in (1, 0, -1)]
-        chosen = random.multinomial(len(pairs), np.array(counts) / len(pairs), size=RESAMPLES)
-        drawn = (chosen[:, 0] - chosen[:, 2]) / len(pairs)
+        differences = values[:, 1] - values[:, 0]
+        drawn = _drawn(random, len(pairs), lambda picked: differences[picked].mean(axis=1))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return float(was), float(now), float(low), float(high)
@@ -182,6 +186,12 @@ def _bits(pairs: list[tuple[dict, dict]]) -> tuple[np.ndarray, np.ndarray]:
     """(bits of each text before and after, [texts, 2]; bytes of each text)"""
     bits = np.array([[-record["log_likelihood"] / math.log(2) for record in pair] for pair in pairs])
     return bits, np.array([pair[0]["bytes"] for pair in pairs], dtype=np.float64)
+
+
+def _bleu_gain(sums: np.ndarray, picked: np.ndarray) -> float:
+    """sums: [answers, before and after, sums of BLEU]. picked: numbers of answers, some several times."""
+    before, after = np.tensordot(np.bincount(picked, minlength=len(sums)), sums, axes=1)
+    return corpus_bleu(after) - corpus_bleu(before)
 
 
 def _drawn(random: np.random.Generator, items: int, mean) -> np.ndarray:

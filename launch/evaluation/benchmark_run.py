@@ -1,8 +1,11 @@
-"""A model's log-likelihoods for tasks, from where an earlier start ended to the results."""
+"""A model's log-likelihoods and answers for tasks, from where an earlier start ended to the results."""
 
 import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from data_tools.progress import counted
@@ -11,12 +14,41 @@ from launch.evaluation.benchmark_requests import Encoder
 from launch.evaluation.benchmark_results import Collected, results, write_results
 from launch.evaluation.likelihood import Scorer
 from launch.evaluation.shared_prefixes import Request
-from launch.evaluation.tasks import Task
+from launch.evaluation.tasks import Outcome, Task
+from launch.generation.generate import Decoding
+from launch.prediction.predictor import Predictor
 
 ROUND = 256  # items whose requests are sorted together, and are lost together by a kill
 
 
-def evaluate(scorer: Scorer, encoder: Encoder, tasks: list[Task], head: dict, output: Path) -> dict | None:
+@dataclass
+class Evaluated:
+    """A model, and how it is read. tokens: that are read at once, about. batch_size: answers that are written at once.
+    longest: ids of an answer, at most."""
+
+    predictor: Predictor
+    tokens: int
+    batch_size: int
+    longest: int
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self.predictor, self.tokens)
+
+    def outcomes(
+        self, task: Task, requests: list[list[Request]], items: list[int]
+    ) -> Iterator[list[tuple[int, Outcome]]]:
+        """(item, its outcome), some at a time. requests: of all items of the task."""
+        if task.scores and items:
+            prompts = [list(requests[item][0].ids) for item in items]
+            for batch in self.predictor.answer(prompts, Decoding(self.longest), self.batch_size, task.until):
+                yield [(items[number], text) for number, text in batch]
+        elif not task.scores:
+            for start in range(0, len(items), ROUND):
+                yield _log_likelihoods(self.scorer, requests, items[start : start + ROUND])
+
+
+def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, output: Path) -> dict | None:
     """Results of all tasks on rank 0, also in `output`. All ranks of a model call it together.
 
     head: what is evaluated and how. Raises UserError where `output` has unfinished results of something else.
@@ -29,9 +61,9 @@ def evaluate(scorer: Scorer, encoder: Encoder, tasks: list[Task], head: dict, ou
     with contextlib.closing(collected), counted("evaluating", sum(map(len, requests)), shown=rank() == 0) as reach:
         for number, of_task in enumerate(requests):
             left = [index for index in range(len(of_task)) if (number, index) not in done]
-            for start in range(0, len(left), ROUND):
-                for index, values in _scores(scorer, of_task, left[start : start + ROUND]):
-                    collected.add(number, index, values)
+            for batch in model.outcomes(tasks[number], of_task, left):
+                for index, outcome in batch:
+                    collected.add(number, index, outcome)
                 reach(len(collected.values))
     if rank() != 0:
         return None
@@ -41,7 +73,7 @@ def evaluate(scorer: Scorer, encoder: Encoder, tasks: list[Task], head: dict, ou
     return report
 
 
-def _scores(scorer: Scorer, requests: list[list[Request]], items: list[int]) -> list[tuple[int, list[float]]]:
+def _log_likelihoods(scorer: Scorer, requests: list[list[Request]], items: list[int]) -> list[tuple[int, Outcome]]:
     """(item, log-likelihood of each of its requests)"""
     flat = [(item, place) for item in items for place in range(len(requests[item]))]
     found = {item: [0.0] * len(requests[item]) for item in items}
@@ -52,7 +84,7 @@ def _scores(scorer: Scorer, requests: list[list[Request]], items: list[int]) -> 
 
 
 def identity(head: dict, requests: list[list[list[Request]]]) -> str:
-    """SHA-256 of everything that the log-likelihoods depend on."""
+    """SHA-256 of everything that the outcomes depend on."""
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for of_task in requests:
         for of_item in of_task:

@@ -1,4 +1,4 @@
-"""What is evaluated: questions with choices or texts, and what their log-likelihoods say. No Paddle.
+"""What is evaluated: questions and texts, and what their log-likelihoods or the answers to them say. No Paddle.
 
 Measures are those of lm-evaluation-harness: acc takes the choice with the largest log-likelihood, acc_norm the one with
 the largest per character; their standard errors are those of a mean. A text's perplexities are per word and per byte.
@@ -10,24 +10,28 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from data_tools.formats.benchmarks.files import Asked, read_benchmark
-from data_tools.formats.benchmarks.questions import FORMS
+from data_tools.formats.benchmarks.forms import FORMS
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
 from launch.evaluation.shared_prefixes import Request
+from launch.evaluation.written_scores import BLEU, MEANS, Scores, corpus_bleu
 
 TEXT = "text"
 NAMES = (*FORMS, TEXT)
+Outcome = list[float] | str  # of an item: log-likelihoods of its requests, in nats, or the answer that was written
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question or a text. place: file and row. digest: of what is asked. words, size: of a text, in bytes."""
+    """A question or a text. place: file and row. digest: of what is asked."""
 
     place: str
     digest: str
@@ -43,28 +47,48 @@ class Task:
     form: str
     items: list[Item]
 
+    @property
+    def until(self) -> tuple[str, ...]:
+        """Texts that end an answer."""
+        return FORMS[self.form].until
+
+    @cached_property
+    def scores(self) -> Scores | None:
+        """Of answers that the model writes; None where it writes none."""
+        measures = FORMS[self.form].measures if self.form != TEXT else ()
+        return Scores(measures, [one for item in self.items for one in _right(item)]) if measures else None
+
     def requests(self, encoder: Encoder) -> list[list[Request]]:
-        """Those of each item: one for each choice, or the windows of a text."""
+        """Those of each item: one for each choice, the windows of a text, or what the model shall answer."""
         if self.form == TEXT:
             return [encoder.windows(item.text) for item in self.items]
-        return encoder.questions([item.asked for item in self.items if item.asked])
+        asked = [item.asked for item in self.items if item.asked]
+        return encoder.prompts(asked) if self.scores else encoder.questions(asked)
 
-    def record(self, index: int, values: list[float]) -> dict:
-        """What results hold of an item. values: log-likelihoods of its requests, in nats."""
+    def record(self, index: int, values: Outcome) -> dict:
+        """What results hold of an item."""
         item = self.items[index]
         common = {"place": item.place, "digest": item.digest}
         if self.form == TEXT:
             words, size = len(re.split(r"\s+", item.text)), len(item.text.encode("utf-8"))
-            return common | {"log_likelihood": sum(values), "words": words, "bytes": size}
+            return common | {"log_likelihood": sum(cast(list, values)), "words": words, "bytes": size}
         assert item.asked
         question = item.asked.question
+        common["subject"] = question.subject
+        if isinstance(values, str):
+            assert self.scores
+            return common | {"written": values} | self.scores.of(values, _right(item))
         normalized = [value / length for value, length in zip(values, question.lengths, strict=True)]
         return common | {
-            "subject": question.subject,
             "log_likelihoods": values,
             "acc": int(np.argmax(values) == question.answer),
             "acc_norm": int(np.argmax(normalized) == question.answer),
         }
+
+
+def _right(item: Item) -> list[str]:
+    """The right answers to a question that is answered in words."""
+    return [answer for _, answer in item.asked.question.pairs] if item.asked else []
 
 
 def open_task(named: str, split: str | None, shots: int, limit: int | None) -> Task:
@@ -106,10 +130,12 @@ def measures(records: list[dict]) -> dict[str, float]:
             "bits_per_byte": -total / size / math.log(2),
         }
     found = {}
-    for name in ("acc", "acc_norm"):
+    for name in (name for name in ("acc", "acc_norm", *MEANS) if name in records[0]):
         values = np.array([record[name] for record in records], dtype=np.float64)
         spread = values.std(ddof=1) if len(values) > 1 else 0.0
         found |= {name: float(values.mean()), f"{name}_stderr": float(spread / math.sqrt(len(values)))}
+    if BLEU in records[0]:
+        found[BLEU] = corpus_bleu(np.sum([record[BLEU] for record in records], axis=0))
     return found
 
 

@@ -5,7 +5,7 @@
 Prompts are padded on the left, so that all answers begin in the same column; no token sees the padding.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,16 +47,18 @@ def generate(
     eos: int,
     known_ids: int | None = None,
     processors: Iterable[LogitsProcessor] = (),
+    over: Callable[[list[int]], bool] | None = None,
     **more,
 ) -> list[list[int]]:
     """The ids of each answer, eos and what follows it left out. All ranks of a model call it together.
 
     eos: the id that ends an answer. known_ids: only ids below it are taken, those of the tokenizer; None: all of the
-    model's. processors: of the logits, after that. more: for generate(), as `streamer`.
+    model's. processors: of the logits, after that. over: whether an answer is at its end, by its ids so far; None: eos
+    alone ends it. more: for generate(), as `streamer`.
     Raises UserError where the model's logits are no numbers.
     """
     correct(["logits_processor_list"])
-    more["logits_processors"] = LogitsProcessorList([KnownIds(known_ids), *processors])
+    more |= {"over": over, "processors": [KnownIds(known_ids), *processors]}
     if not hasattr(model, "prefix_config"):
         return _generate(model, family, prompts, decoding, eos, **more)
     # A prefix has its keys at fixed positions: padding between it and a prompt would move the prompt away from it.
@@ -90,6 +92,23 @@ class KnownIds(LogitsProcessor):
         return logits + self.mask
 
 
+class End(LogitsProcessor):
+    """Ends answers that are over: eos alone can follow. length: of the prompts, with their padding."""
+
+    def __init__(self, over: Callable[[list[int]], bool], length: int, eos: int):
+        self.over, self.length, self.eos = over, length, eos
+
+    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary]"""
+        answers: list[list[int]] = input_ids[:, self.length :].tolist()  # pyright: ignore[reportAssignmentType]
+        over = [self.over(answer) for answer in answers]
+        if not any(over):
+            return logits
+        ended = paddle.full([1, logits.shape[-1]], paddle.finfo(logits.dtype).min, logits.dtype)
+        ended[:, self.eos] = 0
+        return paddle.where(paddle.to_tensor(over).unsqueeze(1), ended, logits)
+
+
 def require_numbers(found: bool) -> None:
     """Raises UserError where a model's logits are found to be none."""
     if not found:
@@ -106,11 +125,16 @@ def known_ids_of(tokenizer) -> int:
     return max([tokenizer.vocab_size, *(last_id + 1 for last_id in others if last_id is not None)])
 
 
-def _generate(model, family: Family, prompts: list, decoding: Decoding, eos: int, **more) -> list[list[int]]:
+def _generate(
+    model, family: Family, prompts: list, decoding: Decoding, eos: int, processors: list, over: Callable | None, **more
+) -> list[list[int]]:
+    if over:
+        processors = [*processors, End(over, max(map(len, prompts)), eos)]
     with paddle.no_grad():
         ids, _ = model.generate(
             **_inputs(family, prompts, decoding.max_new_tokens),
             generation_config=decoding.config(eos),
+            logits_processors=LogitsProcessorList(processors),
             **more,
         )
     return [row[: row.index(eos)] if eos in row else row for row in ids.tolist()]

@@ -2,6 +2,9 @@
 
 import re
 import sys
+from collections.abc import Iterable
+
+from data_tools.formats.han import HAN, has_han
 
 UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
 
@@ -41,9 +44,13 @@ def decode(tokenizer, ids: list[int]) -> str:
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+def before_first(text: str, ends: tuple[str, ...]) -> str:
+    """The text before the first of the ends that is in it."""
+    return text[: min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))]
+
+
 # ---- how near answers are to their references
 
-HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef"
 WORDS = re.compile(rf"[{HAN}]|[^\W_{HAN}]+")
 ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -55,15 +62,24 @@ class Words:
         return WORDS.findall(text.lower())
 
 
+def rouge_scorer(names: Iterable[str]):
+    from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
+
+    return RougeScorer(names, tokenizer=Words())
+
+
+def bleu_scorer(chinese: bool, of_one: bool = False):
+    """sacrebleu's BLEU. chinese: of characters. of_one: for the counts of single answers; it warns otherwise."""
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(tokenize="zh" if chinese else "13a", effective_order=of_one)
+
+
 def scores(answers: list[str], references: list[str]) -> dict[str, float]:
     """{"bleu", "rouge1", "rouge2", "rougel"} of answers and what they should be, one for one, in per cent: BLEU of the
     whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts."""
-    from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
-    from sacrebleu.metrics import BLEU
-
-    chinese = any(re.search(f"[{HAN}]", text) for text in references)
-    bleu = BLEU(tokenize="zh" if chinese else "13a").corpus_score(answers, [references])
-    scorer = RougeScorer(ROUGE, tokenizer=Words())
+    bleu = bleu_scorer(any(map(has_han, references))).corpus_score(answers, [references])
+    scorer = rouge_scorer(ROUGE)
     found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
     means = {name.lower(): 100 * sum(score[name].fmeasure for score in found) / len(found) for name in ROUGE}
     return {"bleu": bleu.score, **means}

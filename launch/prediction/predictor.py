@@ -36,8 +36,10 @@ from launch.families.named_configs import load_config
 from launch.families.parameters import POSITIONS
 from launch.families.registry import Family, family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
-from launch.generation.text import TextStream, decode
+from launch.generation.text import TextStream, before_first, decode
 from launch.training.model import family_config, open_tokenizer, weights_directory
+
+LONGEST_CHARACTER = 4  # bytes: a token may be one of them
 
 
 @dataclass
@@ -55,15 +57,29 @@ class Predictor:
     def known_ids(self) -> int:
         return known_ids_of(self.tokenizer)
 
-    def answer(self, prompts: list[list[int]], decoding: Decoding, batch_size: int) -> Iterator[list[tuple[int, str]]]:
-        """Batch by batch, (index of the prompt, its answer). Prompts of about the same length share a batch."""
+    def answer(
+        self, prompts: list[list[int]], decoding: Decoding, batch_size: int, until: tuple[str, ...] = ()
+    ) -> Iterator[list[tuple[int, str]]]:
+        """Batch by batch, (index of the prompt, its answer). Prompts of about the same length share a batch.
+
+        until: texts that end an answer and are no part of it.
+        """
         self.require_room(max(map(len, prompts)), decoding)
+        tail = max((len(end.encode()) for end in until), default=0) + LONGEST_CHARACTER
+
+        def over(ids: list[int]) -> bool:
+            text = decode(self.tokenizer, ids[-tail:])
+            return any(end in text for end in until)
+
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         for start in range(0, len(order), batch_size):
             indices = order[start : start + batch_size]
             batch = [prompts[index] for index in indices]
-            answers = generate(self.model, self.family, batch, decoding, self.eos, self.known_ids)
-            yield [(index, decode(self.tokenizer, ids)) for index, ids in zip(indices, answers, strict=True)]
+            answers = generate(
+                self.model, self.family, batch, decoding, self.eos, self.known_ids, over=over if until else None
+            )
+            texts = (before_first(decode(self.tokenizer, ids), until) for ids in answers)
+            yield list(zip(indices, texts, strict=True))
 
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
         """Print the answer to one prompt while it is made."""

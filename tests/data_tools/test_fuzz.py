@@ -10,6 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from data_tools.formats.benchmarks.files import read_benchmark
+from data_tools.formats.benchmarks.forms import FORMS as BENCHMARKS
 from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template
 from data_tools.formats.dialogues.datasets import Columns, survey
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
@@ -112,6 +114,37 @@ def test_preferences(tmp_path, count):
             for preference in found.entries:
                 assert preference.responses and all(response.strip() for response in preference.responses)
                 repr(preference.dialogues()).encode()
+
+    read()
+
+
+def questions() -> st.SearchStrategy:
+    """Objects with the keys of benchmarks, and values that fit or do not; and files as those of SQuAD."""
+    answers = st.fixed_dictionaries({"text": st.lists(texts(), max_size=2)}) | st.lists(texts(), max_size=2)
+    said = texts() | st.lists(texts(), max_size=4) | answers | st.sampled_from(["0", 1, "A", "#### 7"]) | values()
+    keys = st.sampled_from([form.keys for form in BENCHMARKS.values()])
+    whole = keys.flatmap(lambda names: st.fixed_dictionaries(dict.fromkeys(names, said)))
+    asked = st.lists(st.fixed_dictionaries({"question": texts(), "answers": said}) | values(), max_size=2)
+    paragraphs = st.lists(st.fixed_dictionaries({"context": texts(), "qas": asked}) | values(), max_size=2)
+    article = st.fixed_dictionaries({"title": said, "paragraphs": paragraphs})
+    return whole | st.fixed_dictionaries({"data": st.lists(article, max_size=2)})
+
+
+@FEW_AND_MANY
+def test_benchmarks(tmp_path, count):
+    file = tmp_path / "test.json"
+
+    @cases(count)
+    @given(st.lists(questions(), max_size=3).map(lambda rows: b"\n".join(map(dumped, rows))))
+    def read(content: bytes):
+        file.write_bytes(content)
+        try:
+            _, asked = read_benchmark(file, None, None, 0)
+        except DataError as error:
+            assert str(file) in str(error) and str(error).encode()
+        else:
+            for each in asked:
+                "".join([each.before, *(text for pair in each.question.pairs for text in pair)]).encode()
 
     read()
 

@@ -77,6 +77,44 @@ def write_tasks(directory: str) -> None:
     rows("text.jsonl", 4, lambda: {"text": words(5, 200)})
 
 
+def write_written(directory: str, written: dict[str, list[str]]) -> None:
+    """gsm8k/, squad/, cmrc/ and qa/, each with train.jsonl and test.jsonl, of random words. written: what a model
+    answers to the tests; some right answers are taken from it, so that it is right at times."""
+    import json
+    import re
+
+    chance = random.Random(7)
+
+    def words(count: int) -> str:
+        return " ".join(chance.choice(WORDS) for _ in range(count))
+
+    def answer(said: str, number: int) -> str:
+        """Random words, all of what was said, or half of it. The same are drawn whatever was said."""
+        own, parts = words(3), said.split() if number % 3 else []
+        return " ".join(parts[: len(parts) // (number % 3)] if parts else []) or own
+
+    def row(name: str, number: int, said: str) -> dict:
+        question, right = words(6), answer(said, number)
+        if name == "gsm8k":
+            numbers = re.findall("[0-9]+", said)
+            return {"question": question, "answer": f"{right}\n#### {numbers[-1] if numbers else 7}"}
+        if name == "qa":
+            return {"question": question, "answers": [right, words(2)]}
+        context = "模型读了很多书。" if name == "cmrc" else words(12)
+        texts = [] if name == "squad" and number % 5 == 4 else [right, "书" if name == "cmrc" else words(2)]
+        answers = {"text": texts, "answer_start": [0] * len(texts)}
+        title = {"title": words(1)} if name == "squad" else {}
+        return {"id": str(number), **title, "context": context, "question": question, "answers": answers}
+
+    for name in ("gsm8k", "squad", "cmrc", "qa"):
+        for split, count in (("train", 2), ("test", 6)):
+            file = Path(directory) / name / f"{split}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            said = written.get(name, [""] * count) if split == "test" else [""] * count
+            rows = [row(name, number, said[number]) for number in range(count)]
+            file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+
+
 def make_opt(directory: str) -> None:
     """directory/model, of a family whose requests do not share their beginnings."""
     import json
@@ -92,6 +130,12 @@ def make_opt(directory: str) -> None:
     (root / "config.json").write_text(json.dumps(config))
     save_random_model(str(root / "config.json"), root / "model")
     save_tokenizer(root / "model", train_tokenizer(islice(documents(), 50), 384))
+
+
+def make_rehearsal(directory: str, configuration: str) -> None:
+    from launch.rehearsal.materials import make_materials
+
+    make_materials(Path(directory), configuration)
 
 
 def evaluate(argv: list[str], kill_after: int = 0) -> dict:
@@ -135,3 +179,51 @@ def alone(model: str, adapter: str | None, texts: list[list[str]]) -> list[float
         places = range(len(given), len(whole))
         found.append(float(sum(log_probabilities[place - 1, whole[place]] for place in places)))
     return found
+
+
+def written_alone(model: str, adapter: str | None, texts: list[str], ends: list[list[str]], longest: int) -> list[str]:
+    """The answer to each text by paddlenlp's model, one id after another, up to the first of its ends."""
+    import paddle
+
+    from launch.generation.text import decode
+    from launch.prediction.predictor import load_predictor
+
+    predictor = load_predictor(model, Path(adapter) if adapter else None, "float32")
+    found = []
+    for text, of_text in zip(texts, ends, strict=True):
+        ids = predictor.tokenizer(text)["input_ids"]
+        start = len(ids)
+        while len(ids) < start + longest and ids[-1:] != [predictor.eos]:
+            with paddle.no_grad():
+                outputs = predictor.model(input_ids=paddle.to_tensor([ids]))
+            logits = outputs[0] if isinstance(outputs, tuple) else outputs
+            ids = [*ids, int(logits[0, -1, : predictor.known_ids].argmax())]
+        answer = decode(predictor.tokenizer, [token for token in ids[start:] if token != predictor.eos])
+        found.append(min((answer.split(end)[0] for end in of_text), key=len))
+    return found
+
+
+def ended(model: str) -> dict:
+    """Two answers, whole and with an end that stands in the first alone and one that stands before it, and how many
+    steps the model makes."""
+    from launch.generation.generate import Decoding
+    from launch.prediction.predictor import load_predictor
+
+    predictor = load_predictor(model, None, "float32")
+    steps: list[int] = []
+    predictor.model.register_forward_pre_hook(lambda layer, inputs: steps.append(1))
+    prompts = [predictor.tokenizer(text)["input_ids"] for text in ("the model reads", "each function")]
+
+    def answers(prompts: list[list[int]], until: tuple[str, ...] = ()) -> list[str]:
+        steps.clear()
+        found = dict(next(predictor.answer(prompts, Decoding(24), len(prompts), until)))
+        return [found[number] for number in range(len(prompts))]
+
+    whole = answers(prompts)
+    middle = len(whole[0]) // 2
+    end = next(
+        whole[0][place : place + 3] for place in range(middle, 0, -1) if whole[0][place : place + 3] not in whole[1]
+    )
+    found = {"end": end, "whole": whole, "ended": answers(prompts, (end, "reads")), "steps": len(steps)}
+    answers(prompts[:1], (end,))
+    return found | {"steps alone": len(steps)}

@@ -64,15 +64,20 @@ def test_shared_beginnings_change_no_number(ranks, material, tmp_path):
 
 
 def test_two_ranks_and_small_batches_give_the_same(ranks, material, tmp_path):
-    tasks = ("hellaswag_val.jsonl", "winogrande_val.jsonl", "text=text.jsonl")
+    ranks(1, "tests.evaluation.evaluate_ranks:write_written", str(material), {})
+    tasks = ("hellaswag_val.jsonl", "winogrande_val.jsonl", "text=text.jsonl", "gsm8k=gsm8k", "qa=qa")
     for ranks_, name, tokens in ((1, "one", "4096"), (2, "two", "128")):
-        flags = argv(material, tmp_path / f"{name}.json", "--tokens_per_batch", tokens, tasks=tasks)
+        sizes = ("--tokens_per_batch", tokens, "--batch_size", str(5 - ranks_), "--max_new_tokens", "8")
+        flags = argv(material, tmp_path / f"{name}.json", *sizes, tasks=tasks)
         for said in ranks(ranks_, EVALUATE, flags):
             assert said["exit_code"] == 0, said["stderr"]
     one, two = (json.loads((tmp_path / f"{name}.json").read_text())["tasks"] for name in ("one", "two"))
     for task in ("hellaswag", "winogrande", "text"):
         assert likelihoods(two[task]) == pytest.approx(likelihoods(one[task]), rel=1e-5, abs=1e-4)
     assert one["text"]["bits_per_byte"] > 0
+    for task in ("gsm8k", "qa"):
+        written = [record["written"] for record in one[task]["records"]]
+        assert written == [record["written"] for record in two[task]["records"]] and len(set(written)) == 6
 
 
 def test_a_killed_evaluation_goes_on(ranks, material, tmp_path):
@@ -101,17 +106,24 @@ def test_an_adapter_is_used_and_compared_with_its_base(ranks, material, tmp_path
     )
     assert said["exit_code"] == 0, said["stderr"]
     base, tuned = tmp_path / "base.json", tmp_path / "tuned.json"
-    tasks = ("winogrande_val.jsonl",)
-    ranks(1, EVALUATE, argv(material, base, tasks=tasks))
-    [said] = ranks(1, EVALUATE, argv(material, tuned, "--adapter_path", str(tmp_path / "lora"), tasks=tasks))
-    found = read(said, tuned)["winogrande"]
+    ranks(1, "tests.evaluation.evaluate_ranks:write_written", str(material), {})
+    tasks = ("winogrande_val.jsonl", "qa=qa")
+    ranks(1, EVALUATE, argv(material, base, "--max_new_tokens", "8", tasks=tasks))
+    flags = argv(material, tuned, "--max_new_tokens", "8", "--adapter_path", str(tmp_path / "lora"), tasks=tasks)
+    [said] = ranks(1, EVALUATE, flags)
+    found, qa = (read(said, tuned)[name] for name in ("winogrande", "qa"))
     [expected] = ranks(1, ALONE, str(material / "llama" / "model"), str(tmp_path / "lora"), texts(material, tasks[0]))
     assert likelihoods(found) == pytest.approx(expected, abs=2e-4)
     assert likelihoods(found) != pytest.approx(
         likelihoods(json.loads(base.read_text())["tasks"]["winogrande"]), abs=0.1
     )
+    asked = [before for before, _ in texts(material, "qa")[::2]]
+    said = (str(material / "llama" / "model"), str(tmp_path / "lora"), asked, [["\n\n"]] * 6, 8)
+    [expected] = ranks(1, "tests.evaluation.evaluate_ranks:written_alone", *said)
+    of_base = json.loads(base.read_text())["tasks"]["qa"]["records"]
+    assert [record["written"] for record in qa["records"]] == expected != [record["written"] for record in of_base]
     [said] = ranks(1, EVALUATE, ["--compare", str(base), str(tuned)])
-    assert said["stdout"].startswith("winogrande (6)  acc ") and said["exit_code"] == 0
+    assert said["stdout"].startswith("qa (6)  bleu ") and "\nwinogrande (6)  acc " in said["stdout"]
 
 
 def finetune_flags(material, output, **changes) -> list[str]:

@@ -10,6 +10,7 @@ from data_tools.formats.errors import DataError
 MMLU_ABOUT = "The following are multiple choice questions (with answers) about high school law.\n\n"
 SIX = "2+2?,1,2,3,4,D\n"
 LETTERS = "2+2?\nA. 1\nB. 2\nC. 3\nD. 4\n"
+SPANS = {"id": "7", "answers": {"text": ["Ice", "Ice"], "answer_start": [0, 0]}}
 ROWS = {
     "mmlu": (
         {"question": "2+2?", "subject": "high_school_law", "choices": ["1", "2", "3", "4"], "answer": 3},
@@ -67,6 +68,33 @@ ROWS = {
     ),
 }
 
+ROWS |= {
+    "gsm8k": (
+        {"question": "2 and 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"},
+        "",
+        [("Question: 2 and 2?\nAnswer:", "2 + 2 = <<2+2=4>>4\n#### 4")],
+        0,
+    ),
+    "squad": (
+        SPANS | {"title": "Ice", "context": "Ice floats.", "question": "What floats?"},
+        "",
+        [("Title: Ice\n\nBackground: Ice floats.\n\nQuestion: What floats?\n\nAnswer:", "Ice")],
+        0,
+    ),
+    "cmrc": (
+        SPANS | {"context": "冰浮在水上。", "question": "什么浮着？"},
+        "",
+        [("语境: 冰浮在水上。\n\n问题: 什么浮着？\n\n回答:", "Ice")],
+        0,
+    ),
+    "qa": (
+        {"context": "Ice floats.", "question": "What floats?", "answers": ["ice", "frozen water"]},
+        "",
+        [("Ice floats.\n\nQuestion: What floats?\nAnswer:", answer) for answer in ("ice", "frozen water")],
+        0,
+    ),
+}
+
 
 def write(path, *rows):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +133,20 @@ def test_original_files_of_arc_and_piqa(tmp_path):
     assert [each.question.answer for each in read_benchmark(file, None, None, 0)[1]] == [0, 1]
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_original_files_of_squad(indent, tmp_path):
+    asked = [
+        {"id": "1", "question": "What floats?", "answers": [{"text": "Ice", "answer_start": 0}]},
+        {"id": "2", "question": "What sinks?", "answers": [], "is_impossible": True},
+    ]
+    whole = {"version": "2", "data": [{"title": "Ice", "paragraphs": [{"context": "Ice floats.", "qas": asked}]}]}
+    (tmp_path / "dev-v2.0.json").write_text(json.dumps(whole, indent=indent))
+    name, [first, second] = read_benchmark(tmp_path / "dev-v2.0.json", None, None, 0)
+    assert (name, list(first.question.pairs)) == ("squad", ROWS["squad"][2])
+    assert [answer for _, answer in second.question.pairs] == ["unanswerable", ""]
+    assert second.place == f"{tmp_path / 'dev-v2.0.json'}:2"
+
+
 def test_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -131,10 +173,12 @@ def faults(tmp_path):
         ":1: choice 1, counted from 0, has no text": [ROWS["hellaswag"][0] | {"endings": ["sleeps", "[header]"]}],
         ":1: sentence: no gap, _": [ROWS["winogrande"][0] | {"sentence": "No gap."}],
         "x_val.jsonl: no questions": [],
+        ":1: answers: found ['ice', 3], expected a text or a list of texts": [{"question": "x", "answers": ["ice", 3]}],
+        ":2: answer: no #### before a number at the end": [ROWS["gsm8k"][0], ROWS["gsm8k"][0] | {"answer": "4"}],
     }
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(11))
 def test_broken_rows_are_named_with_their_place(number, tmp_path):
     message, rows = list(faults(tmp_path).items())[number]
     with pytest.raises(DataError) as error:

@@ -1,7 +1,8 @@
 """A benchmark's files: which are evaluated, which give examples, and their rows.
 
-CSV (with a line of names, or MMLU's without), JSON lines, a JSON list or Parquet. The split of a file is in its name or
-in that of its folder, as published: abstract_algebra_test.csv, val/accountant.csv, test-00000-of-00001.parquet.
+CSV (with a line of names, or MMLU's without), JSON lines, a JSON list, SQuAD's JSON or Parquet. The split of a file is
+in its name or in that of its folder, as published: abstract_algebra_test.csv, val/accountant.csv,
+test-00000-of-00001.parquet.
 """
 
 import csv
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.formats.benchmarks.questions import BETWEEN_SHOTS, FORMS, NoQuestion, Question, form_of
+from data_tools.formats.benchmarks.forms import FORMS, form_of
+from data_tools.formats.benchmarks.questions import BETWEEN_SHOTS, NoQuestion, Question
+from data_tools.formats.benchmarks.written import of_articles
 from data_tools.formats.dialogues.rows import records
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import not_utf8
+from data_tools.formats.json_files import not_utf8, read_object, shown
 
 SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
 EVALUATED = ("test", "val", "dev")  # the first that is there, where no split is named
@@ -111,11 +114,11 @@ def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str
         first = next(rows, None)
         if first is None:
             continue
-        name = form or form_of(set(first[1]))
+        name = form or form_of(first[1])
         if name is None:
             known = "; ".join(f"{known} ({', '.join(of.keys)})" for known, of in FORMS.items())
             raise DataError(
-                f"{file}: the keys {', '.join(map(str, first[1]))} are those of no benchmark known here: {known}."
+                f"{file}: the keys {', '.join(map(shown, first[1]))} are those of no benchmark known here: {known}."
             )
         form = name
         labels = _labels_beside(file) if name == "piqa" else None
@@ -125,6 +128,11 @@ def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str
                 row = row | {"label": labels[number]}
             try:
                 question = FORMS[name].read(row)
+                "".join([question.subject, *itertools.chain(*question.pairs)]).encode()
+            except UnicodeEncodeError:
+                raise DataError(
+                    f"{place}: half a surrogate pair (\\ud800 to \\udfff) is no character. Mend the line."
+                ) from None
             except (NoQuestion, KeyError, TypeError, ValueError, AttributeError) as error:
                 reason = error if isinstance(error, NoQuestion) else f"no row of {name}: {error!r}"
                 raise DataError(f"{place}: {reason}.") from None
@@ -152,11 +160,22 @@ def _rows(file: Path) -> Iterator[tuple[int, dict]]:
     """(line, or number of the row from 1; row)"""
     if file.suffix == ".csv":
         yield from _csv_rows(file)
-    else:
-        for line, row in records(file):
-            if isinstance(row, str):
-                raise DataError(f"{file}:{line}: {row}.")
-            yield line, row
+        return
+    for line, row in records(file):
+        if line == 1 and (isinstance(row, str) or "data" in row) and (articles := _articles(file)) is not None:
+            yield from enumerate(articles, start=1)
+            return
+        if isinstance(row, str):
+            raise DataError(f"{file}:{line}: {row}.")
+        yield line, row
+
+
+def _articles(file: Path) -> list[dict] | None:
+    """The rows of a file that is one object, on one line or many; None: it is another."""
+    try:
+        return list(of_articles(read_object(file)))
+    except (DataError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:

@@ -22,9 +22,10 @@ class NoQuestion(Exception):
 
 @dataclass(frozen=True)
 class Question:
-    """pairs: for each choice the text before it and the text that is scored. lengths: characters of each choice.
-    answer: the index of the right one. between: what stands between a question and a choice where no chat template
-    does; the scored texts do not have it. subject: of the question, "" where the benchmark has none.
+    """pairs: for each choice the text before it and the text that is scored; of a question that is answered in words,
+    the same text and each right answer. lengths: characters of each choice. answer: the index of the right one, or of
+    that which examples show. between: what stands between a question and a choice where no chat template does; the
+    scored texts do not have it. subject: of the question, "" where the benchmark has none.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -48,11 +49,16 @@ class Question:
 @dataclass(frozen=True)
 class Form:
     """A benchmark's rows. keys: that tell it from others. read: the question of a row, or NoQuestion. description: the
-    text before all questions of a subject, by its name; None: none."""
+    text before all questions of a subject, by its name; None: none. fits: tells rows from others with the same keys.
+    measures: of answers that the model writes (launch/evaluation/written_scores.py); none where it chooses. until:
+    texts that end such an answer and are no part of it."""
 
     keys: tuple[str, ...]
     read: Callable[[dict], Question]
     description: Callable[[str], str] | None = None
+    fits: Callable[[dict], bool] = lambda row: True
+    measures: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
 
 
 def _choices(text: str, choices: list[str], answer: int, subject: str = "") -> Question:
@@ -69,7 +75,8 @@ def _letters(text: str, choices: list[str], answer: int, subject: str, end: str)
     return _choices(f"{text.strip()}{listed}\n{end}", list(LETTERS), answer, subject)
 
 
-def _text(row: dict, key: str) -> str:
+def text_of(row: dict, key: str) -> str:
+    """Raises NoQuestion where it is no text, or a blank one."""
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
         raise NoQuestion(f"{key}: found {value!r}, expected a text")
@@ -102,18 +109,18 @@ def _mmlu(row: dict) -> Question:
     choices = row.get("choices")
     subject = row.get("subject") or ""
     if choices is None:  # a line of the original CSV files
-        choices, answer = [_text(row, letter) for letter in LETTERS], _letter(row, "answer")
+        choices, answer = [text_of(row, letter) for letter in LETTERS], _letter(row, "answer")
     else:
         if len(choices) != len(LETTERS):
             raise NoQuestion(f"choices: found {len(choices)}, expected 4")
         answer = _index(row, "answer")
-    return _letters(_text(row, "question"), list(choices), answer, subject, "Answer:")
+    return _letters(text_of(row, "question"), list(choices), answer, subject, "Answer:")
 
 
 def _chinese(question: str, answer: str) -> Callable[[dict], Question]:
     def read(row: dict) -> Question:
-        choices = [_text(row, letter) for letter in LETTERS]
-        return _letters(_text(row, question), choices, _letter(row, answer), row.get("subject") or "", "答案：")
+        choices = [text_of(row, letter) for letter in LETTERS]
+        return _letters(text_of(row, question), choices, _letter(row, answer), row.get("subject") or "", "答案：")
 
     return read
 
@@ -128,13 +135,13 @@ def _arc(row: dict) -> Question:
     labels, key = list(choices["label"]), row.get("answerKey")
     if key not in labels:
         raise NoQuestion(_unanswered("answerKey", key, f"one of {', '.join(map(str, labels))}"))
-    text = _text({"question": question}, "question")
+    text = text_of({"question": question}, "question")
     return _choices(f"Question: {text}\nAnswer:", list(choices["text"]), labels.index(key))
 
 
 def _hellaswag(row: dict) -> Question:
-    context = f"{_text(row, 'ctx_a')} {row.get('ctx_b', '').capitalize()}"
-    text = _without_marks(f"{_text(row, 'activity_label')}: {context}")
+    context = f"{text_of(row, 'ctx_a')} {row.get('ctx_b', '').capitalize()}"
+    text = _without_marks(f"{text_of(row, 'activity_label')}: {context}")
     return _choices(text, [_without_marks(ending) for ending in row["endings"]], _index(row, "label"))
 
 
@@ -149,21 +156,21 @@ def _boolq(row: dict) -> Question:
     if stated not in (True, False, 0, 1):
         raise NoQuestion(_unanswered("answer", stated, "true or false"))
     return _choices(
-        f"{_text(row, 'passage')}\nQuestion: {_text(row, 'question')}?\nAnswer:", ["no", "yes"], int(stated)
+        f"{text_of(row, 'passage')}\nQuestion: {text_of(row, 'question')}?\nAnswer:", ["no", "yes"], int(stated)
     )
 
 
 def _piqa(row: dict) -> Question:
-    choices = [_text(row, "sol1"), _text(row, "sol2")]
-    return _choices(f"Question: {_text(row, 'goal')}\nAnswer:", choices, _index(row, "label"))
+    choices = [text_of(row, "sol1"), text_of(row, "sol2")]
+    return _choices(f"Question: {text_of(row, 'goal')}\nAnswer:", choices, _index(row, "label"))
 
 
 def _winogrande(row: dict) -> Question:
     """The choices stand in the text before, and what follows the gap is scored."""
-    before, gap, after = _text(row, "sentence").partition("_")
+    before, gap, after = text_of(row, "sentence").partition("_")
     if not gap:
         raise NoQuestion("sentence: no gap, _")
-    options = [_text(row, key) for key in ("option1", "option2")]
+    options = [text_of(row, key) for key in ("option1", "option2")]
     answer, rest = _index(row, "answer", first=1), after.strip()
     if not rest:
         raise NoQuestion("sentence: nothing behind the gap, which is what is scored")
@@ -193,7 +200,7 @@ def _about_mmlu(subject: str) -> str:
     return f"The following are multiple choice questions (with answers) about {name}.\n\n"
 
 
-FORMS = {
+CHOICES = {
     "cmmlu": Form(("Question", *LETTERS, "Answer"), _chinese("Question", "Answer"), _about_cmmlu),
     "ceval": Form(("id", "question", *LETTERS, "answer"), _chinese("question", "answer"), _about_ceval),
     "hellaswag": Form(("ctx_a", "activity_label", "endings", "label"), _hellaswag),
@@ -203,8 +210,3 @@ FORMS = {
     "arc": Form(("question", "answerKey"), _arc),
     "mmlu": Form(("question", "answer"), _mmlu, _about_mmlu),
 }
-
-
-def form_of(keys: set[str]) -> str | None:
-    """The name of the form that rows with these keys have."""
-    return next((name for name, form in FORMS.items() if keys.issuperset(form.keys)), None)
