@@ -18,7 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero, port
+from data_tools.cli import Parser, above_zero, amount, port
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
@@ -74,6 +74,7 @@ def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantization import Format
+    from launch.serving.continuous_batch import batch_for
     from launch.serving.models import load_models
     from launch.serving.service import Limits, Service
     from launch.training.device import set_device
@@ -81,7 +82,8 @@ def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     set_device(args.device)
     format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
     models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format)
-    return Service(models, Limits(args.max_new_tokens, args.batch_size, args.queue_size, args.request_timeout))
+    batch = batch_for(models, args.batch_size, int(args.kv_cache_gb * 2**30))
+    return Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
 
 
 def _findings(args: argparse.Namespace, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:
@@ -93,9 +95,10 @@ def _findings(args: argparse.Namespace, service, key: str | None, port: int, grp
         ("gRPC", f"{args.host}:{grpc_port}, launch/serving/rpc/generation.proto"),
         (
             "limits",
-            f"{limits.batch} answers at once, {limits.places} waiting, {limits.answer} tokens an answer, "
+            f"{args.batch_size} answers at once, {limits.places} waiting, {limits.answer} tokens an answer, "
             f"{limits.seconds:g} s a request",
         ),
+        ("batches", service.engine.batch.description),
     ]
     return [Finding(True, subject, found) for subject, found in lines]
 
@@ -128,7 +131,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--insecure", action="store_true", help="allow a --host that others can reach without a key")
     add("--chat_template", help="chat template: a name or file; default: as in training")
     add("--max_new_tokens", type=above_zero, default=1024, help="longest answer in tokens; default %(default)s")
-    add("--batch_size", type=above_zero, default=16, help="answers generated in one batch; default %(default)s")
+    add("--batch_size", type=above_zero, default=64, help="answers generated at once; default %(default)s")
+    add(
+        "--kv_cache_gb",
+        type=amount,
+        default=4.0,
+        help="memory of keys and values, in GiB; requests wait for room in it; default %(default)g",
+    )
     add(
         "--queue_size",
         type=above_zero,

@@ -37,18 +37,20 @@ from launch.serving.token_names import name_of
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
     """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
     a prefix must have one length."""
-    _read_prompts(predictor, [row for row in rows if row.options.scores_prompt is not None and not row.tokens])
+    choose = Chooser(predictor.eos, predictor.known_ids)
+    read_prompts(predictor, choose, [row for row in rows if row.options.scores_prompt is not None and not row.tokens])
     rows = [row for row in rows if not row.done]
     if not rows:
         return
     decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
-    choice = Choice(rows, predictor.eos, predictor.known_ids)
     prompts = [row.prompt + row.tokens for row in rows]
-    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=[choice])
+    processors = [Choice(rows, choose)]
+    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=processors)
 
 
-def _read_prompts(predictor: Predictor, rows: list[Row]) -> None:
-    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers."""
+def read_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row]) -> None:
+    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers. Rows of a model with a
+    prefix must have one length."""
     if not rows:
         return
     top = max(row.options.scores_prompt or 0 for row in rows)
@@ -56,49 +58,57 @@ def _read_prompts(predictor: Predictor, rows: list[Row]) -> None:
     for row, (told, logits) in zip(rows, found, strict=True):
         row.emit(told)
         if row.max_tokens:
-            Choice([row], predictor.eos, predictor.known_ids)(None, logits)
+            choose([row], logits)
         else:
             row.finish(Finish.LENGTH)
 
 
-class Choice(LogitsProcessor):
-    """Chooses the next token of every row, reports it to the row, and returns logits from which greedy search takes it.
+class Chooser:
+    """Chooses the next tokens of rows of a model and reports them to the rows. known_ids: see KnownIds."""
 
-    A row that is done gets eos, so that generate() ends when all are. known_ids: see KnownIds.
-    """
-
-    def __init__(self, rows: list[Row], eos: int, known_ids: int | None):
-        self.rows = rows
+    def __init__(self, eos: int, known_ids: int | None):
         self.eos = eos
         self.known = KnownIds(known_ids)
 
-    def __call__(self, input_ids: paddle.Tensor | None, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary], as the model gives them"""
-        allowed = self.known(input_ids, logits)
+    def __call__(self, rows: list[Row], logits: paddle.Tensor) -> list[int]:
+        """A token for each row; a row that is done gets eos. logits: [rows, vocabulary], as the model gives them"""
+        allowed = self.known(None, logits)
         most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
-        tokens = [self._next(number, token, allowed) for number, token in enumerate(most_likely)]
-        self._tell_likelihoods(tokens, logits)
-        for row, token in zip(self.rows, tokens, strict=True):
+        both = enumerate(zip(rows, most_likely, strict=True))
+        tokens = [self._next(row, token, allowed, number) for number, (row, token) in both]
+        self._tell_likelihoods(rows, tokens, logits)
+        for row, token in zip(rows, tokens, strict=True):
             if not row.done:
                 row.put(token, self.eos)
-        return paddle.nn.functional.one_hot(paddle.to_tensor(tokens), logits.shape[-1])
+        return tokens
 
-    def _next(self, number: int, most_likely: int, logits: paddle.Tensor) -> int:
-        row = self.rows[number]
+    def _next(self, row: Row, most_likely: int, logits: paddle.Tensor, number: int) -> int:
         if row.done:
             return self.eos
         return most_likely if row.options.most_likely else row.choose(logits[number].astype("float32").numpy())
 
-    def _tell_likelihoods(self, tokens: list[int], logits: paddle.Tensor) -> None:
+    def _tell_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
         """To the rows that want them, before their tokens."""
-        wanted = {number: row.options.logprobs for number, row in enumerate(self.rows) if not row.done}
+        wanted = {number: row.options.logprobs for number, row in enumerate(rows) if not row.done}
         wanted = {number: top for number, top in wanted.items() if top is not None}
         if wanted:
             some = logits.index_select(paddle.to_tensor(list(wanted)))
             chosen = [tokens[number] for number in wanted]
             told = likelihoods(some, chosen, max(wanted.values()), self.known.size)
             for number, likelihood in zip(wanted, told, strict=True):
-                self.rows[number].emit(likelihood)
+                rows[number].emit(likelihood)
+
+
+class Choice(LogitsProcessor):
+    """Returns logits from which greedy search takes the tokens of a Chooser. generate() ends when all rows are done."""
+
+    def __init__(self, rows: list[Row], choose: Chooser):
+        self.rows = rows
+        self.choose = choose
+
+    def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary]"""
+        return paddle.nn.functional.one_hot(paddle.to_tensor(self.choose(self.rows, logits)), logits.shape[-1])
 
 
 @dataclass
@@ -205,6 +215,14 @@ class Served:
 
     def answer(self, rows: list[Row]) -> None:
         answer_rows(self.predictor, rows)
+
+    def read_prompts(self, rows: list[Row]) -> None:
+        """Where rows want the likelihoods of their prompts, before their first step."""
+        read_prompts(self.predictor, self.choose, rows)
+
+    @cached_property
+    def choose(self) -> Chooser:
+        return Chooser(self.predictor.eos, self.predictor.known_ids)
 
     def token_name(self, token: int) -> TokenName:
         if token not in self._token_names:

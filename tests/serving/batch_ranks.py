@@ -10,7 +10,7 @@ def chosen() -> dict:
 
     import paddle
 
-    from launch.serving.models import Choice
+    from launch.serving.models import Choice, Chooser
     from launch.serving.request import Options, Row
 
     told, late = [[] for _ in range(4)], time.monotonic() + 60
@@ -19,7 +19,7 @@ def chosen() -> dict:
         for number in range(4)
     ]
     rows[0].cancel()
-    choice = Choice(rows, EOS, None)
+    choice = Choice(rows, Chooser(EOS, None))
     steps = []
     for likely in ([5, 6, EOS, 7], [5, 6, 5, 4]):
         logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)

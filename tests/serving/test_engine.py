@@ -2,11 +2,13 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from launch.serving.engine import Engine, QueueFull
 from launch.serving.request import Finish, Options, Row
-from launch.serving.service import Engine, QueueFull
+from launch.serving.whole_batches import WholeBatches
 
 
 def row(group="a", seconds=60.0, max_tokens=3, prompt=(1,), positions=100):
@@ -21,6 +23,10 @@ def until(happened):
     deadline = time.monotonic() + 10
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.002)
+
+
+def whole(answer, largest):
+    return WholeBatches({name: SimpleNamespace(answer=answer) for name in "ab"}, largest)
 
 
 class Held:
@@ -52,7 +58,7 @@ def held():
 
 @pytest.fixture
 def engine(held):
-    engine = Engine(held, largest_batch=3, places=4)
+    engine = Engine(whole(held, 3), places=4)
     engine.start()
     yield engine
     for _ in range(10):
@@ -133,7 +139,7 @@ def test_rows_of_a_batch_that_fails_go_on_alone(capfd):
         while not good.done:
             good.put(5 + len(good.tokens), eos=0)
 
-    engine = Engine(answer, 3, 4)
+    engine = Engine(whole(answer, 3), 4)
     engine.submit([good, bad, done])
     engine.start()
     until(lambda: bad.done and good.done)
@@ -170,7 +176,7 @@ def test_a_batch_that_fails_is_told_and_the_next_one_is_answered(capfd):
             raise RuntimeError("no such luck")
         rows[0].put(0, eos=0)
 
-    engine, bad, good = Engine(answer, 1, 4), row(), row()
+    engine, bad, good = Engine(whole(answer, 1), 4), row(), row()
     engine.submit([bad, good])
     engine.start()
     until(lambda: good.events)

@@ -56,7 +56,8 @@ def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
     before = server.metric("batch_rows_count")
     with ThreadPoolExecutor(len(alone)) as pool:
         assert list(pool.map(lambda one: greedy(client, *one), alone)) == list(alone.values())
-    assert server.metric("batch_rows_count") - before < len(alone)  # some were together
+    tokens = 16 * len(alone)
+    assert server.metric("batch_rows_count") - before < tokens / 2  # steps: most were together, whatever the model
 
 
 @pytest.mark.long

@@ -1,0 +1,104 @@
+"""One thread that answers rows from a bounded queue: between two steps of its batch it takes those that have room.
+
+Where a step fails, each of its rows goes on alone.
+"""
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+from launch.serving.request import Finish, Row
+from launch.serving.whole_batches import Batch
+
+
+class QueueFull(Exception):
+    """The queue has no room for another request."""
+
+
+class Engine:
+    """places: of rows in the queue. on_step: is told how many rows a step is for."""
+
+    def __init__(self, batch: Batch, places: int, on_step: Callable[[int], object] = lambda rows: None):
+        self.batch = batch
+        self.places = places
+        self.on_step = on_step
+        self.waiting: deque[Row] = deque()
+        self.stopping = False
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self._work, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def submit(self, rows: list[Row]) -> None:
+        """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
+        with self.changed:
+            self._remove_done()
+            if len(self.waiting) + len(rows) > self.places:
+                raise QueueFull(f"{len(self.waiting)} of {self.places} places of the queue are taken")
+            self.waiting.extend(rows)
+            self.changed.notify_all()
+
+    def depth(self) -> int:
+        """The number of waiting rows."""
+        with self.changed:
+            self._remove_done()
+            return len(self.waiting)
+
+    def stop(self, seconds: float) -> None:
+        """End the thread. Rows that are not done are cancelled; those in work end with their next token."""
+        with self.changed:
+            self.stopping = True
+            for row in (*self.waiting, *self.batch.rows):
+                row.cancel()
+            self.changed.notify_all()
+        self.thread.join(seconds)
+
+    def _work(self) -> None:
+        while self._take():
+            self._step()
+
+    def _take(self) -> bool:
+        """Wait until there are rows in work; False when the engine stops."""
+        with self.changed:
+            while not self.stopping:
+                if not self.waiting and not self.batch.rows:
+                    self.changed.wait_for(lambda: self.waiting or self.stopping)
+                    self.changed.wait_for(lambda: self.stopping, self.batch.gathers)
+                self._remove_done()
+                taken = set(self.batch.take(self.waiting))
+                self.waiting = deque(row for row in self.waiting if row not in taken)
+                if self.batch.rows:
+                    return True
+            return False
+
+    def _step(self) -> None:
+        rows = self.batch.rows
+        self.on_step(len(rows))
+        try:
+            self.batch.step()
+            left = []
+        except Exception:  # a row that fails must end neither the server nor the other rows
+            traceback.print_exc(file=sys.stderr)
+            self.batch.clear()
+            left = [row for row in rows if not row.done]
+        for row in left:
+            if len(rows) > 1 and not self.stopping:
+                self._answer_alone(row)
+            row.finish(Finish.FAILED)
+
+    def _answer_alone(self, row: Row) -> None:
+        self.batch.take([row])
+        while self.batch.rows:
+            self._step()
+
+    def _remove_done(self) -> None:
+        """Remove rows whose clients are gone or whose time is over."""
+        now = time.monotonic()
+        for row in self.waiting:
+            if now > row.deadline:
+                row.finish(Finish.LATE)
+        self.waiting = deque(row for row in self.waiting if not row.done)

@@ -1,0 +1,161 @@
+"""A continuous batch on small models, for test_continuous.py."""
+
+import time
+from pathlib import Path
+
+from launch.generation import key_values
+from launch.serving import continuous_batch
+from launch.serving.continuous_batch import ContinuousBatch
+from launch.serving.models import load_models
+from launch.serving.request import Options, Row
+
+NAMES = ("model", "lora", "prefix")
+BLOCK, CHUNK = 4, 8
+
+
+class Watched(ContinuousBatch):
+    """Small blocks and chunks. seen: of each step the names of its rows and how many tokens of each are computed."""
+
+    def __init__(self, models, largest: int, tokens: int):
+        key_values.BLOCK = continuous_batch.BLOCK = BLOCK
+        continuous_batch.CHUNK = CHUNK
+        super().__init__(models, largest, 2**30)
+        self.tokens = tokens
+        self.clear()
+        self.seen: list[list[tuple[str, int]]] = []
+        self.most_reserved = self.most_allocated = 0
+
+    def _parts(self):
+        parts = super()._parts()
+        self.seen.append([(text.owner, count) for _, text, count in parts])
+        self.most_reserved = max(self.most_reserved, self.memory.reserved + len(self.memory.kept) * BLOCK)
+        allocated = sum(group.places * group.capacity for group in self.memory.groups)
+        self.most_allocated = max(self.most_allocated, allocated + len(self.memory.kept) * BLOCK)
+        return parts
+
+
+def row(name: str, prompt: list[int], max_tokens: int, **options) -> tuple[Row, list]:
+    told = []
+    chosen = Options(**{"temperature": 0} | options)
+    return Row((name,), list(prompt), chosen, max_tokens, 0, time.monotonic() + 600, told.append), told
+
+
+def drive(batch, rows: list[Row]) -> None:
+    waiting = list(rows)
+    while waiting or batch.rows:
+        taken = batch.take(waiting)
+        waiting = [one for one in waiting if one not in taken]
+        batch.step()
+
+
+def served(directory: str):
+    root = Path(directory)
+    return load_models("model", str(root / "model"), {"lora": root / "lora", "prefix": root / "prefix"})
+
+
+def prompts(count: int, draw) -> list[list[int]]:
+    return [draw.integers(5, 200, draw.integers(1, 30)).tolist() for _ in range(count)]
+
+
+def in_company(directory: str) -> dict:
+    """Rows of a base, a LoRA and a prefix that come and go: what each is told, and alone; the steps, the memory."""
+    import numpy as np
+
+    models, draw = served(directory), np.random.default_rng(0)
+    asked = [(NAMES[number % 3], prompt) for number, prompt in enumerate(prompts(18, draw))]
+    lengths = draw.integers(1, 20, len(asked)).tolist()
+    drawn = [{"temperature": 1.0, "seed": 3} if number % 5 == 0 else {} for number in range(len(asked))]
+    alone = []
+    for (name, prompt), length, options in zip(asked, lengths, drawn, strict=True):
+        one, told = row(name, prompt, length, **options)
+        models[name].answer([one])
+        alone.append(told)
+    batch = Watched(models, 6, 1200)
+    made = [row(name, prompt, length, **how) for (name, prompt), length, how in zip(asked, lengths, drawn, strict=True)]
+    drive(batch, [one for one, _ in made])
+    return {
+        "alone": alone,
+        "together": [told for _, told in made],
+        "mixed": max(len({name for name, _ in step}) for step in batch.seen),
+        "rows": [len(step) for step in batch.seen],
+        "chunks": max(sum(count for _, count in step if count > 1) for step in batch.seen),
+        "beside": any({1, 8} <= {count for _, count in step} for step in batch.seen),
+        "reserved": batch.most_reserved,
+        "allocated": batch.most_allocated,
+        "left": batch.memory.reserved,
+    }
+
+
+def same_beginning(directory: str, tokens: int) -> dict:
+    """Rows whose prompts begin alike: tokens computed of prompts, in all, with so much memory; what they are told."""
+    models = served(directory)
+    system = list(range(20, 36))
+    asked = [system + [40 + number, 41, 42] for number in range(5)]
+    made = [row("model", prompt, 3) for prompt in asked] + [row("lora", asked[0], 3)]
+    batch = Watched(models, 2, tokens)
+    drive(batch, [one for one, _ in made])
+    alone = [row("model", prompt, 3) for prompt in asked] + [row("lora", asked[0], 3)]
+    for one, _ in alone:
+        models[one.group[0]].answer([one])
+    return {
+        "computed": sum(count for step in batch.seen for _, count in step),
+        "same": [told for _, told in made] == [told for _, told in alone],
+        "kept": len(batch.memory.kept),
+        "reserved": batch.most_reserved,
+    }
+
+
+def limits(directory: str) -> dict:
+    """Rows beyond the memory: how many are in work at once. One that is cancelled, and one that fails."""
+    models = served(directory)
+    batch = Watched(models, 8, 64)
+    made = [row("model", [7] * 10, 10) for _ in range(4)]  # 20 tokens each
+    drive(batch, [one for one, _ in made])
+    leaves, stays = row("model", [9, 8, 7], 12), row("model", [7, 8, 9], 12)
+    batch.take([leaves[0], stays[0]])
+    batch.step()
+    leaves[0].cancel()
+    batch.step()
+    return {
+        "rows": max(len(step) for step in batch.seen[:-2]),
+        "told": [told for _, told in made],
+        "room": batch.room("model"),
+        "prefixed": batch.room("prefix"),
+        "after": len(batch.rows),
+        "left": leaves[1],
+        "stays": len(stays[1]),
+    }
+
+
+def moved(seed: int) -> int:
+    """Texts come and go in groups whose tensors are copied: how many keys were read back, each what was written."""
+    import numpy as np
+    import paddle
+
+    key_values.BLOCK = BLOCK
+    layout = key_values.Layout(layers=2, heads=3, size=2, dtype="float32")
+    memory, draw, read = key_values.KeyValues(layout, 10**6), np.random.default_rng(seed), 0
+    texts: dict[key_values.Text, float] = {}
+    for number in range(120):
+        if draw.random() < 0.6:
+            text = key_values.Text([1] * int(draw.integers(1, 9)), 60)
+            memory.add(text)
+            texts[text] = number + 1.0
+        elif texts:
+            text = list(texts)[draw.integers(len(texts))]
+            memory.remove(text)
+            del texts[text]
+        if draw.random() < 0.1:
+            for group in memory.groups:
+                group.compact()
+        memory.prepare()
+        for text, value in texts.items():
+            new = len(text.ids) - text.computed
+            tensors = [paddle.full([2 * 3 * new, 2], value + layer / 10) for layer in range(2)]
+            text.group.write(text, text.computed, text.computed + new, tensors)
+            text.computed = len(text.ids)
+            for layer, found in enumerate(text.group.read(text, 0, text.computed)):
+                assert (found == value + layer / 10).all(), (number, value)
+                read += found.shape[0]
+            text.ids += [1] * int(draw.integers(0, 4)) if len(text.ids) < 50 else []
+    return read

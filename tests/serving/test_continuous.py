@@ -1,0 +1,41 @@
+"""The continuous batch: rows come and go, and each is answered as alone, within a stated memory."""
+
+import pytest
+
+MODULE = "tests.serving.continuous_ranks"
+
+
+@pytest.fixture(scope="module")
+def root(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("continuous")
+    ranks(1, "tests.serving.material:make_served", str(root))
+    return str(root)
+
+
+def test_rows_of_a_base_and_its_adapters_are_answered_together_as_alone(ranks, root):
+    [found] = ranks(1, f"{MODULE}:in_company", root)
+    assert found["together"] == found["alone"]
+    assert found["mixed"] == 3 and max(found["rows"]) == 6
+    assert found["chunks"] <= 8 and found["beside"]  # a chunk of a prompt beside another's newest token
+    assert sum(found["rows"]) / len(found["rows"]) > 4  # places are refilled at once
+    assert found["allocated"] <= found["reserved"] <= 1200 and found["left"] == 0
+
+
+@pytest.mark.parametrize(("tokens", "computed", "kept"), [(400, 62, 14), (48, 126, 0)], ids=["room", "none"])
+def test_what_prompts_begin_with_is_computed_once(ranks, root, tokens, computed, kept):
+    """16 tokens once for the base and once for the LoRA; 3 that differ and 2 of the answer for each of 6. Kept: 4
+    blocks and one of each row."""
+    [found] = ranks(1, f"{MODULE}:same_beginning", root, tokens)
+    assert found["same"] and found["reserved"] <= tokens
+    assert (found["computed"], found["kept"]) == (computed, kept)
+
+
+def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
+    [found] = ranks(1, f"{MODULE}:limits", root)
+    assert found["rows"] == 3 and [len(told) for told in found["told"]] == [11] * 4  # 3 x 20 of 64 tokens
+    assert (found["room"], found["prefixed"]) == (64, 60)  # a prefix of 4
+    assert found["after"] == 1 and len(found["left"]) == 1 and found["stays"] == 2
+
+
+def test_keys_and_values_stay_with_their_texts_when_these_move(ranks):
+    assert ranks(1, f"{MODULE}:moved", 0)[0] > 10_000
