@@ -9,14 +9,14 @@ def of_a_step(logits: list[list[float]], options: list[dict], known_ids: int, eo
 
     import paddle
 
-    from launch.serving.models import Choice
+    from launch.serving.models import Chooser
     from launch.serving.request import Finish, Options, Row
 
     told, late = [[] for _ in logits], time.monotonic() + 60
     rows = [
         Row(("m",), [1], Options(**one), 9, number, late, told[number].append) for number, one in enumerate(options)
     ]
-    Choice(rows, eos, known_ids)(None, paddle.to_tensor(logits, dtype="float32"))
+    Chooser(eos, known_ids)(rows, paddle.to_tensor(logits, dtype="float32"))
     return [[plain(event) if not isinstance(event, (int, Finish)) else event for event in one] for one in told]
 
 
