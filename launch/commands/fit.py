@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -20,7 +21,6 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
 from launch import preflight
-from launch.config.flag_values import Flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables, check_variables
@@ -34,14 +34,27 @@ from launch.plan.plan_report import speed_of
 from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import LaunchCommand
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "llama-7b"
-# method -> (recipe whose flags are used, flags that replace some of them)
-METHODS: dict[str, tuple[Path, Flags]] = {
-    "pretrain": (RECIPES / "pretrain.sh", {}),
-    "full": (RECIPES / "finetune.sh", {}),
-    "lora": (RECIPES / "lora.sh", {}),
-    "qlora": (RECIPES / "lora.sh", {"weight_quantize_algo": ["nf4"]}),
-    "prefix": (RECIPES / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+# A chat template of the recipe's own model is that of no other.
+ITS_OWN: dict[str, list[str] | None] = {"chat_template": None}
+UNQUANTIZED: dict[str, list[str] | None] = {"weight_quantize_algo": None, "weight_double_quant": None}
+# method -> (recipe whose flags are used, flags that replace some of them; None: it is left out)
+METHODS: dict[str, tuple[Path, dict[str, list[str] | None]]] = {
+    "pretrain": (RECIPES / "llama-7b" / "pretrain.sh", {}),
+    "full": (RECIPES / "llama-7b" / "finetune.sh", {}),
+    "lora": (RECIPES / "llama-7b" / "lora.sh", {}),
+    "qlora": (RECIPES / "llama-7b" / "lora.sh", {"weight_quantize_algo": ["nf4"]}),
+    "prefix": (RECIPES / "llama-7b" / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
+    "dpo": (RECIPES / "llama3-8b" / "dpo.sh", ITS_OWN),
+    "dpo-lora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN | UNQUANTIZED),
+    "dpo-qlora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN),
+}
+# method -> those that need less memory
+SMALLER = {
+    "full": "METHOD=lora, METHOD=qlora, ",
+    "lora": "METHOD=qlora, ",
+    "dpo": "METHOD=dpo-lora, METHOD=dpo-qlora, ",
+    "dpo-lora": "METHOD=dpo-qlora, ",
 }
 # Variables that describe the cards: not passed on to the recipe.
 CARD_VARIABLES = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
@@ -93,10 +106,12 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
     The tokenizer is that of the model, and the output directory is named after it.
     """
     path, others = METHODS[method]
+    recipe = Recipe.load(path)
+    flags = {name: words for name, words in (recipe.flags | others).items() if words is not None}
     given = {name: value for name, value in variables.items() if name not in CARD_VARIABLES}
-    run, _ = apply_variables(Recipe.load(path), given | {"MODEL": model})
+    run, _ = apply_variables(replace(recipe, flags=flags), given | {"MODEL": model})
     run, _ = without_what_is_lacking(run)
-    words = run.words | others | {"tokenizer_name_or_path": [model]}
+    words = run.words | {"tokenizer_name_or_path": [model]}
     if not variables.get("OUTPUT"):
         words |= {"output_dir": [f"./checkpoints/{Path(model).name.removesuffix('.json')}-{method}"]}
     return run.with_words(words)
@@ -137,7 +152,7 @@ def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: i
         findings = preflight.run_on_flags(run)
         faults = "; ".join(f"{finding.subject}: {finding.found}" for finding in findings if not finding.ok)
         return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
-    smaller = {"full": "METHOD=lora, METHOD=qlora, ", "lora": "METHOD=qlora, "}.get(args.method, "")
+    smaller = SMALLER.get(args.method, "")
     return (
         f"nothing fits. The smallest is {describe(smallest)}. "
         f'{smaller}shorter samples (ARGS="--max_length N"), more or larger cards, or a smaller model.'

@@ -4,6 +4,7 @@ from typing import Any
 
 # Loss -> whether it compares the policy with a reference.
 COMPARES = {"sigmoid": True, "hinge": True, "ipo": True, "simpo": False, "or": False}
+TITLES = {"sigmoid": "DPO", "hinge": "SLiC", "ipo": "IPO", "simpo": "SimPO", "or": "ORPO"}
 # Of the mean log-probability of a response's tokens, not of their sum.
 OF_MEANS = ("ipo", "simpo", "or")
 # Those that --label_smoothing changes.

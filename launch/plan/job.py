@@ -73,6 +73,7 @@ class Job:
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
     finetunes:         reads dialogues or pairs, whose loss is our own (launch/training/losses.py)
     rows:              of a sample in a batch: a pair has two
+    loss_type:         of preference tuning, "" in other methods
     reference:         what a preference loss compares with (launch/config/preference_flags.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
@@ -108,6 +109,7 @@ class Job:
     on_gpu: bool = True
     finetunes: bool = False
     rows: int = 1
+    loss_type: str = ""
     reference: str = NONE
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
@@ -226,6 +228,7 @@ class Job:
             on_gpu=on_gpu,
             finetunes=run.finetunes,
             rows=ROWS if run.prefers else 1,
+            loss_type=values.loss_type if run.prefers else "",
             reference=reference_of(values.loss_type, values.reference_free, values.lora) if run.prefers else NONE,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_tools.language import localized
 from data_tools.terminal import columns, width, wrapped
+from launch.config.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY, TITLES
 from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
@@ -42,20 +43,28 @@ STAGES_IN_WIDTH = 7
 
 
 def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
-    """The job in two lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
+    """The job in some lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
     return [*describe(job), "", *_table(plan), "", verdict(plan), *rules(job, plan), *_node(plan)]
 
 
 def describe(job: Job) -> list[str]:
-    """The job in three lines: model, layout, and how it computes."""
+    """The job in three lines: model, layout, and how it computes; in one more what preference tuning compares."""
     billions = ModelShape.from_config(job.config).parameters / 1e9
     tokens = job.batch * job.sequence_length
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
+        *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
         f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
         f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         ", ".join(_how(job)),
     ]
+
+
+REFERENCES = {
+    NONE: "no reference",
+    ADAPTER_OFF: "the reference is the model without its adapter",
+    SECOND_COPY: "the reference is a second copy of the model",
+}
 
 
 def _rows(job: Job) -> str:
@@ -72,7 +81,8 @@ def _beside_the_layout(job: Job) -> str:
 def method(job: Job) -> str:
     """The method: all parameters, LoRA, or a prefix."""
     if isinstance(job.adapter, Lora):
-        return f"LoRA, rank {job.adapter.rank}" + (f", on a {job.base.bits}-bit base" if job.base else "")
+        rank = job.adapter.rank
+        return f"LoRA, rank {rank}, on a {job.base.bits}-bit base" if job.base else f"LoRA, rank {rank}"
     if isinstance(job.adapter, Prefix):
         return f"a prefix of {job.adapter.tokens} tokens"
     return "all parameters are trained"

@@ -11,6 +11,7 @@ import pytest
 from launch import preflight
 from launch.commands import fit
 from launch.config.flag_values import parse_flags
+from launch.config.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY
 from launch.config.run_config import RunConfig
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
@@ -41,6 +42,8 @@ def comments(output: str) -> list[str]:
     [
         ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
         ("--model glm-515m --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),  # which cannot pack
+        ("--model facebook/llama-13b --gpus 1 --gpu_memory_gb 24 --method dpo-qlora", "4090"),
+        pytest.param("--model qwen2.5-7b --gpus 4 --gpu_memory_gb 80 --method dpo", "A100-80G", marks=pytest.mark.long),
         pytest.param(
             "--model facebook/llama-7b --gpus 4 --gpu_memory_gb 80 --method full", "A100-80G", marks=pytest.mark.long
         ),
@@ -109,15 +112,26 @@ def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
 
 
 def test_every_method_has_a_recipe():
-    trained = {"pretrain": None, "full": None, "lora": "lora", "qlora": "lora", "prefix": "prefix_tuning"}
-    assert set(trained) == set(fit.METHODS)
-    for method, trains in trained.items():
+    """With its shared module, what it trains, and the template of no other model."""
+    modules = {"pretrain": "run_pretrain", "dpo": "run_dpo", "dpo-lora": "run_dpo", "dpo-qlora": "run_dpo"}
+    trained = {"lora": "lora", "qlora": "lora", "prefix": "prefix_tuning", "dpo-lora": "lora", "dpo-qlora": "lora"}
+    assert {*modules, *trained, "full"} == set(fit.METHODS)
+    for method in fit.METHODS:
         found = fit.run_of_recipe(method, "facebook/llama-7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
         switches = {name for name in ("lora", "prefix_tuning") if found.words.get(name) == ["1"]}
-        assert switches == ({trains} if trains else set())
-        assert Path(found.script).stem == ("run_pretrain" if method == "pretrain" else "finetune_generation")
+        assert switches == ({trained[method]} if method in trained else set())
+        assert Path(found.script).stem == modules.get(method, "finetune_generation")
         assert found.processes >= 1 and found.flags.seed == 7
-        assert ("weight_quantize_algo" in found.words) == (method == "qlora")
+        assert ("weight_quantize_algo" in found.words) == ("qlora" in method)
+        assert "chat_template" not in found.words
+
+
+def test_preferences_are_planned_with_two_rows_and_their_reference():
+    for method, loss, compares in (("dpo", "sigmoid", SECOND_COPY), ("dpo-qlora", "sigmoid", ADAPTER_OFF)):
+        job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))
+        assert (job.loss_type, job.reference, job.rows) == (loss, compares, 2)
+    given = fit.run_of_recipe("dpo-lora", "facebook/llama-7b", {"ARGS": "--loss_type simpo --chat_template llama"})
+    assert Job.from_run(given).reference == NONE and given.words["chat_template"] == ["llama"]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,20 @@ def test_the_table_is_no_wider_than_a_terminal():
     assert [line.split()[0] for line in table[1:6]] == ["layers", "peak", "parameters", "gradients", "master"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "language", "line"),
+    [
+        ("--loss_type sigmoid", "en", "DPO; the reference is a second copy of the model"),
+        ("--loss_type hinge --lora 1", "en", "SLiC; the reference is the model without its adapter"),
+        ("--loss_type simpo --lora 1", "zh", "SimPO；不用参考模型"),
+    ],
+)
+def test_what_preferences_are_compared_with_is_told_after_the_model(flags, language, line, monkeypatch):
+    monkeypatch.setenv("LAUNCH_LANG", language)
+    shown = plan("launch/run_dpo.py", "--model_name_or_path", "llama-7b", *flags.split(), *HALF).stdout.splitlines()
+    assert line in shown[1:3]  # the model may take two
+
+
 def test_json_has_the_documented_keys():
     found = json.loads(plan("--gpus", "8", "--format", "json", "llama-7b", "--sharding", "stage2", *HALF).stdout)
     documented = (ROOT / "docs" / "plan.md").read_text()
