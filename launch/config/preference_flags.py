@@ -11,15 +11,17 @@ OF_MEANS = ("ipo", "simpo", "or")
 SMOOTHED = ("sigmoid", "simpo")
 
 # Where the reference's log-probabilities come from.
-NONE, ADAPTER_OFF, SECOND_COPY = "", "adapter off", "second copy"
+NONE, ADAPTER_OFF, SECOND_COPY, PRECOMPUTED = "", "adapter off", "second copy", "precomputed"
+AUTO = "auto"
+REFERENCES = {AUTO: NONE, "adapter_off": ADAPTER_OFF, "copy": SECOND_COPY, "precomputed": PRECOMPUTED}  # --reference
 ROWS = 2  # of a pair
 
 
-def reference_of(loss_type: str, reference_free: bool, lora: bool) -> str:
-    """Of a loss that there is not, which the check of the flags reports, as if it compared."""
+def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str = AUTO) -> str:
+    """Of a loss that there is not, which the check of the flags reports, as if it compared. wanted: of --reference."""
     if reference_free or not COMPARES.get(loss_type, True):
         return NONE
-    return ADAPTER_OFF if lora else SECOND_COPY
+    return REFERENCES.get(wanted) or (ADAPTER_OFF if lora else SECOND_COPY)
 
 
 def weights_of(values: Any) -> tuple[float, float]:

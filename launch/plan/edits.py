@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from launch.config.flag_values import Flags
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH, Layout
+from launch.config.preference_flags import SECOND_COPY
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
@@ -64,6 +65,11 @@ def _half_precision(requested: Requested) -> Iterator[Edit]:
 def _flash_attention(requested: Requested) -> Iterator[Edit]:
     if not requested.job.flash_attention:
         yield Edit("flash attention", "attention", {"use_flash_attention": "auto"})
+
+
+def _reference(requested: Requested) -> Iterator[Edit]:
+    if requested.job.reference == SECOND_COPY:
+        yield Edit("the reference computed before training", "reference", {"reference": "precomputed"})
 
 
 def _micro_batch(requested: Requested) -> Iterator[Edit]:
@@ -174,6 +180,7 @@ EDITS: tuple[Callable[[Requested], Iterator[Edit]], ...] = (
     _evaluation_batch,
     _half_precision,
     _flash_attention,
+    _reference,
     _micro_batch,
     _sequence_length,
     _sharding,

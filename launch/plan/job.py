@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
-from launch.config.preference_flags import NONE, ROWS, reference_of
+from launch.config.preference_flags import ADAPTER_OFF, NONE, ROWS, SECOND_COPY, reference_of
 from launch.config.run_config import RunConfig
 from launch.devices import fused_kernels, precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
@@ -159,6 +159,11 @@ class Job:
         return self.rows > 1
 
     @property
+    def compares(self) -> bool:
+        """Whether each micro batch passes the reference, too."""
+        return self.reference in (ADAPTER_OFF, SECOND_COPY)
+
+    @property
     def residual_bytes(self) -> int:
         """Of what one layer hands to the next on this rank, for one micro batch."""
         elements = self.batch * self.sequence_length * self.config["hidden_size"]
@@ -229,7 +234,7 @@ class Job:
             finetunes=run.finetunes,
             rows=ROWS if run.prefers else 1,
             loss_type=values.loss_type if run.prefers else "",
-            reference=reference_of(values.loss_type, values.reference_free, values.lora) if run.prefers else NONE,
+            reference=_reference(values) if run.prefers else NONE,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
@@ -240,6 +245,10 @@ class Job:
 def moment_item(values: FlagValues) -> int:
     """Bytes of an element of a moment: float32 in every precision, unless the optimizer keeps them in bfloat16."""
     return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
+
+
+def _reference(values: FlagValues) -> str:
+    return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)
 
 
 def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:

@@ -170,7 +170,7 @@ def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0) -> dict:
             "tokens_per_second": time.tokens_per_second,
             "tokens_per_second_range": [share * time.tokens_per_second for share in time.shares],
             "parts_seconds": time.parts,
-            "steps_seconds": steps * time.step_seconds if steps else None,
+            "steps_seconds": time.seconds(steps) if steps else None,
             "million_samples_days": time.days(MILLION),
         },
     }
@@ -228,11 +228,13 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
     whole = (
         f"{steps:,} steps" if steps else f"a million samples of {_rows(plan.job)}{plan.job.sequence_length:,} tokens"
     )
-    seconds = steps * plan.step_seconds if steps else plan.days(MILLION) * DAY
+    count = steps or MILLION / plan.job.global_batch
+    before = [f"      before training, for the reference: {duration_of(plan, count * plan.before)} of it"]
     trust = f"± {plan.error:.0%} (docs/plan.md)" if plan.calibrated else "uncalibrated (docs/plan.md)"
     return [
         f"time: {duration_of(plan, plan.step_seconds)} a step, {speed_of(plan)} tokens/s on all ranks, "
-        f"MFU {mfu_of(plan)}; {whole}: {duration_of(plan, seconds)}; {trust}",
+        f"MFU {mfu_of(plan)}; {whole}: {duration_of(plan, plan.seconds(count))}; {trust}",
+        *(before if plan.before else []),
         f"      {_parts(plan)}",
     ]
 

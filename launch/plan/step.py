@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from launch.config.preference_flags import ADAPTER_OFF, SECOND_COPY
+from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
 from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
 from launch.plan.job import Job
@@ -110,6 +110,8 @@ class Step:
         in_flight = min(stages - self.place.stage, self.job.accumulation)
         ids = 2 * self.job.batch * self.job.sequence_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
+        if self.job.reference == PRECOMPUTED:  # comes with the labels
+            self.kept.append(self.memory.take(self.job.batch * self.job.sequence_length * FLOAT32, "logits and loss"))
         if self.job.dense_mask:
             at_once = self.job.accumulation if stages > 1 else 1  # batches that are on the device
             self.kept.append(self.memory.take(at_once * self.job.batch * self.job.sequence_length**2, "attention"))
@@ -167,7 +169,7 @@ class Step:
     def forward(self) -> tuple[Tensor, list[Tensor]]:
         """A micro batch, by the reference first: what backward begins with, and what came from the stage before:
         activations, and a mask."""
-        baseline = self.losses_of_reference() if self.job.reference else None
+        baseline = self.losses_of_reference() if self.job.compares else None
         output, received = self.forward_pass()
         self.memory.alive(baseline)
         return output, received

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
 
-from launch.config.preference_flags import ADAPTER_OFF
+from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
@@ -80,7 +80,7 @@ class Traffic:
         forward = whole / 2 if job.sequence_parallel else whole - sum(each for _, each in columns)
         again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
         hidden = sum(min(each / halves, work.product(linear)) for linear, each in columns)
-        reference = forward if job.reference else 0
+        reference = forward if job.compares else 0
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self) -> float:
@@ -204,11 +204,13 @@ LARGE, LARGE_SHARES, ALL_SHARES = 4096, (0.93, 1.03), (0.76, 1.29)
 
 @dataclass(frozen=True)
 class TimePlan:
-    """How long a step takes. parts: seconds of a step by part, of the slowest pipeline stage; their sum is the step."""
+    """How long a step takes. parts: seconds of a step by part, of the slowest pipeline stage; their sum is the step.
+    before: seconds before training, for as many samples as a step has: the reference's pass, where it is made once."""
 
     job: Job
     card: Card
     parts: dict[str, float]
+    before: float = 0.0
 
     @property
     def step_seconds(self) -> float:
@@ -247,9 +249,14 @@ class TimePlan:
         """How far a published run like this one was from its plan at most, as a share of the plan."""
         return max(abs(share - 1) for share in self.shares)
 
+    def seconds(self, steps: float) -> float:
+        """For so many steps, evaluation and checkpoints not counted; where the reference passes before training, as if
+        each step had samples of its own."""
+        return steps * (self.before + self.step_seconds)
+
     def days(self, rows: int) -> float:
-        """For so many samples, evaluation and checkpoints not counted."""
-        return rows / self.job.global_batch * self.step_seconds / DAY
+        """For so many samples, each once."""
+        return self.seconds(rows / self.job.global_batch) / DAY
 
 
 def plan_time(job: Job, card: Card | None = None) -> TimePlan:
@@ -271,7 +278,11 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     step[HOST] += (
         max(0.0, HOST_UPDATE * work.host_layers * ceil(each) - step[UPDATE]) if job.trains_all and job.on_gpu else 0.0
     )
-    return TimePlan(job, card, {part: seconds for part, seconds in step.items() if seconds > 0})
+    plan = TimePlan(job, card, {part: seconds for part, seconds in step.items() if seconds > 0})
+    if job.reference != PRECOMPUTED:
+        return plan
+    comparing = plan_time(job.changed(reference=ADAPTER_OFF), card)  # the same pass, in each step
+    return replace(plan, before=comparing.step_seconds - plan.step_seconds)
 
 
 def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[str, float]:
@@ -282,7 +293,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ATTENTION: layers * (forward.scores + backward.scores),
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
-        COMPARING: layers * forward.total + work.head_forward if job.reference else 0.0,
+        COMPARING: layers * forward.total + work.head_forward if job.compares else 0.0,
         RECOMPUTE: layers * again.total,
         TENSOR: traffic.tensor_parallel(layers, work),
         PIPELINE: traffic.pipeline(),
@@ -292,7 +303,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * bool(job.reference)
+    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.compares
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))
     return parts

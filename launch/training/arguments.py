@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
-from launch.config.preference_flags import COMPARES
+from launch.config.preference_flags import AUTO, COMPARES, REFERENCES
 from launch.config.run_config import RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
@@ -166,6 +166,13 @@ class PreferenceArguments:
         None, help="The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1."
     )
     reference_free: bool = flag(False, help="Without a reference, which then finds all responses equally likely.")
+    reference: str = flag(
+        AUTO,
+        help="Where the log-probabilities of the model before training come from. adapter_off: from the model without "
+        "its LoRA; copy: from a second copy of it; precomputed: computed once before the first step and kept in "
+        "OUTPUT/reference, without a copy; auto: adapter_off with --lora 1, else copy.",
+        choices=list(REFERENCES),
+    )
 
 
 @dataclass

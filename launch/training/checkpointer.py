@@ -109,7 +109,8 @@ class Checkpointer:
         """For a run that was stopped: where it is, and the command that continues it."""
         if rank() == 0:
             step, steps = self.trainer.state.global_step, self.trainer.args.max_steps
-            print(f"stopped by {self.stopped_by} after step {step:,} of {steps:,}; {self.saver.last} is whole.")
+            kept = f"{self.saver.last} is whole" if self.saver.last else "no step was made"
+            print(f"stopped by {self.stopped_by} after step {step:,} of {steps:,}; {kept}.")
             print(f"To continue: {command_to_continue()}", flush=True)
 
     # ---- what a checkpoint says
@@ -159,6 +160,10 @@ SAVE_NOW = "save-now"
 REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
 
 
+class StoppedBefore(Exception):
+    """Ends a run that has not begun to train."""
+
+
 class Requests(TrainerCallback):
     """received: numbers of the signals that this process got, filled in elsewhere. failed: whether a save in the
     background went wrong in this rank. stopped_by: why the run has ended before its last step, None as long as not."""
@@ -175,10 +180,20 @@ class Requests(TrainerCallback):
             (Path(args.output_dir) / SAVE_NOW).unlink(missing_ok=True)
         if requested:
             control.should_save = True
+        if state.global_step < args.max_steps:
+            self._note_reason(requested)
+            control.should_training_stop |= self.stopped_by is not None
+
+    def stop_before_training(self, args) -> None:
+        """End the run where it is requested, during work before its first step. Called by all ranks together."""
+        self._note_reason(agree(self._requested_here(args)))
+        if self.stopped_by:
+            raise StoppedBefore
+
+    def _note_reason(self, requested: list[str]) -> None:
         reasons = [reason for reason in requested if reason != "save"]
-        if reasons and state.global_step < args.max_steps:
+        if reasons:
             self.stopped_by = f"--max_run_minutes {self.max_run_minutes:g}" if "time" in reasons else reasons[0]
-            control.should_training_stop = True
 
     def _requested_here(self, args) -> set[str]:
         requested = {signal.Signals(number).name for number in self.received}

@@ -28,8 +28,11 @@ class TrainingData:
 
     train, valid: datasets, None where the run does not need one. collate: makes a batch of samples. padding: a sample
     whose labels count for nothing. ledger: what was consumed before, None without training. end: see SampleStream.
-    mean_length: tokens of a sample. lines: printed about the data.
+    mean_length: tokens of a sample. lines: printed about the data. join: set where each sample comes with values of its
+    own (launch/training/precomputed.py); from (dataset, padding, collate) to such ones.
     """
+
+    join: Callable[[Any, Any, Callable], tuple[Any, Any, Any]] | None = None
 
     def __init__(
         self,
@@ -98,14 +101,19 @@ class TrainingData:
         return self._loader(dataset, shard)
 
     def _loader(self, dataset, sampler, **options) -> paddle.io.DataLoader:
-        padded: Any = PaddedDataset(dataset, self.padding)  # Paddle requires no more of a dataset than its methods
-        collate: Any = self.collate
-        return paddle.io.DataLoader(padded, batch_sampler=sampler, collate_fn=collate, **options)
+        samples, collate = self._batched(dataset)
+        return paddle.io.DataLoader(samples, batch_sampler=sampler, collate_fn=collate, **options)
 
     def first_batch(self, samples: int) -> dict:
         """The first samples of training, as arrays."""
-        padded = PaddedDataset(self.train, self.padding)
-        return self.collate([padded[i if i < len(self.train) else None] for i in range(samples)])
+        padded, collate = self._batched(self.train)
+        return collate([padded[i if i < len(self.train) else None] for i in range(samples)])
+
+    def _batched(self, dataset) -> tuple[Any, Any]:
+        """(samples, collate), of which Paddle requires no more than that they can be called so."""
+        parts = (dataset, self.padding, self.collate)
+        dataset, padding, collate = self.join(*parts) if self.join else parts
+        return PaddedDataset(dataset, padding), collate
 
 
 def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | None, float]:

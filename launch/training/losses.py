@@ -31,6 +31,10 @@ class Loss:
             layers = model.model if isinstance(model, LoRAModel) else model
             layers._loss_fn = [of_hidden_states(self.head, criterion) for criterion in layers._loss_fn]
 
+    def prepare(self, trainer) -> None:
+        """Once before the first batch, in training and in evaluation: the model is wrapped for its layout, and still as
+        it is without a checkpoint. Called by all ranks together."""
+
     def scaled_by(self, scaler) -> None:
         """Before training in float16. scaler: of the loss."""
         if self.head:

@@ -14,6 +14,7 @@ from data_tools.formats.dialogues.encoding import IGNORED
 from launch.config.preference_flags import OF_MEANS, weights_of
 from launch.training.data import TrainingData
 from launch.training.losses import Loss
+from launch.training.precomputed import Precomputed
 from launch.training.reference import TokenLosses
 
 
@@ -81,7 +82,7 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
 class PreferenceLoss(Loss):
     """The mean over the pairs of a step.
 
-    args: PreferenceArguments. reference: of launch/training/reference.py; None: the loss needs none.
+    args: PreferenceArguments. reference: of launch/training/reference.py or precomputed.py; None: the loss needs none.
     """
 
     of_text = False
@@ -101,6 +102,10 @@ class PreferenceLoss(Loss):
         if self.head:
             self.head.weighed = True
         self.token_losses = TokenLosses(model)
+
+    def prepare(self, trainer) -> None:
+        if isinstance(self.reference, Precomputed):
+            self.reference.prepare(trainer)
 
     def start_step(self, global_step: int) -> None:
         samples = self.data.stream.samples_of_step(global_step)

@@ -1,20 +1,26 @@
 """Preference tuning: pairs of responses to the same prompt, of which the chosen one shall become likelier than the
 rejected one."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from paddle import nn
+from paddlenlp.peft import LoRAModel
 
+from launch.adapters.add import base_format
+from launch.checkpoint.model_identity import model_identity
 from launch.checkpoint.ranks import first_on_rank_zero
-from launch.config.preference_flags import ADAPTER_OFF, NONE, ROWS, SECOND_COPY, reference_of
+from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, ROWS, SECOND_COPY, reference_of
 from launch.training.data import TrainingData, run_length
 from launch.training.finetuning import DialogueData
+from launch.training.model import compute_dtype
+from launch.training.precomputed import Precomputed
 from launch.training.preference_losses import PreferenceLoss
 from launch.training.preferences import NO_PAIR, load_preferences, pair_collator
 from launch.training.reference import AdapterOff, SecondCopy
-from launch.training.resuming import open_ledger
+from launch.training.resuming import open_ledger, weights_identity
 from launch.training.run import Stage
 
 
@@ -28,7 +34,8 @@ class PreferenceTuning(Stage):
     def __init__(self, model_args, adapter_args, data_args, preference_args, training_args):
         super().__init__(model_args, adapter_args, data_args, training_args)
         self.preference_args = preference_args
-        self.reference = reference_of(preference_args.loss_type, preference_args.reference_free, adapter_args.lora)
+        flags = (preference_args.loss_type, preference_args.reference_free, adapter_args.lora)
+        self.reference = reference_of(*flags, preference_args.reference)
         self.needs_second_copy = self.reference == SECOND_COPY
 
     @property
@@ -72,5 +79,18 @@ class PreferenceTuning(Stage):
             NONE: lambda: None,
             ADAPTER_OFF: lambda: AdapterOff(model),
             SECOND_COPY: lambda: SecondCopy(self.second_copy),
+            PRECOMPUTED: lambda: Precomputed(model, data, self._identity(model)),
         }
         return PreferenceLoss(self.preference_args, makers[self.reference](), data, self.training_args)
+
+    def _identity(self, model) -> dict[str, object]:
+        """What the log-probabilities by the model before training depend on, beside the data. Called by all ranks
+        together."""
+        args, base = self.training_args, model.model if isinstance(model, LoRAModel) else model
+        quantized = base_format(self.adapter_args)
+        computes = (compute_dtype(args), args.fp16_opt_level, self.model_args.fp32_norms_and_head)
+        return {
+            "model": model_identity(base.config.to_dict())["config"],
+            "weights": weights_identity(base, self.model_args, args.seed),
+            "precision": [*computes, asdict(quantized) if quantized else None],
+        }

@@ -232,11 +232,14 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
         adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}
     if quantized := base_format(adapter_args):
         adapter |= asdict(quantized)
+    return model_identity(model.model.config.to_dict(), adapter, weights_identity(model.model, model_args, seed))
+
+
+def weights_identity(model, model_args, seed: int) -> str:
+    """Of the weights that a run begins with. Called by all ranks together."""
     if not model_args.continue_training:
-        return model_identity(model.model.config.to_dict(), adapter, f"random numbers of seed {seed}")
-    base = model.model
-    fingerprint = first_on_rank_zero(lambda: base_fingerprint(base.directory) if rank() == 0 else None)
-    return model_identity(base.config.to_dict(), adapter, broadcast(fingerprint))
+        return f"random numbers of seed {seed}"
+    return broadcast(first_on_rank_zero(lambda: base_fingerprint(model.directory) if rank() == 0 else None))
 
 
 def require_same_model(checkpoint: Path | None, identity: dict, training_args) -> None:

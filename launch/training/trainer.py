@@ -12,7 +12,7 @@ Upstream's methods that are replaced stand at the end, each with the reason.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from launch.reporting.records import plain
 from launch.reporting.throughput import Throughput
 from launch.training import narrow_moments
 from launch.training.arguments import RunArguments
-from launch.training.checkpointer import Checkpointer
+from launch.training.checkpointer import Checkpointer, StoppedBefore
 from launch.training.data import TrainingData
 from launch.training.evaluation import Answers, Evaluator
 from launch.training.losses import Loss
@@ -104,7 +104,7 @@ class Trainer(paddlenlp.trainer.Trainer):
                 if self.checkpointer.all_steps_done:
                     self._restore_without_training()
                 else:
-                    with self.checkpointer.signals_received():
+                    with self.checkpointer.signals_received(), suppress(StoppedBefore):
                         super().train()
                         self.checkpointer.saver.settle()
                 self.checkpointer.load_best()
@@ -115,11 +115,16 @@ class Trainer(paddlenlp.trainer.Trainer):
         """The model of a run that has made all of its steps; upstream's loop fails without one."""
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
-        self.checkpointer.restore()
+        self._restore()
         assert self.checkpointer.continuation is not None, "what has made all steps continues a checkpoint"
         self.state.global_step = self.checkpointer.continuation.global_step
         if rank() == 0:
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
+
+    def _restore(self) -> None:
+        """With model and optimizer wrapped."""
+        self.loss.prepare(self)
+        self.checkpointer.restore()
 
     # ---- evaluate
 
@@ -144,6 +149,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         if last and last["global_step"] == self.checkpointer.weights_step:
             return last
         with watch.out_of_memory_explained(self.watches.phase, self.args):
+            self.loss.prepare(self)
             return self.evaluate()
 
     # ---- upstream's methods that are replaced
@@ -259,7 +265,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         """Called when model and optimizer are wrapped; upstream never knows of our checkpoint."""
-        self.checkpointer.restore()
+        self._restore()
 
     def save_model(self, output_dir: str | None = None, merge_tensor_parallel: bool = False):
         """Upstream gathers a whole model in memory, or writes parts. Called by all ranks together."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
-DPO, DPO_LORA = "dpo", "dpo-lora"
+DPO, DPO_LORA, DPO_ONCE = "dpo", "dpo-lora", "dpo-precomputed"
 INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
     PRETRAIN: {},
@@ -14,6 +14,7 @@ METHOD_FLAGS = {
     PREFIX: {"prefix_tuning": "1", "num_prefix_tokens": "16"},
     DPO: {},
     DPO_LORA: {"lora": "1", "lora_rank": "8"},
+    DPO_ONCE: {"reference": "precomputed"},
 }
 
 
@@ -51,7 +52,7 @@ class Cell:
 
     @property
     def script(self) -> str:
-        scripts = {PRETRAIN: "run_pretrain", DPO: "run_dpo", DPO_LORA: "run_dpo"}
+        scripts = {PRETRAIN: "run_pretrain", **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE), "run_dpo")}
         return scripts.get(self.method, "finetune_generation")
 
     @property
@@ -176,6 +177,8 @@ CELLS = [
     Cell(method=FINETUNE, layout=PP2, packed=True),
     *[Cell(method=method, chunk=chunk) for method in (DPO, DPO_LORA) for chunk in (0, 64)],
     *[Cell(method=method, layout=layout) for method in (DPO, DPO_LORA) for layout in (S2, S3, TP2)],
+    *[Cell(method=DPO_ONCE, layout=layout) for layout in (Layout(), S3)],
+    Cell(method=DPO_ONCE, layout=S3, offload=True),
     Cell("qwen2", DPO_LORA, recompute=FULL, base=NF4, chunk=64),
     Cell(method=DPO, recompute=FULL, packed=True),
 ]

@@ -40,7 +40,7 @@ def write_first(source: Path, target: Path, count: int, shortest: bool = False) 
 
 
 def argv(directory: Path, output: Path, **changes) -> list[str]:
-    """Flags of finetune_generation.py: four steps of 8 on the pairs."""
+    """Flags of finetune_generation.py: four steps of 8 on the pairs. changes: a list is words that stay whole."""
     flags = {
         "model_name_or_path": directory / "model",
         "dataset_name_or_path": directory / "pairs",
@@ -60,4 +60,5 @@ def argv(directory: Path, output: Path, **changes) -> list[str]:
         "cpu_fast": "off",
         "report_to": "none",
     } | changes
-    return [word for name, value in flags.items() for word in (f"--{name}", *str(value).split())]
+    words = {name: value if isinstance(value, list) else str(value).split() for name, value in flags.items()}
+    return [word for name, value in words.items() for word in (f"--{name}", *value)]

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +66,27 @@ def run(argv: list[str]) -> dict:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         exit_code = guarded(main, argv) or 0
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
+
+
+def ended_while_computing(argv: list[str], parts: int, name: str) -> list[int]:
+    """Run run_dpo.py with a write of the reference after each batch; it gets the signal of that name after so many of
+    them, 0: never. Returns the samples of each part that it has written."""
+    from launch.run_dpo import main
+    from launch.training import precomputed
+    from launch.training.stored_losses import StoredLosses
+
+    append, written = StoredLosses.append, []
+
+    def appended(store, losses):
+        append(store, losses)
+        written.append(len(losses))
+        if len(written) == parts:
+            os.kill(os.getpid(), getattr(signal, name))
+
+    precomputed.SECONDS_A_PART = 0.0
+    StoredLosses.append = appended
+    main(argv)
+    return written
 
 
 def losses_of(args: dict, scores: list, before: list) -> list[float]:

@@ -1,6 +1,7 @@
 """run_dpo.py: the losses by the formulas of their papers, the reference, what is logged, layouts and resuming."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,11 +9,13 @@ import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.preference_flags import COMPARES, OF_MEANS, weights_of
+from launch.processes.logs import KILLED
 from launch.reporting.records import read_summary, read_train_log
 from tests.ranks import ROOT
 from tests.training.finetune_material import argv, write_first
 
-RUN = "tests.training.preference_ranks:run"
+RANKS = "tests.training.preference_ranks"
+RUN = f"{RANKS}:run"
 FEW = 22  # three steps of 8, the last of 6
 FULL, LORA = {}, {"lora": 1, "lora_rank": 4}
 
@@ -36,7 +39,14 @@ def run(ranks, material, tmp_path):
         finish.said = said["stdout"]
         return tmp_path / name
 
-    finish.folder = tmp_path
+    def refused(name, **changes):
+        """What a run says that must not begin."""
+        flags = {"dataset_name_or_path": material / "few"} | changes
+        [said] = ranks(1, RUN, argv(material, tmp_path / name, **flags))
+        assert said["exit_code"] == 2, said["stdout"]
+        return said["stderr"]
+
+    finish.folder, finish.refused = tmp_path, refused
     return finish
 
 
@@ -142,7 +152,13 @@ def test_every_pair_of_a_step_weighs_the_same(run, lora):
         "tp2-chunks": {"processes": 2, "tensor_parallel_degree": 2, "loss_chunk_tokens": 40},
         "stage2": {"processes": 2, "sharding": "stage2", "per_device_train_batch_size": 4},
         "stage3": {"processes": 2, "sharding": "stage3", "per_device_train_batch_size": 4},
+        "tp2-sp": {"processes": 2, "tensor_parallel_degree": 2, "sequence_parallel": 1},
+        "precomputed": {"reference": "precomputed"},
+        "precomputed-tp2": {"processes": 2, "tensor_parallel_degree": 2, "reference": "precomputed"},
     }
+    for stage in ("stage2", "stage3"):
+        offload = {"processes": 2, "sharding": [f"{stage} offload"], "per_device_train_batch_size": 4}
+        ways[f"{stage}-offload"] = offload | ({} if "lora" in lora else {"reference": "precomputed"})
     for name, flags in ways.items():
         output = run(name, **lora, **flags)
         # A margin is the difference of sums of some 200 nats, which float32 rounds to 1.5e-5, times beta.
@@ -150,6 +166,61 @@ def test_every_pair_of_a_step_weighs_the_same(run, lora):
             found, expected = column(output, key), column(one, key)
             np.testing.assert_allclose(found, expected, rtol=0, atol=bound, err_msg=f"{name} {key}")
         np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "packing", [{}, {"zero_padding": 1, "per_device_train_batch_size": 2}], ids=["apart", "packed"]
+)
+def test_a_precomputed_reference_is_that_of_a_copy(run, packing):
+    """In training and in evaluation, and of a run that goes on, which reads what the first part has computed."""
+    flags = {"max_steps": 4, "do_eval": 1, "learning_rate": 1e-3, "sft_loss_ratio": 0.1, **packing}
+    copy = run("copy", **flags)
+    whole = run("whole", reference="precomputed", **flags)
+    run("parts", reference="precomputed", save_steps=2, **flags | {"max_steps": 2})
+    written = {file.name: file.stat().st_mtime_ns for file in (run.folder / "parts" / "reference").iterdir()}
+    parts = run("parts", reference="precomputed", save_steps=2, **flags)
+    assert {file.name: file.stat().st_mtime_ns for file in (parts / "reference").iterdir()} == written
+    for key, bound in (("loss", 1e-6), ("rewards_margin", 5e-6), ("kl", 1e-6), ("logps_chosen", 1e-4)):
+        np.testing.assert_allclose(column(whole, key), column(copy, key), rtol=0, atol=bound, err_msg=key)
+        assert column(parts, key) == column(whole, key), key
+        evaluated = [read_summary(output)["evaluation"][f"eval_{key}"] for output in (copy, whole)]
+        assert evaluated[1] == pytest.approx(evaluated[0], abs=bound)
+
+
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGINT"])
+def test_what_is_computed_of_a_reference_is_kept(ranks, run, material, signal):
+    """Of a run that ends in the middle of it, after two parts of three."""
+    flags = argv(material, run.folder / "out", dataset_name_or_path=material / "few", reference="precomputed")
+    log = run.folder / "log"
+    outcome = ranks.outcome(1, f"{RANKS}:ended_while_computing", flags, 2, signal, directory=log, grace=0.2)
+    told = (log / "workerlog.0").read_text()
+    assert outcome.exit_code == (KILLED if signal == "SIGKILL" else 0), told
+    assert ("stopped by SIGINT after step 0 of 4; no step was made." in told) == (signal == "SIGINT")
+    record = json.loads((run.folder / "out" / "reference" / "train.json").read_text())
+    assert [part["samples"] for part in record["parts"]] == [8, 8]
+    [said] = ranks(1, f"{RANKS}:ended_while_computing", flags, 0, signal)
+    assert said == [6]  # of 22
+
+
+def test_a_reference_by_other_weights_or_with_damage_is_not_used(run, material):
+    flags = {"reference": "precomputed", "save_steps": 2, "max_steps": 2, "learning_rate": 1e-3}
+    output = run("out", **flags)
+    losses = column(output, "loss")
+    file = output / "reference" / "train-0.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    shutil.rmtree(output / "checkpoint-2")
+    run("out", overwrite_output_dir=1, resume_from_checkpoint="none", **flags)
+    assert "train-0.npy is not what was written; computed again" in run.said and column(output, "loss") == losses
+    other = shutil.copytree(material / "model", run.folder / "other")
+    [weights] = other.glob("*.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[8 + int.from_bytes(content[:8], "little")] ^= 1  # the first byte of the first tensor
+    weights.write_bytes(content)
+    changed = flags | {"model_name_or_path": other, "max_steps": 3}
+    told = run.refused("out", **changed)
+    assert "is of another model (weights) than --model_name_or_path names now" in told
+    run("out", resume_changed="model", **changed)
+    assert "other weights; computed again" in run.said
 
 
 def test_equal_models_have_the_loss_ln_2(run):

@@ -1,16 +1,20 @@
 """Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss."""
 
-from launch.config.preference_flags import SECOND_COPY, SMOOTHED, reference_of
+from launch.config.preference_flags import ADAPTER_OFF, AUTO, NONE, SECOND_COPY, SMOOTHED, reference_of
 from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 REFERENCE = "launch/training/reference.py"
 LOSSES = "launch/training/preference_losses.py"
 
 
-def _copies(run: Request) -> bool:
-    """Whether the reference is a second copy of the model."""
+def _reference(run: Request) -> str:
     flags = run.flags
-    return run.run.prefers and reference_of(flags.loss_type, flags.reference_free, flags.lora) == SECOND_COPY
+    return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference) if run.run.prefers else NONE
+
+
+def _copies(run: Request) -> bool:
+    """Whether the reference is a second copy of the model, in full tuning."""
+    return _reference(run) == SECOND_COPY and not run.flags.lora
 
 
 RULES = (
@@ -18,7 +22,8 @@ RULES = (
         flag="pipeline_parallel_degree",
         when=lambda run: run.run.prefers and run.pipeline > 1,
         found="{run.pipeline} in preference tuning",
-        reason="the last stage of a pipeline gets one micro batch at a time, without the losses of a reference",
+        reason="a micro batch goes through the stages forward and backward by itself, without a pass of the reference, "
+        "and its last stage has no loss of pairs",
         source="paddlenlp/trl/dpo_trainer.py, DPOTrainer.prediction_pipeline_step: a pass of its own for the reference",
         fix="--pipeline_parallel_degree 1 with --tensor_parallel_degree or --sharding",
     ),
@@ -52,14 +57,38 @@ RULES = (
         found="{run.flags.sharding} with a reference that is a second copy",
         reason="the copy would stay on the device, whole",
         source=REFERENCE,
-        fix="--lora 1, whose reference needs no copy, or --sharding without offload",
+        fix="--reference precomputed or --lora 1, which need no copy, or --sharding without offload",
     ),
     Rule(
         flag="sharding",
         when=lambda run: _copies(run) and run.stage == "stage3",
         found="stage3 with a reference that is a second copy",
-        reason="the copy is whole on every rank: only tensor parallelism shards it",
+        reason="the copy is whole on every rank: only tensor parallelism shards it; --reference precomputed needs none",
         source=REFERENCE,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="reference",
+        when=lambda run: _reference(run) == ADAPTER_OFF and not run.flags.lora,
+        found="adapter_off without --lora 1",
+        reason="there is no adapter that could be switched off",
+        source=REFERENCE,
+        fix="--reference copy or precomputed, or --lora 1",
+    ),
+    Rule(
+        flag="reference",
+        when=lambda run: _reference(run) == SECOND_COPY and bool(run.flags.lora),
+        found="copy with --lora 1",
+        reason="the model without its adapter is the reference already, a copy would take memory for nothing",
+        source=REFERENCE,
+        fix="--reference adapter_off or precomputed",
+    ),
+    Rule(
+        flag="reference",
+        when=lambda run: run.run.prefers and run.flags.reference != AUTO and not _reference(run),
+        found="{run.flags.reference} does nothing here",
+        reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1",
+        source=LOSSES,
         action=ANNOUNCE,
     ),
     Rule(

@@ -20,7 +20,7 @@ VARIANTS = [
     ),
     said(
         "--pipeline_parallel_degree 2",
-        ("--pipeline_parallel_degree", "2 in preference tuning: the last stage"),
+        ("--pipeline_parallel_degree", "2 in preference tuning: a micro batch goes through"),
         told=[("--per_device_eval_batch_size", "1 becomes 16")],
         wishes={"GPUS": "2"},
     ),
@@ -34,6 +34,19 @@ VARIANTS = [
     said(
         "--lora 0 --prefix_tuning 1 --zero_padding 0",
         ("--prefix_tuning", "1 in preference tuning: a prefix cannot be switched off"),
+    ),
+    said(
+        "--reference copy",
+        ("--reference", "copy with --lora 1: the model without its adapter is the reference already"),
+    ),
+    said(
+        "--lora 0 --reference adapter_off",
+        ("--weight_quantize_algo", "nf4 without an adapter"),
+        ("--reference", "adapter_off without --lora 1: there is no adapter"),
+    ),
+    said(
+        "--loss_type simpo --reference precomputed",
+        told=[("--reference", "precomputed does nothing here: no reference is compared with")],
     ),
     said("--pissa 1 --weight_double_quant 0", ("--pissa", "weights are quantized"), ("--pissa", "1 in preference")),
     said(
