@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_tools.language import localized
 from data_tools.terminal import columns, width, wrapped
-from launch.config.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY, TITLES
+from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, SECOND_COPY, TITLES
 from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
@@ -64,6 +64,7 @@ REFERENCES = {
     NONE: "no reference",
     ADAPTER_OFF: "the reference is the model without its adapter",
     SECOND_COPY: "the reference is a second copy of the model",
+    PRECOMPUTED: "the reference is computed once, before training",
 }
 
 

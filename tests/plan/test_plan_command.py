@@ -13,6 +13,7 @@ from launch.config.recipe_file import recipe_paths
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [path.relative_to(ROOT) for path in recipe_paths(ROOT)]
 HALF = ["--fp16", "1", "--fp16_opt_level", "O2", "--per_device_train_batch_size", "1"]
+DPO = ("launch/run_dpo.py", "--model_name_or_path", "llama-7b", "--max_steps", "100")
 
 
 def plan(*words: str) -> subprocess.CompletedProcess:
@@ -49,12 +50,24 @@ def test_the_table_is_no_wider_than_a_terminal():
         ("--loss_type sigmoid", "en", "DPO; the reference is a second copy of the model"),
         ("--loss_type hinge --lora 1", "en", "SLiC; the reference is the model without its adapter"),
         ("--loss_type simpo --lora 1", "zh", "SimPO；不用参考模型"),
+        ("--reference precomputed", "en", "DPO; the reference is computed once, before training"),
     ],
 )
 def test_what_preferences_are_compared_with_is_told_after_the_model(flags, language, line, monkeypatch):
     monkeypatch.setenv("LAUNCH_LANG", language)
     shown = plan("launch/run_dpo.py", "--model_name_or_path", "llama-7b", *flags.split(), *HALF).stdout.splitlines()
     assert line in shown[1:3]  # the model may take two
+
+
+def test_a_pass_before_training_is_told_and_takes_the_time_that_each_step_saves():
+    reference = [
+        plan("--format", form, *DPO, "--reference", kind, *HALF).stdout
+        for form, kind in (("text", "precomputed"), ("json", "precomputed"), ("json", "copy"))
+    ]
+    assert "\n      before training, for the reference: " in reference[0]
+    once, each = (json.loads(text)["time"] for text in reference[1:])
+    assert once["step_seconds"] < 0.8 * each["step_seconds"] and "reference" not in once["parts_seconds"]
+    assert once["million_samples_days"] == pytest.approx(each["million_samples_days"], rel=1e-9)
 
 
 def test_json_has_the_documented_keys():
