@@ -34,19 +34,20 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
 
 
 @contextmanager
-def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing."""
+def counted(verb: str, total: int, shown: bool = True, before: int = 0) -> Iterator[Callable[[int], None]]:
+    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing. before:
+    how many were done before this start; the pace is that of the others."""
     console, start = Console(stderr=True), time.monotonic()
     if _has_bars(console) or not shown:
         with Progress(console=console, transient=True, disable=not shown) as bar:
-            task = bar.add_task(verb, total=total)
+            task = bar.add_task(verb, total=total, completed=before)
             yield lambda done: bar.update(task, completed=done)
         return
     show = _now_and_then()
 
     def reach(done: int) -> None:
         seconds = time.monotonic() - start
-        show(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / done)}")
+        show(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / (done - before))}")
 
     yield reach
 

@@ -126,7 +126,19 @@ def read_results(path: Path) -> dict:
 
 def compare(before: dict, after: dict) -> list[str]:
     """A line for each measure of each task that both have: the difference with a confidence interval, and whether it
-    is more than noise. Raises DataError where no task has the same items in both."""
+    is more than noise. Raises DataError where no task has the same items in both, or a record is damaged."""
+    try:
+        lines = _compared(before, after)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"a record is none that make evaluate has written: {error!r}. Evaluate the damaged one of the two anew."
+        ) from None
+    if not lines:
+        raise DataError("the two have no task with the same questions in common. Evaluate both on the same files.")
+    return sorted(lines)
+
+
+def _compared(before: dict, after: dict) -> list[str]:
     lines = []
     for name in before["tasks"].keys() & after["tasks"].keys():
         first, second = (report["tasks"][name]["records"] for report in (before, after))
@@ -145,9 +157,7 @@ def compare(before: dict, after: dict) -> list[str]:
             lines.append(
                 f"{left}  {measure} {was:.4f} -> {now:.4f}  {now - was:+.4f} [{low:+.4f}, {high:+.4f}]  {verdict}"
             )
-    if not lines:
-        raise DataError("the two have no task with the same questions in common. Evaluate both on the same files.")
-    return sorted(lines)
+    return lines
 
 
 def _same_items(first: list[dict], second: list[dict]) -> list[tuple[dict, dict]]:

@@ -58,7 +58,8 @@ def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, 
     if rank() == 0:
         collected.open()
     done = set(map(tuple, broadcast(list(collected.values) if rank() == 0 else None)))
-    with contextlib.closing(collected), counted("evaluating", sum(map(len, requests)), shown=rank() == 0) as reach:
+    progress = counted("evaluating", sum(map(len, requests)), shown=rank() == 0, before=len(done))
+    with contextlib.closing(collected), progress as reach:
         for number, of_task in enumerate(requests):
             left = [index for index in range(len(of_task)) if (number, index) not in done]
             for batch in model.outcomes(tasks[number], of_task, left):

@@ -77,6 +77,15 @@ def test_progress_in_lines(monkeypatch, terminal):
     assert lines[1].startswith("answering: 2 of 4, ") and lines[1].endswith(" s left")
 
 
+def test_what_was_done_before_is_no_part_of_the_pace(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
+    clock = iter([0, 0, *[20] * 9])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    with counted("evaluating", 100, before=90) as reach:
+        reach(94)
+    assert said.getvalue() == "evaluating: 94 of 100, 30 s left\n"
+
+
 def test_a_bar_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", said := Terminal())

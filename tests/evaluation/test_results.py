@@ -92,6 +92,16 @@ def test_results_of_other_questions_are_not_compared(tmp_path):
             read_results(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize(
+    "record",
+    [{}, "a", {"digest": ["1"], "acc": 1}, {"digest": "1", "acc": "x"}, {"digest": "1", "bleu": 3}],
+)
+def test_damaged_records_are_refused(record):
+    report = {"tasks": {"arc": {"records": [record]}}}
+    with pytest.raises(DataError, match="a record is none that make evaluate has written: .*Evaluate the damaged one"):
+        compare(report, report)
+
+
 def test_few_items_are_not_judged():
     [line, _] = compare(*reports([0] * 29, [1] * 29))
     assert line.endswith("[+1.0000, +1.0000]  fewer than 30 items: not judged")
