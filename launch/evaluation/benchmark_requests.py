@@ -5,7 +5,9 @@ belong to the continuation. Where both are longer than the model's positions, th
 Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/api/model.py and lm_eval/utils.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from data_tools.formats.benchmarks.files import Asked
 from data_tools.formats.dialogues.dialogue import Dialogue, Turn
@@ -26,38 +28,33 @@ class Encoder:
     positions: int
     written: int
 
-    def questions(self, asked: list[Asked]) -> list[list[Request]]:
-        """The choices of each question. Raises DataError, with the place, for a choice without tokens."""
-        return [self._choices(each) for each in asked]
-
-    def _choices(self, asked: Asked) -> list[Request]:
+    def choices(self, asked: Asked) -> list[Request]:
+        """A request for each choice. Raises DataError, with the place, for one without tokens."""
+        before, encode = cache(self._before), cache(self.encoding.encode)  # of most, one text is before all choices
+        between = "" if self.encoding.template else asked.question.between
         requests = []
         for question, choice in asked.question.pairs:
-            if self.encoding.template:
-                before = self._as_chat(asked, question)
-            else:
-                before, choice = asked.before + question, asked.question.between + choice
-            request = self._request(before, choice)
+            request = self._request(before(asked, question), between + choice, encode)
             if len(request.ids) <= request.start:
-                raise DataError(f"{asked.place}: the choice {choice!r} has no tokens of its own.")
+                raise DataError(f"{asked.place}: the choice {between + choice!r} has no tokens of its own.")
             requests.append(request)
         return requests
 
-    def prompts(self, asked: list[Asked]) -> list[list[Request]]:
-        """The question of each, to be answered in words: a request of which nothing is scored."""
-        return [[self._prompt(each)] for each in asked]
-
-    def _prompt(self, asked: Asked) -> Request:
-        """Where question and answer are longer than the model's positions, the beginning is left out."""
+    def prompt(self, asked: Asked) -> Request:
+        """The question, to be answered in words: nothing is scored. Where question and answer are longer than the
+        model's positions, the beginning is left out."""
         question, _ = asked.question.turn
-        before = self._as_chat(asked, question) if self.encoding.template else asked.before + question
-        ids = [*self.encoding.begin, *self.encoding.encode(before)]
+        ids = [*self.encoding.begin, *self.encoding.encode(self._before(asked, question))]
         room = self.positions - self.written - len(self.encoding.marks)
         ids = (*ids[-room:], *self.encoding.marks)
         return Request(ids, len(ids))
 
+    def _before(self, asked: Asked, question: str) -> str:
+        """All text before the model's answer."""
+        return self._as_chat(asked, question) if self.encoding.template else asked.before + question
+
     def _as_chat(self, asked: Asked, question: str) -> str:
-        """All text before the model's answer: the subject is the system's, each example a turn of its own."""
+        """The subject is the system's, each example a turn of its own."""
         turns = [*(Turn(*shot.turn) for shot in asked.shots), Turn(question, SOME_ANSWER)]
         [found] = self.encoding.texts([Dialogue(tuple(turns), system=asked.about)])
         if isinstance(found, DataError):
@@ -65,12 +62,12 @@ class Encoder:
         *examples, (before, _) = found
         return "".join(text for example in examples for text in example) + before
 
-    def _request(self, before: str, continuation: str) -> Request:
+    def _request(self, before: str, continuation: str, encode: Callable[[str], list[int]]) -> Request:
         bare = before.rstrip()
         before, continuation = bare, before[len(bare) :] + continuation
         begin = list(self.encoding.begin)
-        given = begin + self.encoding.encode(before)
-        whole = begin + self.encoding.encode(before + continuation)
+        given = begin + encode(before)
+        whole = begin + encode(before + continuation)
         if not given:
             given, whole = [self.first], [self.first, *whole]
         cut = max(len(whole) - 1 - self.positions, 0)

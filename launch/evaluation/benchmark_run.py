@@ -53,12 +53,12 @@ def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, 
 
     head: what is evaluated and how. Raises UserError where `output` has unfinished results of something else.
     """
-    requests = [task.requests(encoder) for task in tasks]
+    requests = _requests(tasks, encoder)
     collected = Collected(output, identity(head, requests))
     if rank() == 0:
         collected.open()
     done = set(map(tuple, broadcast(list(collected.values) if rank() == 0 else None)))
-    progress = counted("evaluating", sum(map(len, requests)), shown=rank() == 0, before=len(done))
+    progress = counted("evaluating", _items(tasks), shown=rank() == 0, before=len(done))
     with contextlib.closing(collected), progress as reach:
         for number, of_task in enumerate(requests):
             left = [index for index in range(len(of_task)) if (number, index) not in done]
@@ -72,6 +72,22 @@ def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, 
     write_results(output, report)
     collected.finish()
     return report
+
+
+def _items(tasks: list[Task]) -> int:
+    return sum(len(task.items) for task in tasks)
+
+
+def _requests(tasks: list[Task], encoder: Encoder) -> list[list[list[Request]]]:
+    """Those of each item of each task. With many examples before many questions, tokenizing takes minutes."""
+    requests = []
+    with counted("tokenizing", _items(tasks), shown=rank() == 0) as reach:
+        for task in tasks:
+            requests.append([])
+            for item in task.items:
+                requests[-1].append(task.requests(encoder, item))
+                reach(sum(map(len, requests)))
+    return requests
 
 
 def _log_likelihoods(scorer: Scorer, requests: list[list[Request]], items: list[int]) -> list[tuple[int, Outcome]]:

@@ -58,12 +58,11 @@ class Task:
         measures = FORMS[self.form].measures if self.form != TEXT else ()
         return Scores(measures, [one for item in self.items for one in _right(item)]) if measures else None
 
-    def requests(self, encoder: Encoder) -> list[list[Request]]:
-        """Those of each item: one for each choice, the windows of a text, or what the model shall answer."""
-        if self.form == TEXT:
-            return [encoder.windows(item.text) for item in self.items]
-        asked = [item.asked for item in self.items if item.asked]
-        return encoder.prompts(asked) if self.scores else encoder.questions(asked)
+    def requests(self, encoder: Encoder, item: Item) -> list[Request]:
+        """One for each choice, the windows of a text, or what the model shall answer."""
+        if not item.asked:
+            return encoder.windows(item.text)
+        return [encoder.prompt(item.asked)] if self.scores else encoder.choices(item.asked)
 
     def record(self, index: int, values: Outcome) -> dict:
         """What results hold of an item."""

@@ -93,8 +93,18 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_loses_its_beginning():
         ((7,), 9, [*b"ion", 7]),
     ):
         encoding = Encoding(None, lambda text: list(text.encode()), (1,), 2, 99, 99, marks)
-        [[request]] = Encoder(encoding, 1, positions, 5).prompts([asked])
+        request = Encoder(encoding, 1, positions, 5).prompt(asked)
         assert list(request.ids) == kept and request.start == len(kept)
+
+
+def test_what_stands_before_all_choices_is_tokenized_once():
+    """With examples it is nearly all of the text."""
+    encoded = []
+    encoding = Encoding(None, lambda text: encoded.append(text) or list(text.encode()), (), 2, 99, 99)
+    asked = Asked(Question(tuple(("which?", letter) for letter in "ABCD"), (1,) * 4, 0), "x:1", "", ())
+    requests = Encoder(encoding, 1, 99, 5).choices(asked)
+    assert encoded == ["which?", *(f"which? {letter}" for letter in "ABCD")]
+    assert [bytes(request.ids[request.start :]) for request in requests] == [b" A", b" B", b" C", b" D"]
 
 
 def test_what_cannot_be_written_is_refused(material, tmp_path, ranks):
