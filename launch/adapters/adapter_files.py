@@ -22,7 +22,7 @@ from paddlenlp.peft import LoRAConfig, LoRAModel
 from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_WEIGHTS_INDEX_NAME
 from safetensors.numpy import load_file, save
 
-from launch.adapters.add import PrefixModel, prefix_config
+from launch.adapters.add import PrefixModel, prefix_config, trained_whole
 from launch.adapters.lora_files import read_lora, target_modules
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
@@ -58,6 +58,7 @@ def _load_lora(model, directory: Path) -> LoRAModel:
         target_modules=target_modules(stored.config, directory / LORA_CONFIG_NAME),
         tensor_parallel_degree=model.config.tensor_parallel_degree,
         dtype=str(model.config.dtype),
+        trainable_modules=trained_whole(model),
     )
     lora = LoRAModel(model, config)
     fill_lora(lora, directory)

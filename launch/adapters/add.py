@@ -5,6 +5,7 @@ keys and values before those of the first token, in every layer (arXiv 2101.0019
 """
 
 import math
+import re
 import zlib
 
 import numpy as np
@@ -17,7 +18,7 @@ from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCa
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
 from launch.errors import UserError
-from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
+from launch.families.parameters import SCORE, attention_heads, gives_scores, head_size, key_value_heads, layers
 from launch.families.registry import family_of_config
 
 # PaddleNLP's default of --lora_alpha beside --rslora (llm/run_finetune.py); 2 r without.
@@ -42,10 +43,16 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
         tensor_parallel_degree=model.config.tensor_parallel_degree,
         dtype=str(model.config.dtype),
         base_model_name_or_path=model_args.model_name_or_path,
+        trainable_modules=trained_whole(model),
     )
     lora = LoRAModel(model, config)
     initialize_lora(lora, seed)
     return lora
+
+
+def trained_whole(model) -> list[str] | None:
+    """Patterns of tensors that are trained whole, as LoRAConfig takes them: of a reward model its score."""
+    return [re.escape(SCORE)] if gives_scores(model.config.to_dict()) else None
 
 
 def target_patterns(config: dict, requested: list[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The files of a LoRA adapter: the layers it changes, and their tensors. No Paddle.
+"""The files of a LoRA adapter: the layers it changes, and their tensors; of a reward model its score, too. No Paddle.
 
     lora = read_lora("checkpoints/llama-7b-lora")
     lora.layers["llama.layers.0.self_attn.q_proj"].a.open()         # a memory-mapped array
@@ -19,6 +19,7 @@ from launch.checkpoint.stored_tensor import FLOATS, StoredTensor
 from launch.checkpoint.weight_files import Misfits, difference, read_indexed
 from launch.errors import UserError
 from launch.families.named_configs import read_config
+from launch.families.parameters import SCORE
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
@@ -38,15 +39,18 @@ class LoraLayer:
 
 @dataclass(frozen=True)
 class Lora:
-    """layers: by name, without `.weight`. config: of lora_config.json."""
+    """layers: by name, without `.weight`. config: of lora_config.json. score: of a reward model, which is trained
+    whole, [hidden size, 1]; None: the adapter is one of a model that writes text."""
 
     directory: Path
     config: dict
     layers: dict[str, LoraLayer]
+    score: StoredTensor | None = None
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
-        return {
+        score = {SCORE: self.score} if self.score else {}
+        return score | {
             f"{name}.{part}": tensor
             for name, layer in self.layers.items()
             for part, tensor in (("lora_A", layer.a), ("lora_B", layer.b))
@@ -66,7 +70,9 @@ def read_lora(directory: str | Path) -> Lora:
     other = [kind for kind in OTHER_KINDS if config.get(kind)]
     if other:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
-    return Lora(directory, config, _layers(directory, _tensors(directory), config["r"]))
+    tensors = _tensors(directory)
+    score = tensors.pop(SCORE, None)
+    return Lora(directory, config, _layers(directory, tensors, config["r"]), score)
 
 
 def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -82,6 +88,8 @@ def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ..
             misfits.missing.add(name)
         elif tuple(shapes[name]) != shape:
             misfits.different.add(difference(name, str(list(shapes[name])), f"{list(shape)} by the adapter"))
+    if SCORE in shapes and not lora.score:
+        misfits.extra.add(SCORE)
     if misfits:
         trained_on = lora.config.get("base_model_name_or_path") or "its name was not kept"
         raise UserError(

@@ -170,6 +170,7 @@ def _plan(model, directory: str | Path) -> Plan:
         return Plan(refusal=str(error))
     plan = Plan(stored=set(weights))
     parts = _tensor_parallel_parts(model, list(weights))
+    replaced: dict[str, str] = getattr(model, "replaced", {})
     for names, parameter in _named_parameters(model):
         plan.known.update(names)
         there = next((name for name in names if name in weights), None)
@@ -177,6 +178,9 @@ def _plan(model, directory: str | Path) -> Plan:
             plan.fills.append(Fill(there, parameter, weights[there], parts.get(there, _whole)))
         elif _comes_from_another_stage(model, names[0]):
             parameter.initialize()
+        elif names[0] in replaced:
+            parameter.initialize()
+            plan.known.add(replaced[names[0]])
         elif isinstance(parameter, paddle.base.framework.EagerParamBase):
             plan.missing.add(names[0])
     return plan

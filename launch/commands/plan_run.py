@@ -31,7 +31,7 @@ from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
 from launch.preflight.memory import lines_below_a_plan
 
-PRETRAIN, FINETUNE, _ = SCRIPTS
+PRETRAIN, FINETUNE, *_ = SCRIPTS
 
 
 def main(argv: list[str]) -> None:

@@ -38,7 +38,7 @@ METHODS = (
     Method("PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
     Method("quantization after training", frozenset({"do_ptq", "do_gptq", "do_awq", "load_quant_model"})),
     Method("a process reward model", frozenset({"process_reward"})),
-    Method("a reward model", frozenset({"normalizer_type", "normalize_score_during_training"})),
+    Method("a reward model of PPO", frozenset({"normalizer_type", "normalize_score_during_training"})),
     Method("embeddings", frozenset({"max_query_len", "max_passage_len"})),
     Method(
         "DPO",
@@ -46,7 +46,7 @@ METHODS = (
         "run_dpo",
     ),
     Method("KTO", frozenset({"beta", "desirable_weight", "undesirable_weight"})),
-    Method("a reward model", frozenset({"train_dataset_path", "dev_dataset_path"})),
+    Method("a reward model", frozenset({"max_seq_len"}), "run_reward"),
     Method("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), "finetune_generation"),
     Method("pretraining", frozenset({"input_dir", "max_seq_length"}), "run_pretrain"),
 )

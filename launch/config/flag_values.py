@@ -23,6 +23,7 @@ METRICS = {
     "run_pretrain": ("loss", "perplexity"),
     "finetune_generation": ("loss", "perplexity", "accuracy", "bleu", "rouge1", "rouge2", "rougel"),
     "run_dpo": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin", "kl"),
+    "run_reward": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin"),
 }
 
 Flags = dict[str, list[str]]  # name without dashes -> its words

@@ -32,7 +32,7 @@ from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, overridden, parse_flags
 from launch.errors import UserError
 
-SCRIPTS = ("run_pretrain", "finetune_generation", "run_dpo")
+SCRIPTS = ("run_pretrain", "finetune_generation", "run_dpo", "run_reward")
 NEEDS = ("GPUS", "GPU_MEMORY_GB", "PROCESSES")
 USERS_FLAGS = '"$@"'
 ROOT = Path(__file__).resolve().parents[2]

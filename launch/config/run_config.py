@@ -160,7 +160,12 @@ class RunConfig:
     @property
     def prefers(self) -> bool:
         """Whether the shared module reads preferences."""
-        return Path(self.script).stem == "run_dpo"
+        return Path(self.script).stem == "run_dpo" or self.scores
+
+    @property
+    def scores(self) -> bool:
+        """Whether the shared module trains a reward model."""
+        return Path(self.script).stem == "run_reward"
 
     @property
     def samples_a_data_rank(self) -> int:

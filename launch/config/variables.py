@@ -34,6 +34,7 @@ DATA_FLAGS = {
     "run_pretrain": "input_dir",
     "finetune_generation": "dataset_name_or_path",
     "run_dpo": "dataset_name_or_path",
+    "run_reward": "dataset_name_or_path",
 }
 LAYOUT = (
     *("tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"),

@@ -43,6 +43,7 @@ BAICHUAN = replace(
     chat_template="baichuan",
     chat_template_by_token=(),
     alibi=True,
+    reward_models=False,
     corrections=(*LLAMA.corrections, "llama_flash_alibi"),
     published=HuggingFace(
         model_type="baichuan",

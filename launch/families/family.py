@@ -11,7 +11,7 @@ from typing import Any
 
 from launch.errors import UserError
 from launch.families.forward import Model
-from launch.families.parameters import Parameter
+from launch.families.parameters import SCORED, Parameter
 
 
 class Values:
@@ -209,6 +209,8 @@ class Family:
     lacking:          feature -> why not, and what works instead; all other FEATURES are supported
     refused:          what else goes wrong: words of launch/preflight/rules, which has the reasons
     corrections:      files of launch/upstream that this family alone needs
+    reward_models:    whether its class without an output layer can carry a score (launch/models/reward_model.py), and
+                      transformers opens the result
     """
 
     name: str
@@ -249,6 +251,12 @@ class Family:
     lacking: dict[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     corrections: tuple[str, ...] = ()
+    reward_models: bool = False
+
+    @property
+    def reward_class(self) -> str:
+        """The class of its reward models, in transformers and in launch/models/reward_model.py."""
+        return self.model_class.replace("ForCausalLM", SCORED)
 
     @property
     def answer_symbols(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from launch.families.parameters import ALIBI_COLUMNS
+from launch.families.parameters import ALIBI_COLUMNS, SCORE
 from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import Format
@@ -306,6 +306,15 @@ class Model(ABC):
             if chunk:
                 return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy, self.job.weighed)
             return self.ops.matmul(x, weight, transpose_y=transposed)
+
+    def score(self, x: Tensor) -> Tensor:
+        """Of the last tokens of all texts, in float32 (launch/models/reward_model.py)."""
+        ops, weight = self.ops, self.weights[SCORE]
+        with self.memory.of("logits and loss"):
+            whole = self.gather(x, summed=False) if self.job.sequence_parallel else x
+            last = ops.record(ops.new((self.batch, self.hidden), x.item), [whole])
+            self.alive(x, whole)
+            return ops.matmul(ops.cast(last, FLOAT32), ops.cast(weight, FLOAT32))
 
     def entropy(self, logits: Tensor) -> Tensor:
         """Of each token, by this rank's part of its logits in float32."""

@@ -56,4 +56,5 @@ LLAMA = Family(
     fused_rms_norm=True,
     fused_rope=True,
     scales_positions=True,
+    reward_models=True,
 )

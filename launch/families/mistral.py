@@ -144,4 +144,5 @@ MISTRAL = Family(
     ),
     head_std=xavier,  # its head is no layer that paddlenlp's _init_weights knows
     always_masked=True,
+    reward_models=True,
 )

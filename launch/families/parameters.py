@@ -16,6 +16,9 @@ ALIBI_COLUMNS = 8
 WORD, POSITION, LINEAR, BIAS, NORM, HEAD = "word embedding", "position embedding", "linear", "bias", "norm", "head"
 ROUTER = "router"  # chooses the experts of a token; a matrix that every rank has whole, and that no adapter changes
 
+# The output layer of a reward model, and how the names of its classes end in transformers and in paddlenlp.
+SCORE, SCORED = "score.weight", "ForSequenceClassification"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -74,6 +77,11 @@ def key_value_heads(config: dict) -> int:
 def head_size(config: dict) -> int:
     """Elements of an attention head, under the names that families have for it."""
     return stated(config, HEAD_SIZE) or config["hidden_size"] // attention_heads(config)
+
+
+def gives_scores(config: dict) -> bool:
+    """Whether a configuration is that of a reward model, which gives a score of a text, not logits of its tokens."""
+    return str((config.get("architectures") or [""])[0]).endswith(SCORED)
 
 
 def query_width(config: dict) -> int:

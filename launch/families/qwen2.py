@@ -51,4 +51,5 @@ QWEN2 = Family(
     fused_rope=True,
     window_by_default=False,
     scales_positions=True,
+    reward_models=True,
 )

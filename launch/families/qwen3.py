@@ -70,4 +70,5 @@ QWEN3 = Family(
     fused_rms_norm=True,
     window_by_default=False,
     scales_positions=True,
+    reward_models=True,
 )

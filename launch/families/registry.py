@@ -18,7 +18,7 @@ from launch.families.llama import LLAMA
 from launch.families.mistral import MISTRAL
 from launch.families.mixtral import MIXTRAL
 from launch.families.opt import OPT
-from launch.families.parameters import Parameter
+from launch.families.parameters import HEAD, SCORE, Parameter, gives_scores
 from launch.families.qwen2 import QWEN2
 from launch.families.qwen2_moe import QWEN2_MOE
 from launch.families.qwen3 import QWEN3
@@ -42,13 +42,23 @@ def family_of(model_type: str) -> Family:
 @lru_cache(maxsize=16)
 def _parameters(name: str, config: str) -> tuple[Parameter, ...]:
     """A fit asks for those of one model hundreds of times, and experts have thousands."""
-    return tuple(FAMILIES[name].parameters(json.loads(config)))
+    values = json.loads(config)
+    found = tuple(FAMILIES[name].parameters(values))
+    if not gives_scores(values):
+        return found
+    score = Parameter(SCORE, (values["hidden_size"], 1), HEAD)
+    return (*(parameter for parameter in found if parameter.kind != HEAD), score)
 
 
 def family_of_config(config: dict) -> Family:
     """The family of a configuration: a LLaMA with ALiBi is a Baichuan-13B. Raises UserError as family_of."""
     chosen = (family for family in FAMILIES.values() if family.chosen_by and config.get(family.chosen_by))
     return next(chosen, None) or family_of(config["model_type"])
+
+
+def as_reward_model(config: dict) -> dict:
+    """The configuration of the reward model that begins with a model's weights."""
+    return config | {"architectures": [family_of_config(config).reward_class]}
 
 
 def parameters(config: dict) -> list[Parameter]:

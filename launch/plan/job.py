@@ -12,7 +12,8 @@ from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacl
 from launch.devices.fused_kernels import ALL_REDUCE, FUSED_ROPE, OVERLAP, REDUCE_SCATTER, SHARED_INPUT
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
-from launch.families.registry import Family, family_of_config
+from launch.families.parameters import gives_scores
+from launch.families.registry import Family, as_reward_model, family_of_config
 from launch.plan.hardware import Card
 from launch.tape.quantized import Format
 
@@ -145,6 +146,11 @@ class Job:
         return self.adapter is None
 
     @property
+    def scores(self) -> bool:
+        """Whether it trains a reward model, which has no logits."""
+        return gives_scores(self.config)
+
+    @property
     def global_batch(self) -> int:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
 
@@ -170,8 +176,10 @@ class Job:
         return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
-        """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all.
-        trained: whether the gradient of the output layer's weight is computed."""
+        """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all, or
+        there are none. trained: whether the gradient of the output layer's weight is computed."""
+        if self.scores:
+            return 0
         tokens = self.batch * self.sequence_length
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
 
@@ -198,7 +206,7 @@ class Job:
         values = run.flags
         if not values.model_name_or_path:
             raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
-        config = run_config(values)
+        config = as_reward_model(run_config(values)) if run.scores else run_config(values)
         on_gpu = not run.on_cpu
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
         requested = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
@@ -233,8 +241,8 @@ class Job:
             on_gpu=on_gpu,
             finetunes=run.finetunes,
             rows=ROWS if run.prefers else 1,
-            loss_type=values.loss_type if run.prefers else "",
-            reference=_reference(values) if run.prefers else NONE,
+            loss_type=values.loss_type or "",
+            reference=_reference(values) if run.prefers and not run.scores else NONE,
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),

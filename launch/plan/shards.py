@@ -21,6 +21,7 @@ from launch.families.parameters import (
     NORM,
     POSITION,
     ROUTER,
+    SCORE,
     WORD,
     Parameter,
     head_size,
@@ -115,7 +116,7 @@ def _shard(parameter: Parameter, job: Job) -> LocalTensor:
         _part(parameter.shape, axis, job),
         parameter.kind,
         axis is not None,
-        job.trains_all,
+        job.trains_all or parameter.name == SCORE,
         job.item,
         job.base if parameter.kind == LINEAR else None,
     )

@@ -108,7 +108,7 @@ class Step:
     def run(self) -> None:
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
-        ids = 2 * self.job.batch * self.job.sequence_length * 8  # and labels, int64
+        ids = (1 if self.job.scores else 2) * self.job.batch * self.job.sequence_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
         if self.job.reference == PRECOMPUTED:  # comes with the labels
             self.kept.append(self.memory.take(self.job.batch * self.job.sequence_length * FLOAT32, "logits and loss"))
@@ -216,7 +216,7 @@ class Step:
             return x, received
         x = model.norm(x)
         model.alive(mask)
-        logits = model.logits(x)
+        logits = model.score(x) if self.job.scores else model.logits(x)
         loss = self.loss(logits)
         model.alive(x, logits, *received)
         return loss, received
@@ -249,7 +249,7 @@ class Step:
         """The mean over tokens; of parallel logits a sum over ranks."""
         ops = self.model.ops
         with self.memory.of("logits and loss"):
-            if logits.shape[-1] == 1:  # losses already: in chunks
+            if logits.shape[-1] == 1:  # scores, or losses already: in chunks
                 losses = logits
             else:
                 logits = logits if self.job.finetunes else self.model.for_loss(logits)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import paddle
-import paddlenlp.transformers as transformers
 
 from launch.adapters.lora_files import Lora, LoraLayer
 from launch.checkpoint.model_loader import open_layerwise
@@ -14,7 +13,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
-from launch.training.model import family_config
+from launch.training.model import class_of, family_config
 
 SAMPLES, LENGTH, PROMPT = 2, 32, 8
 # How far logits may be off, as a part of the largest one: what the rounding of all weights to a dtype amounts to.
@@ -63,7 +62,7 @@ def fixed_logits(directory: Path, lora: Lora | None = None) -> np.ndarray:
     """float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call. lora: not merged, but computed beside."""
     config = family_config(load_config(str(directory)))
     family = family_of_config(config.to_dict())
-    model = open_layerwise(getattr(transformers, family.model_class), config, directory)
+    model = open_layerwise(class_of(config), config, directory)
     if lora:
         _add_beside(model, lora)
     inputs = fixed_inputs(family, config.vocab_size)

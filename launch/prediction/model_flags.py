@@ -7,7 +7,9 @@ from launch.adapters import lora_files
 from launch.checkpoint.weight_files import find_weights
 from launch.devices.cards import list_cards
 from launch.devices.cuda import paddle_build
+from launch.errors import UserError
 from launch.families.named_configs import load_config
+from launch.families.parameters import gives_scores
 from launch.families.registry import parameters
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantization.py
@@ -41,7 +43,11 @@ def check_model(name: str) -> None:
     Raises UserError where there is no configuration, or a directory without weights that can be read: those of
     Hugging Face are converted first. A name is downloaded later.
     """
-    load_config(name)
+    if gives_scores(load_config(name)):
+        raise UserError(
+            f"--model_name_or_path: {name} is a reward model: it gives a score of a text and writes none. "
+            "docs/align.md shows how to ask it."
+        )
     if Path(name).is_dir():
         find_weights(name)
 

@@ -11,7 +11,7 @@ from launch.config.flag_values import Flags
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.named_configs import find_config, load_config
-from launch.families.parameters import HEAD, Parameter
+from launch.families.parameters import HEAD, SCORE, Parameter, gives_scores
 from launch.families.registry import family_of_config, parameters
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
@@ -45,8 +45,7 @@ def check_weights(run: RunConfig) -> list[Finding]:
         return []
     try:
         weights = find_weights(directory)
-        config = load_config(str(directory))
-        misfits = _misfits(weights, config)
+        misfits = _misfits(weights, load_config(str(directory)), run.scores)
     except (UserError, OSError) as error:
         return [Finding(False, "weights", str(error), WEIGHTS_FIX)]
     if misfits:
@@ -64,10 +63,13 @@ def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
     return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
-def _misfits(weights: Mapping[str, Weight], config: dict) -> Misfits:
+def _misfits(weights: Mapping[str, Weight], config: dict, scores: bool) -> Misfits:
+    """scores: whether a reward model begins with them, with an output layer of its own."""
     if any(config.get(name) for name in FUSED):
         return Misfits()  # compared when the model is built
     expected = {parameter.name: parameter for parameter in parameters(config)}
+    if gives_scores(config) and not scores:
+        return Misfits(extra={f"{SCORE}, of a reward model, which writes no text"})
     extra = {name for name in weights.keys() - expected.keys() if not _may_be_ignored(name, list(expected.values()))}
     different = {
         difference(name, str(list(weights[name].shape)), str(list(expected[name].shape)))

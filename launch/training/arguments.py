@@ -265,6 +265,7 @@ class RunArguments(TrainingArguments):
 PRETRAINING = (ModelArguments, AdapterArguments, DataArguments, RunArguments)
 FINETUNING = (ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments)
 PREFERENCES = (ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments)
+REWARDS = (ModelArguments, AdapterArguments, PreferenceDataArguments, RunArguments)
 
 
 def pretraining_arguments(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
@@ -287,6 +288,13 @@ def preference_arguments(
 ) -> tuple[ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments]:
     """The argument objects of run_dpo.py. Raises UserError for values that upstream refuses."""
     return make_arguments(run, PREFERENCES)
+
+
+def reward_arguments(
+    run: RunConfig,
+) -> tuple[ModelArguments, AdapterArguments, PreferenceDataArguments, RunArguments]:
+    """The argument objects of run_reward.py. Raises UserError for values that upstream refuses."""
+    return make_arguments(run, REWARDS)
 
 
 def make_arguments(run: RunConfig, kinds: tuple) -> Any:

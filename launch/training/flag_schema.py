@@ -131,12 +131,13 @@ def schema() -> dict:
     "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
     many: true for several values. alone: what a switch means without a value, where it needs none.
     """
-    from launch.training.arguments import FINETUNING, PREFERENCES, PRETRAINING
+    from launch.training.arguments import FINETUNING, PREFERENCES, PRETRAINING, REWARDS
 
     return {
         "run_pretrain": _flags(PRETRAINING),
         "finetune_generation": _flags(FINETUNING),
         "run_dpo": _flags(PREFERENCES),
+        "run_reward": _flags(REWARDS),
     }
 
 

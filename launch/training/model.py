@@ -18,9 +18,10 @@ from launch.cpu import kernels
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.families.parameters import POSITIONS
-from launch.families.registry import family_of_config
+from launch.families.parameters import POSITIONS, gives_scores
+from launch.families.registry import as_reward_model, family_of_config
 from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
+from launch.models.reward_model import reward_model_class
 from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
 from launch.training.cpu_operators import compiled_operators
@@ -35,12 +36,15 @@ COPIED_FLAGS = [
 ]
 
 
-def build_config(model_args, sequence_length: int, training_args, decisions, checkpoint: Path | None = None):
+def build_config(
+    model_args, sequence_length: int, training_args, decisions, checkpoint: Path | None = None, scores: bool = False
+):
     """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs.
 
-    checkpoint: that the run continues.
+    checkpoint: that the run continues. scores: whether it becomes a reward model.
     """
     values = load_config(model_args.model_name_or_path)
+    values = as_reward_model(values) if scores else values
     if (size := _fresh_vocabulary(values, model_args, training_args, checkpoint)) is not None:
         values |= {"vocab_size": size}
     if model_args.continue_training:
@@ -109,10 +113,7 @@ def build_model(config, model_args, training_args, base: Format | None = None):
     `directory` of a model with loaded weights is where they were found.
     """
     family = family_of_config(config.to_dict())
-    pipeline = training_args.pipeline_parallel_degree > 1
-    name = family.pipeline_class if pipeline else family.model_class
-    assert name is not None, "preflight refuses a pipeline of this family"
-    model_class = getattr(transformers, name)
+    model_class = class_of(config, training_args.pipeline_parallel_degree > 1)
     dtype = compute_dtype(training_args)
     if not model_args.continue_training:
         set_seed(training_args.seed)  # the Trainer does so, too, but has the model already
@@ -123,6 +124,17 @@ def build_model(config, model_args, training_args, base: Format | None = None):
     model = load_model(model_class, config, dtype, directory, _when_filled(family, base, training_args))
     model.directory = directory
     return model
+
+
+def class_of(config, pipeline: bool = False):
+    """The class of paddlenlp, or of launch/models, for a configuration."""
+    values = config.to_dict()
+    family = family_of_config(values)
+    if gives_scores(values):
+        return reward_model_class(family.reward_class, family.model_class.replace("ForCausalLM", "Model"))
+    name = family.pipeline_class if pipeline else family.model_class
+    assert name is not None, "preflight refuses a pipeline of this family"
+    return getattr(transformers, name)
 
 
 def _when_filled(family, base: Format | None, training_args):

@@ -79,23 +79,61 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
     return Responses(-paddle.concat(sums), paddle.concat(tokens))
 
 
-class PreferenceLoss(Loss):
-    """The mean over the pairs of a step.
-
-    args: PreferenceArguments. reference: of launch/training/reference.py or precomputed.py; None: the loss needs none.
-    """
+class PairLoss(Loss):
+    """The mean over the pairs of a step, and measures that are means over pairs."""
 
     of_text = False
 
-    def __init__(self, args, reference, data: TrainingData, training_args):
-        self.args, self.reference, self.data = args, reference, data
-        self.weights = weights_of(args)
-        self.may_rest = args.loss_type == "hinge"  # 0 for each pair whose margin is wide enough
+    def __init__(self, data: TrainingData, training_args):
+        self.data = data
         self.micro_batches = training_args.gradient_accumulation_steps * training_args.dataset_world_size
         # Ranks that share a data rank see the same pairs.
         self.copies = training_args.world_size // training_args.dataset_world_size
         self.divisor = 1.0
         self.sums: paddle.Tensor | None = None
+
+    def start_step(self, global_step: int) -> None:
+        samples = self.data.stream.samples_of_step(global_step)
+        self.divisor = int(self.data.train.counted[samples].sum()) / self.micro_batches
+
+    def start_evaluation(self) -> None:
+        self.divisor = 1.0
+
+    def of_batch(self, loss: paddle.Tensor, sums: paddle.Tensor, outcome: paddle.Tensor, return_outputs: bool):
+        """What __call__ returns. loss: the sum over the pairs of a batch. sums: that `metrics` divides, float64.
+        outcome: of the model, from which they follow."""
+        self.sums = sums if self.sums is None else self.sums + sums
+        loss = loss / self.divisor
+        return (loss, (loss, outcome)) if return_outputs else loss
+
+    def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
+        self.start_evaluation()
+        in_training, self.sums = self.sums, None
+        with paddle.no_grad(), trainer.autocast_smart_context_manager():
+            self(model, trainer._prepare_inputs(inputs), return_outputs=False)
+        found, self.sums = self.sums, in_training
+        assert found is not None, "of_batch has summed"
+        return found.tolist()
+
+    def interval(self) -> dict:
+        assert self.sums is not None, "a step was made"
+        sums, self.sums = self.sums, None
+        if paddle.distributed.get_world_size() > 1:
+            paddle.distributed.all_reduce(sums)
+        means = self.metrics((sums / self.copies).tolist())
+        del means["loss"], means["pairs"]  # of the Trainer
+        return means
+
+
+class PreferenceLoss(PairLoss):
+    """args: PreferenceArguments. reference: of launch/training/reference.py or precomputed.py; None: the loss needs
+    none."""
+
+    def __init__(self, args, reference, data: TrainingData, training_args):
+        super().__init__(data, training_args)
+        self.args, self.reference = args, reference
+        self.weights = weights_of(args)
+        self.may_rest = args.loss_type == "hinge"  # 0 for each pair whose margin is wide enough
 
     def attach(self, model, args) -> None:
         super().attach(model, args)
@@ -107,22 +145,13 @@ class PreferenceLoss(Loss):
         if isinstance(self.reference, Precomputed):
             self.reference.prepare(trainer)
 
-    def start_step(self, global_step: int) -> None:
-        samples = self.data.stream.samples_of_step(global_step)
-        self.divisor = int(self.data.train.counted[samples].sum()) / self.micro_batches
-
-    def start_evaluation(self) -> None:
-        self.divisor = 1.0
-
     def __call__(self, model, inputs: dict, return_outputs: bool):
         labels, pairs = inputs.pop("labels"), inputs.pop("pairs", None)
         baseline = self.reference(inputs, labels) if self.reference else None
         losses = self.token_losses(model, inputs, labels)
         with paddle.amp.auto_cast(False):
             loss, sums = self.compared(losses, baseline, labels, pairs)
-        self.sums = sums if self.sums is None else self.sums + sums
-        loss = loss / self.divisor
-        return (loss, (loss, losses)) if return_outputs else loss
+        return self.of_batch(loss, sums, losses, return_outputs)
 
     def compared(
         self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, pairs: paddle.Tensor | None
@@ -149,14 +178,6 @@ class PreferenceLoss(Loss):
             sums += [paddle.zeros([]) if baseline is None else divergence(losses, baseline).sum()]
             return loss, paddle.stack([one.detach().astype("float64") for one in sums])
 
-    def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
-        self.start_evaluation()
-        in_training, self.sums = self.sums, None
-        trainer.prediction_step(model, inputs, prediction_loss_only=True)
-        found, self.sums = self.sums, in_training
-        assert found is not None, "compute_loss has summed"
-        return found.tolist()
-
     def metrics(self, sums: list[float]) -> dict:
         """Means over pairs, of lengths in tokens; kl: nats a token. accuracy: the share of pairs whose chosen response
         has the higher reward."""
@@ -177,15 +198,6 @@ class PreferenceLoss(Loss):
         if self.reference:
             means["kl"] = kl / (tokens_chosen + tokens_rejected)
         return means | {"pairs": int(pairs)}
-
-    def interval(self) -> dict:
-        assert self.sums is not None, "a step was made"
-        sums, self.sums = self.sums, None
-        if paddle.distributed.get_world_size() > 1:
-            paddle.distributed.all_reduce(sums)
-        means = self.metrics((sums / self.copies).tolist())
-        del means["loss"], means["pairs"]  # of the Trainer
-        return means
 
 
 def divergence(losses: paddle.Tensor, baseline: paddle.Tensor) -> paddle.Tensor:

@@ -24,12 +24,41 @@ from launch.training.resuming import open_ledger, weights_identity
 from launch.training.run import Stage
 
 
-class PreferenceTuning(Stage):
+class PairStage(Stage):
     """--max_length tokens of a prompt with a response at most; --num_train_epochs or --max_steps say how long."""
 
     needs_tokenizer = True
     keep_best = True
     rows = ROWS
+
+    @property
+    def sequence_length(self) -> int:
+        return self.data_args.max_length
+
+    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
+        args = self.training_args
+        sets = first_on_rank_zero(lambda: load_preferences(self.data_args, args, tokenizer, config, whole=self.scores))
+        ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
+        steps, end, epochs = run_length(ledger, sets.train, args)
+        samples: Any = sets.train if sets.train is not None else sets.dev
+        return DialogueData(
+            sets.train,
+            sets.dev,
+            pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends, self.scores),
+            NO_PAIR,
+            ledger,
+            args,
+            steps=steps,
+            mean_length=float(np.mean(samples.tokens)) / ROWS,
+            end=end,
+            epochs_requested=epochs,
+            lines=sets.lines,
+            unit="rows of packed pairs" if self.data_args.zero_padding else "pairs",
+        )
+
+
+class PreferenceTuning(PairStage):
+    """From the log-probabilities of the responses."""
 
     def __init__(self, model_args, adapter_args, data_args, preference_args, training_args):
         super().__init__(model_args, adapter_args, data_args, training_args)
@@ -41,31 +70,6 @@ class PreferenceTuning(Stage):
     @property
     def method_arguments(self) -> list:
         return [*super().method_arguments, self.preference_args]
-
-    @property
-    def sequence_length(self) -> int:
-        return self.data_args.max_length
-
-    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
-        args = self.training_args
-        sets = first_on_rank_zero(lambda: load_preferences(self.data_args, args, tokenizer, config))
-        ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
-        steps, end, epochs = run_length(ledger, sets.train, args)
-        samples: Any = sets.train if sets.train is not None else sets.dev
-        return DialogueData(
-            sets.train,
-            sets.dev,
-            pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends),
-            NO_PAIR,
-            ledger,
-            args,
-            steps=steps,
-            mean_length=float(np.mean(samples.tokens)) / ROWS,
-            end=end,
-            epochs_requested=epochs,
-            lines=sets.lines,
-            unit="rows of packed pairs" if self.data_args.zero_padding else "pairs",
-        )
 
     def prepare(self, model) -> list[str]:
         """A reference without dropout is compared with the policy."""

@@ -21,12 +21,15 @@ NO_PAIR = Pair(_ONE, _NONE, _NONE)
 NO_RESPONSE = Desired(_ONE, _NONE, True, _NONE)
 
 
-def load_preferences(data_args, training_args, tokenizer, config, paired: bool = True) -> PreferenceSets:
+def load_preferences(
+    data_args, training_args, tokenizer, config, paired: bool = True, whole: bool = False
+) -> PreferenceSets:
     """Read and encode all preferences that --dataset_name_or_path names. The tokenizer, which is saved with what is
     trained, then says which chat template that was.
 
-    config: the model's, of paddlenlp. paired: samples are Pair, with zero_padding lists of them; else Desired. Raises
-    UserError or DataError where data or chat template cannot be used, or a token is beyond the vocabulary.
+    config: the model's, of paddlenlp. paired: samples are Pair, with zero_padding lists of them; else Desired.
+    whole: of PairDataset. Raises UserError or DataError where data or chat template cannot be used, or a token is
+    beyond the vocabulary.
     """
     values = config.to_dict()
     wanted = tuple(
@@ -43,7 +46,7 @@ def load_preferences(data_args, training_args, tokenizer, config, paired: bool =
     )
     encodings = cache(partial(encoding_of, data_args, tokenizer, values))
     packed = data_args.max_length if data_args.zero_padding and paired else None
-    sets = encode_preference_survey(found, encodings, paired, packed)
+    sets = encode_preference_survey(found, encodings, paired, packed, whole)
     used = [encodings(chat) for chat in sorted({rows.schema.chat for rows in found.files})]
     check_vocabulary((sets.train, sets.dev), config.vocab_size)
     shown = sets.train if sets.train is not None else sets.dev
@@ -52,11 +55,13 @@ def load_preferences(data_args, training_args, tokenizer, config, paired: bool =
     return PreferenceSets(sets.train, sets.dev, [*sets.lines, *lines, *pair_lines(shown, decode)])
 
 
-def pair_collator(tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> Callable:
-    """collate_pairs as the flags have it. row_ends: see Collator."""
+def pair_collator(
+    tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False, scored: bool = False
+) -> Callable:
+    """collate_pairs, or collate_scored, as the flags have it. row_ends: see Collator."""
     length = data_args.max_length if sequence_parallel else None
     return partial(
-        collate_pairs,
+        collate_scored if scored else collate_pairs,
         pad=pad_id(tokenizer),
         length=length,
         multiple=data_args.pad_to_multiple_of,
@@ -90,6 +95,38 @@ def collate_pairs(
     if packed:
         batch["pairs"] = _numbers(batch["labels"], batch["position_ids"], [len(row) for row in rows])
     return batch
+
+
+def collate_scored(
+    samples: Sequence[Pair] | Sequence[list[Pair]],
+    pad: int,
+    length: int | None = None,
+    multiple: int = 8,
+    packed: bool = False,
+    row_ends: bool = False,
+) -> dict[str, np.ndarray]:
+    """A batch for a reward model, whose rows are those of collate_pairs with the last token of each response:
+    {"input_ids", "ends", "tokens"}. ends, tokens: int64 [2 pairs], of all chosen responses, then of the rejected ones
+    in the same order: where the response ends, counted row by row, and how many tokens it has, 0 for padding.
+
+    The arguments are those of collate_pairs."""
+    rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
+    chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
+    rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
+    texts = [[np.concatenate(part).astype(np.int64) for part in row] for row in (*chosen, *rejected)]
+    joined = [
+        {
+            "input_ids": np.concatenate(row),
+            "labels": np.concatenate(row),
+            "position_ids": np.concatenate([np.arange(len(text)) for text in row]),
+        }
+        for row in texts
+    ]
+    batch = Collator(pad, length, packed, multiple, row_ends)(joined)
+    size = batch.pop("labels").shape[1]
+    ends = [number * size + np.cumsum([len(text) for text in row]) - 1 for number, row in enumerate(texts)]
+    tokens = [len(response) for row in (*chosen, *rejected) for _, response in row]
+    return batch | {"ends": np.concatenate(ends), "tokens": np.array(tokens, dtype=np.int64)}
 
 
 def collate_desired(

@@ -45,13 +45,14 @@ class Stage:
 
     needs_tokenizer: whether the data are text. keep_best: keep the model of the lowest evaluation loss beside the
     newest. rows: of a sample in a batch. needs_second_copy: whether the run sets second_copy, the model as it is before
-    training.
+    training. scores: whether the model gets a score as its output layer.
     """
 
     needs_tokenizer = False
     keep_best = False
     rows = 1
     needs_second_copy = False
+    scores = False
     second_copy: Any = None
 
     def __init__(self, model_args, adapter_args, data_args, training_args):
@@ -107,7 +108,7 @@ class Run:
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
         decisions = decide(model_args, adapter_args, stage.data_args, args)
-        config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint)
+        config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint, stage.scores)
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)
         data = stage.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
@@ -149,8 +150,10 @@ def build_base(stage: Stage, config) -> tuple[Any, list[str]]:
     model_args, adapter_args, args = stage.model_args, stage.adapter_args, stage.training_args
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
-    chunks = chunks_of(config, args, stage.rows * stage.sequence_length, trained)
-    lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
+    lines = []
+    if not stage.scores:
+        chunks = chunks_of(config, args, stage.rows * stage.sequence_length, trained)
+        lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
     return model, [*lines, *speed_up(model, args), *widen(model, model_args, args)]
 
 

@@ -154,8 +154,10 @@ def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
     ("keys", "title"),
     [
         ({"train_dataset_path": "a", "max_prompt_len": 2048, "beta": 0.1}, "KTO"),
-        ({"train_dataset_path": "a", "max_seq_len": 8192, "flash_mask": True}, "a reward model"),
-        ({"max_length": 512, "normalizer_type": "RunningMeanStd", "loss_type": "sequence-wise"}, "a reward model"),
+        (
+            {"max_length": 512, "normalizer_type": "RunningMeanStd", "loss_type": "sequence-wise"},
+            "a reward model of PPO",
+        ),
         ({"train_dataset_path": "a", "process_reward": True}, "a process reward model"),
         ({"dataset_name_or_path": "a", "do_ptq": True, "smooth": True}, "quantization after training"),
         ({"dataset_name_or_path": "a", "do_gptq": True}, "quantization after training"),
@@ -168,7 +170,7 @@ def test_files_of_other_methods_are_refused_by_their_name(tmp_path, keys, title)
     with pytest.raises(UserError) as error:
         read_arguments(written(tmp_path, {"output_dir": "out"} | keys), FINETUNE)
     assert f": this is a file for {title}, which has no module here." in str(error.value)
-    assert str(error.value).endswith("Files for DPO, fine-tuning and pretraining can be used.")
+    assert str(error.value).endswith("Files for DPO, a reward model, fine-tuning and pretraining can be used.")
 
 
 def test_a_file_of_dpo_is_read_but_for_its_data(tmp_path):
@@ -181,11 +183,20 @@ def test_a_file_of_dpo_is_read_but_for_its_data(tmp_path):
         read_arguments(written(tmp_path, keys), FINETUNE)
 
 
+def test_a_file_of_a_reward_model_is_read_but_for_its_data(tmp_path):
+    keys = {"max_seq_len": 8192, "flash_mask": True, "per_device_train_batch_size": 1}
+    flags, lines = read_arguments(written(tmp_path, keys | {"dataset_name_or_path": "a"}), "run_reward")
+    assert flags["max_length"] == ["8192"] and flags["dataset_name_or_path"] == ["a"]
+    assert any(line.startswith("--flash_mask is left out") for line in lines)
+    with pytest.raises(UserError, match="train_dataset_path: data are a folder with train.json and dev.json"):
+        read_arguments(written(tmp_path, keys | {"train_dataset_path": "a"}), "run_reward")
+
+
 def test_every_module_has_its_method():
     assert {method.script for method in METHODS if method.script} == set(SCRIPTS)
     for method in METHODS:
         if method.script:
-            assert method.keys <= load_schema(method.script).keys()
+            assert method.keys <= load_schema(method.script).keys() | RENAMED.keys()
 
 
 def test_the_accuracy_of_pretraining_is_left_out(tmp_path):

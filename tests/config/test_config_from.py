@@ -113,7 +113,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
         (
             {"seed": 1},
             [],
-            "no key of it tells what is trained. Expected loss_type or dataset_name_or_path or input_dir, or more of",
+            "no key of it tells what is trained. Expected loss_type or max_seq_len or dataset_name_or_path or",
         ),
         (arguments("llama/sft") | {"pipeline_parallel_degree": 2}, [], "--sharding: stage2 with --pipeline_parallel_"),
         (

@@ -65,6 +65,7 @@ RUN_BY = {
     "launch/commands/evaluate.py": "tests/evaluation/test_evaluate.py::test_two_ranks_and_small_batches_give_the_same",
     "launch/commands/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
     "launch/run_dpo.py": "tests/training/test_run_dpo.py::test_the_command_of_the_page",
+    "launch/run_reward.py": "tests/training/test_run_reward.py::test_the_command_of_the_page",
     "launch/run_pretrain.py": "tests/recipes/test_documents.py::test_launcher_command_is_right",
     "launch/commands/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
     "benchmarks/cpu_step.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",

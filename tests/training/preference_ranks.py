@@ -59,8 +59,14 @@ def _sums(model, batch: dict) -> list[float]:
 
 def run(argv: list[str]) -> dict:
     """Run launch/run_dpo.py's main as its script does: its exit code and what it said."""
-    from launch.guard import guarded
     from launch.run_dpo import main
+
+    return said_by(main, argv)
+
+
+def said_by(main, argv: list[str]) -> dict:
+    """The exit code of a shared module's main, run as its script does, and what it said."""
+    from launch.guard import guarded
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

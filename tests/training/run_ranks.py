@@ -68,6 +68,7 @@ def arguments_of_both(runs: list) -> list[str]:
             "run_pretrain": arguments.PRETRAINING,
             "finetune_generation": arguments.FINETUNING,
             "run_dpo": arguments.PREFERENCES,
+            "run_reward": arguments.REWARDS,
         }[script]
         parser = argparser.PdArgumentParser(kinds, allow_abbrev=False)
         expected = parser.parse_args_into_dataclasses(words, look_for_args_file=False)

@@ -35,18 +35,23 @@ class PreferenceSets:
 
 
 def encode_preference_survey(
-    found: Survey[Preference], encoding_of: EncodingOf, paired: bool, row_tokens: int | None = None
+    found: Survey[Preference],
+    encoding_of: EncodingOf,
+    paired: bool,
+    row_tokens: int | None = None,
+    whole: bool = False,
 ) -> PreferenceSets:
     """Encode all preferences; sources with weights are blended.
 
     encoding_of: from whether a schema is one of chats to how its rows are encoded. paired: all rows are pairs, and so
     are the samples; else these are single responses, of which a pair makes two. row_tokens: pack the pairs to train on
-    into rows of so many tokens, each source for itself. A row that the chat template does not render is a broken one.
+    into rows of so many tokens, each source for itself. whole: of PairDataset. A row that the chat template does not
+    render is a broken one.
     Raises DataError where there are more of these than allowed, or none of a split is left.
     """
     faults = list(found.faults)
-    parts = [_dataset([source], encoding_of, paired, faults) for source in found.train]
-    dev = _dataset(found.dev, encoding_of, paired, faults) if found.dev else None
+    parts = [_dataset([source], encoding_of, paired, whole, faults) for source in found.train]
+    dev = _dataset(found.dev, encoding_of, paired, whole, faults) if found.dev else None
     check_faults(faults, found.allowed)
     lines = [_line("training data", parts, found.train)] if parts else []
     train = None
@@ -96,7 +101,7 @@ def unpaired(rows: Rows[Preference]) -> Rows[Preference]:
 
 
 def _dataset(
-    sources: list[list[Rows[Preference]]], encoding_of: EncodingOf, paired: bool, faults: list[Fault]
+    sources: list[list[Rows[Preference]]], encoding_of: EncodingOf, paired: bool, whole: bool, faults: list[Fault]
 ) -> PairDataset | DesiredDataset:
     """faults: gets the rows that are not rendered."""
     files = [rows for source in sources for rows in source]
@@ -112,7 +117,7 @@ def _dataset(
     if not samples:
         raise DataError(f"{', '.join(rows.file for rows in files)}: nothing is left to learn from; {cuts}.")
     if paired:
-        return PairDataset(samples, cuts)
+        return PairDataset(samples, cuts, whole)
     return DesiredDataset(samples, cuts, next(iter(encodings.values())).max_length)
 
 

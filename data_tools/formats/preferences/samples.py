@@ -177,14 +177,17 @@ class PreferenceDataset:
 
 
 class PairDataset(PreferenceDataset):
-    """Pairs. rows: int64 [samples, 2], positions of the rows of chosen and rejected."""
+    """Pairs. rows: int64 [samples, 2], positions of the rows of chosen and rejected.
 
-    def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts):
+    whole: whether the last id of a response is read, too, as by a reward model; else it is predicted only."""
+
+    def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts, whole: bool = False):
+        self._predicted = 0 if whole else 1
         super().__init__(samples, 3, cuts)
 
     @property
     def rows(self) -> np.ndarray:
-        return self.lengths[:, :1] + self.lengths[:, 1:] - 1
+        return self.lengths[:, :1] + self.lengths[:, 1:] - self._predicted
 
     def _tokens(self) -> np.ndarray:
         return self.rows.sum(1)

@@ -10,7 +10,16 @@ from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
-from launch.preflight.rules import adapters, batch, checkpoint, degrees, model_limits, overlap, pair_losses
+from launch.preflight.rules import (
+    adapters,
+    batch,
+    checkpoint,
+    degrees,
+    model_limits,
+    overlap,
+    pair_losses,
+    reward_models,
+)
 from launch.preflight.rules.rule import Request, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -24,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     *checkpoint.RULES,
     *adapters.RULES,
     *pair_losses.RULES,
+    *reward_models.RULES,
     *degrees.UNSUPPORTED_RULES,
 )
 

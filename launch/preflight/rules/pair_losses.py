@@ -7,9 +7,14 @@ REFERENCE = "launch/training/reference.py"
 LOSSES = "launch/training/preference_losses.py"
 
 
+def _tunes(run: Request) -> bool:
+    """Whether a model that writes text is trained on preferences."""
+    return run.run.prefers and not run.run.scores
+
+
 def _reference(run: Request) -> str:
     flags = run.flags
-    return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference) if run.run.prefers else NONE
+    return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference) if _tunes(run) else NONE
 
 
 def _copies(run: Request) -> bool:
@@ -20,7 +25,7 @@ def _copies(run: Request) -> bool:
 RULES = (
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: run.run.prefers and run.pipeline > 1,
+        when=lambda run: _tunes(run) and run.pipeline > 1,
         found="{run.pipeline} in preference tuning",
         reason="a micro batch goes through the stages forward and backward by itself, without a pass of the reference, "
         "and its last stage has no loss of pairs",
@@ -29,7 +34,7 @@ RULES = (
     ),
     Rule(
         flag="prefix_tuning",
-        when=lambda run: run.run.prefers and bool(run.flags.prefix_tuning),
+        when=lambda run: _tunes(run) and bool(run.flags.prefix_tuning),
         found="1 in preference tuning",
         reason="a prefix cannot be switched off, as the reference needs it",
         source=REFERENCE,
@@ -37,7 +42,7 @@ RULES = (
     ),
     Rule(
         flag="pissa",
-        when=lambda run: run.run.prefers and bool(run.flags.pissa),
+        when=lambda run: _tunes(run) and bool(run.flags.pissa),
         found="1 in preference tuning",
         reason="without its adapter the model is not the one from before training, which is the reference",
         source="launch/adapters/pissa.py",
@@ -45,7 +50,7 @@ RULES = (
     ),
     Rule(
         flag="model_name_or_path",
-        when=lambda run: run.run.prefers and bool(run.family and run.family.answer_marks),
+        when=lambda run: _tunes(run) and bool(run.family and run.family.answer_marks),
         found="a {run.family.title}",
         reason="it reads a prompt in both directions, batches of pairs are for models that read from left to right",
         source="launch/training/preferences.py, load_preferences",

@@ -1,0 +1,60 @@
+"""Runs of run_reward, and the scores of its models, for test_run_reward.py."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import paddle
+
+from tests.training.preference_ranks import said_by
+
+
+def run(argv: list[str]) -> dict:
+    """Run launch/run_reward.py's main as its script does: its exit code and what it said."""
+    from launch.run_reward import main
+
+    return said_by(main, argv)
+
+
+def losses_of(scores: list) -> list[float]:
+    """reward_losses of scores [chosen and rejected, pairs]."""
+    from launch.training.reward_tuning import reward_losses
+
+    return reward_losses(paddle.to_tensor(np.ravel(scores), dtype="float32")).tolist()
+
+
+@paddle.no_grad()
+def by_hand(directory: str, output: str) -> list:
+    """[pairs, (chosen, rejected)]: the scores of directory/few by what a run has left, from the hidden states that the
+    text model of paddlenlp has at the last token of each response, one sequence at a time."""
+    from paddlenlp.transformers import AutoTokenizer, LlamaModel
+
+    from launch.adapters.lora_files import read_lora
+    from launch.checkpoint.weight_files import find_weights
+
+    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    whole = not list(Path(output).glob("peft_model*"))
+    model = LlamaModel.from_pretrained(output if whole else f"{directory}/model", dtype="float32")
+    model.eval()
+    if whole:
+        score = find_weights(output)["score.weight"].open()
+    else:
+        lora = read_lora(output)
+        assert lora.score is not None
+        score = lora.score.open()
+        weights = {f"llama.{name}": value for name, value in model.state_dict().items()}
+        for layer, change in lora.layers.items():
+            weight = weights[f"{layer}.weight"]
+            weight.set_value(weight.numpy() + lora.scaling * change.a.open() @ change.b.open())
+    found = []
+    for row in rows:
+        before = tokenizer(row["prompt"])["input_ids"]
+        of_row = []
+        for name in ("chosen", "rejected"):
+            after = [*tokenizer(row[name], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            outputs = model(paddle.to_tensor([[*before, *after]]))
+            hidden = outputs[0] if isinstance(outputs, tuple) else outputs
+            of_row.append(float(hidden[0, -1].numpy().astype(np.float64) @ np.asarray(score, dtype=np.float64)[:, 0]))
+        found.append(of_row)
+    return found

@@ -1,0 +1,127 @@
+"""run_reward.py: the loss by its formula, scores, what is logged, layouts, packing and resuming."""
+
+import json
+
+import numpy as np
+import pytest
+
+from launch.config.flag_values import parse_flags
+from launch.reporting.records import read_summary, read_train_log
+from tests.ranks import ROOT
+from tests.training.finetune_material import argv, write_first
+
+RUN = "tests.training.reward_ranks:run"
+FEW = 22  # three steps of 8, the last of 6
+FULL, LORA = {}, {"lora": 1, "lora_rank": 4}
+
+
+@pytest.fixture(scope="module")
+def material(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("rewards")
+    ranks(1, "tests.training.finetune_material:make_material", str(root))
+    write_first(root / "preferences", root / "few", FEW)
+    return root
+
+
+@pytest.fixture
+def run(ranks, material, tmp_path):
+    """run(name, processes, ...): the output directory of a run that must end well."""
+
+    def finish(name="out", processes=1, **changes):
+        flags = {"dataset_name_or_path": material / "few", "max_steps": 3, "learning_rate": 1e-3} | changes
+        [said, *_] = ranks(processes, RUN, argv(material, tmp_path / name, **flags))
+        assert said["exit_code"] == 0, said["stderr"] + said["stdout"][-2000:]
+        finish.said = said["stdout"]
+        return tmp_path / name
+
+    finish.folder = tmp_path
+    return finish
+
+
+def column(output, key: str) -> list[float]:
+    return [record[key] for record in read_train_log(output) if "learning_rate" in record]
+
+
+def bradley_terry(chosen, rejected):
+    """InstructGPT, arXiv 2203.02155, equation 1, float64."""
+    return np.logaddexp(0, rejected - chosen)
+
+
+def test_the_loss_is_that_of_the_paper(ranks):
+    scores = np.random.default_rng(0).normal(0, 4, [2, 12])
+    [found] = ranks(1, "tests.training.reward_ranks:losses_of", scores.tolist())
+    np.testing.assert_allclose(found, bradley_terry(*scores), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [FULL, LORA], ids=["full", "lora"])
+def test_a_run_has_the_loss_of_the_formula(ranks, run, material, method):
+    """Of the scores of the last tokens; before training all are 0."""
+    output = run(do_eval=1, learning_rate=1e-2, **method)
+    first = [record for record in read_train_log(output) if "learning_rate" in record][0]
+    assert first["loss"] == pytest.approx(np.log(2), abs=1e-7)
+    assert (first["rewards_chosen"], first["rewards_margin"], first["accuracy"]) == (0, 0, 0)
+    [scores] = ranks(1, "tests.training.reward_ranks:by_hand", str(material), str(output))
+    chosen, rejected = np.array(scores).T
+    evaluated = read_summary(output)["evaluation"]
+    assert evaluated["eval_loss"] == pytest.approx(bradley_terry(chosen, rejected).mean(), abs=2e-6)
+    assert evaluated["eval_rewards_chosen"] == pytest.approx(chosen.mean(), abs=1e-5)
+    assert evaluated["eval_rewards_margin"] == pytest.approx((chosen - rejected).mean(), abs=1e-5)
+    assert evaluated["eval_accuracy"] == (chosen > rejected).mean()
+    assert np.abs(chosen).max() > 0.1, "the run has learnt nothing"
+    assert evaluated["eval_pairs"] == FEW
+    assert "pairs: loss 0.6931  accuracy 0.0%  margin +0.000 (+0.000 - +0.000)\n" in run.said
+
+
+@pytest.mark.parametrize("method", [FULL, LORA], ids=["full", "lora"])
+def test_every_pair_of_a_step_weighs_the_same(run, method):
+    """However the pairs of a step are cut into micro batches and divided over ranks; the last step has fewer."""
+    one = run("one", **method)
+    assert max(np.abs(column(one, "rewards_margin"))) > 1e-3
+    half = {"processes": 2, "per_device_train_batch_size": 4}
+    ways = {
+        "cut": {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
+        "tp2": {"processes": 2, "tensor_parallel_degree": 2},
+        "sp2": {"processes": 2, "tensor_parallel_degree": 2, "sequence_parallel": 1},
+        "stage2": half | {"sharding": "stage2"},
+        "stage3": half | {"sharding": "stage3"},
+    }
+    for name, flags in ways.items():
+        output = run(name, **method, **flags)
+        for key, bound in (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 2e-6), ("tokens_rejected", 0)):
+            found, expected = column(output, key), column(one, key)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=bound, err_msg=f"{name} {key}")
+        np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5, err_msg=name)
+
+
+def test_packed_pairs_are_the_same_pairs(run):
+    """All in one step, which begins with the scores of a reward model."""
+    began = run("began", max_steps=2)
+    flags = {"model_name_or_path": began, "per_device_train_batch_size": FEW, "num_train_epochs": 1, "max_steps": -1}
+    apart, rows = run("apart", do_eval=1, **flags), run("rows", do_eval=1, zero_padding=1, **flags)
+    assert abs(column(apart, "loss")[0] - np.log(2)) > 1e-3, "it begins anew"
+    for key in ("loss", "rewards_margin", "tokens_chosen"):
+        assert column(rows, key) == pytest.approx(column(apart, key), abs=2e-6)
+    assert column(rows, "grad_norm") == pytest.approx(column(apart, "grad_norm"), rel=2e-5)
+
+
+@pytest.mark.parametrize("method", [FULL, LORA], ids=["full", "lora"])
+def test_a_run_that_goes_on_is_the_run_to_the_bit(run, method):
+    flags = {"max_steps": 5, **method}
+    whole = run("whole", **flags)
+    run("parts", save_steps=2, **flags | {"max_steps": 2})
+    parts = run("parts", save_steps=2, **flags)
+    for key in ("loss", "grad_norm", "rewards_margin", "consumed_tokens"):
+        assert column(parts, key) == column(whole, key), key
+    assert json.loads((parts / "run_summary.json").read_text())["global_step"] == 5
+
+
+def test_the_command_of_the_page(run, material):
+    """docs/align.md, with a model and data of the tests."""
+    page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith("python launch/run_reward.py")]
+    flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()}
+    given = {"model_name_or_path": material / "model", "dataset_name_or_path": material / "few", "max_steps": 2}
+    output = run(**flags | given | {"output_dir": run.folder / "out"})
+    assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
+    config = json.loads((output / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
