@@ -20,6 +20,7 @@ from data_tools.formats.plural import plural
 from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_words
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
+from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
 from launch.families.parameters import HEADS, KEY_VALUE_HEADS, key_value_heads
@@ -72,11 +73,11 @@ class Change:
     reason: str
 
 
-def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list[Change]]:
+def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = False) -> tuple[Flags, list[Change]]:
     """The flags of the rehearsal, and what was changed.
 
     materials: what stands in for the recipe's own model and data (launch/rehearsal/materials.py); output: where the
-    rehearsal writes.
+    rehearsal writes. prefers: whether the data are preferences.
     """
     model = str(materials / "model")
     changes = [
@@ -84,7 +85,7 @@ def scale_down(flags: Flags, materials: Path, output: Path) -> tuple[Flags, list
         *_layers(flags),
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
-        *_data(flags, materials),
+        *_data(flags, materials, prefers),
         *_samples(flags),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
@@ -114,8 +115,8 @@ def _layers(flags: Flags) -> list[Change]:
     return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
 
 
-def _data(flags: Flags, materials: Path) -> list[Change]:
-    if "loss_type" in flags:
+def _data(flags: Flags, materials: Path, prefers: bool) -> list[Change]:
+    if prefers:
         return [_always(flags, "dataset_name_or_path", str(materials / "preferences"), "made-up preferences")]
     if "dataset_name_or_path" in flags:
         dialogues = "chats" if "chat_template" in flags else "pairs"
@@ -183,6 +184,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
         command.flags,
         materials=materials_directory,
         output=directory / "output",
+        prefers=RunConfig(str(command.script)).prefers,
     )
     os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks print where they are stopped
     processes = plural(command.processes, "process")

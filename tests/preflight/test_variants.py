@@ -13,7 +13,7 @@ from tests.devices.fake_nvml import GIB, FakeNvml
 from tests.preflight.recipe_findings import recipe_findings
 from tests.preflight.variants import VARIANTS, preferences
 from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN
-from tests.recipes.test_rendered import RECIPES, name
+from tests.recipes.test_rendered import PREFERENCE_TUNING, RECIPES, name
 from tests.weights.lora_material import save_base
 
 
@@ -66,7 +66,7 @@ def test_a_recipe_as_shipped_passes_on_the_machine_it_is_for(machine, recipe):
     machine(A100S[:8])
     if name(recipe) == "tiny/lora":
         save_base(Path("build/demo/model"), load_config("llama-rehearsal"))
-    if "preferences.sh" in recipe.read_text():
+    if recipe in PREFERENCE_TUNING:
         write_files(preferences.FILES)
     assert split(recipe_findings(name(recipe))) == ([], [])
 

@@ -16,7 +16,7 @@ from launch.config.recipe_file import Recipe
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
 from launch.families.parameters import LINEAR
-from launch.families.registry import family_of_config, parameters
+from launch.families.registry import as_reward_model, family_of_config, parameters
 from launch.plan.hardware import CARDS
 from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
 from tests.recipes.machine import ROOT
@@ -69,7 +69,7 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
 @of_each_recipe
 def test_the_target_says_what_is_done_to_which_model(recipe):
     """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
-    verbs = "(?:dpo|simpo)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
+    verbs = "(?:dpo|simpo|reward)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = TARGETS[recipe]
@@ -117,7 +117,9 @@ SAYS = {
     "8 bits": lambda flags: flags.get("weight_quantize_algo") in (["weight_only_int8"], ["llm.int8"]),
     "continued pretraining": lambda flags: flags.get("continue_training") == ["1"],
     "from random weights": lambda flags: flags.get("continue_training") == ["0"],
-    "fine-tuning|instruction tuning|prefix tuning|preference tuning": lambda flags: "dataset_name_or_path" in flags,
+    "fine-tuning|instruction tuning|prefix tuning|preference tuning|reward model": lambda flags: (
+        "dataset_name_or_path" in flags
+    ),
     "DPO": lambda flags: flags.get("loss_type") == ["sigmoid"],
     "SimPO": lambda flags: flags.get("loss_type") == ["simpo"],
     "CPU": lambda flags: flags["device"] == ["cpu"],
@@ -281,6 +283,8 @@ def test_every_recipe_of_an_adapter_tells_what_it_trains():
 def test_what_is_trained_and_left(recipe):
     """Parameters in millions, of billions where there are so many; the files are float32."""
     config, flags = load_config(model_of(recipe)), stated_flags(recipe)
+    if script(recipe).endswith("run_reward.py"):
+        config = as_reward_model(config)
     if "lora" in flags:
         trained = lora_parameters(config, family_of_config(config).linear_layers, int(flags["lora_rank"][0]))
     else:

@@ -36,7 +36,7 @@ def script(recipe: Path) -> str:
 
 PRETRAINING = [recipe for recipe in RECIPES if script(recipe).endswith("run_pretrain.py")]
 FINE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith("finetune_generation.py")]
-PREFERENCE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith("run_dpo.py")]
+PREFERENCE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith(("run_dpo.py", "run_reward.py"))]
 
 
 def name(recipe: Path) -> str:

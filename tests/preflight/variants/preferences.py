@@ -4,13 +4,17 @@ import json
 
 from tests.preflight.variants.variant import wrong
 
-DPO = "qwen2.5-7b/dpo-lora"
+DPO, REWARD = "qwen2.5-7b/dpo-lora", "qwen2.5-7b/reward-lora"
 ROWS = "".join(json.dumps({"prompt": f"{n}", "chosen": f"yes {n}", "rejected": f"no {n}"}) + "\n" for n in range(8))
 FILES = {"data/train.json": ROWS, "data/dev.json": ROWS}
 
 
 def said(argv: str, *faults, told=(), **more):
     return wrong(DPO, argv, *faults, told=told, files=FILES, **more)
+
+
+def of_reward(argv: str, *faults, told=(), **more):
+    return wrong(REWARD, argv, *faults, told=told, files=FILES, **more)
 
 
 VARIANTS = [
@@ -59,6 +63,28 @@ VARIANTS = [
             ("--label_smoothing", "0.1 does nothing with --loss_type ipo"),
             ("--simpo_gamma", "1 does nothing with --loss_type ipo"),
             ("--loss_spike", "this and --loss_collapse do nothing"),
+        ],
+    ),
+    of_reward(
+        "--model_name_or_path opt-6.7b --zero_padding 0 --chat_template none",
+        ("--model_name_or_path", "a OPT: a reward model is made of a decoder that transformers opens with a score"),
+    ),
+    of_reward(
+        "--pipeline_parallel_degree 2",
+        ("--pipeline_parallel_degree", "2 for a reward model: the last stage"),
+        told=[("--per_device_eval_batch_size", "1 becomes 16")],
+        wishes={"GPUS": "2"},
+    ),
+    of_reward(
+        "--lora 0 --prefix_tuning 1 --zero_padding 0",
+        ("--prefix_tuning", "1 for a reward model: the files of a prefix have no place for the score"),
+    ),
+    of_reward("--pissa 1 --weight_double_quant 0", ("--pissa", "weights are quantized"), ("--pissa", "1 for a reward")),
+    of_reward(
+        "--loss_chunk_tokens 256 --loss_spike 3",
+        told=[
+            ("--loss_spike", "this and --loss_collapse do nothing"),
+            ("--loss_chunk_tokens", "256 does nothing for a reward model: there are no logits"),
         ],
     ),
 ]
