@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser, above_zero, amount, port
 from launch.entry import start_paddle
+from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
@@ -47,6 +48,8 @@ def main(argv: list[str]) -> None:
     check_model(args.model_name_or_path)
     for adapter in adapters.values():
         check_adapter(args.model_name_or_path, adapter)
+    if args.grammar_backend:
+        require(args.grammar_backend, "grammar.lock")
     socket = bind(addresses)
     service = _service(args, name, adapters)
 
@@ -81,7 +84,8 @@ def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
 
     set_device(args.device)
     format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
-    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format)
+    backend = args.grammar_backend
+    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format, backend)
     batch = batch_for(models, args.batch_size, int(args.kv_cache_gb * 2**30))
     return Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
 
@@ -149,6 +153,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         type=above_zero,
         default=300,
         help="seconds for a request, including waiting; default %(default)s",
+    )
+    add(
+        "--grammar_backend",
+        choices=("llguidance",),
+        help="allow response_format, answers in JSON of a schema; installs requirements/grammar.lock",
     )
     add_weight_flags(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")

@@ -5,7 +5,7 @@ Text has whole characters only, and nothing of a stop word.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -123,7 +123,7 @@ def joined(pieces: list[Piece]) -> Piece:
 
 class Answer:
     """Made within a running event loop. Use it up by pieces(), or cancel() it. echoes: of the prompts, where they are
-    wanted; the first text of each answer."""
+    wanted; the first text of each answer. grammars: of answers in JSON."""
 
     def __init__(
         self,
@@ -133,6 +133,7 @@ class Answer:
         options: Options,
         deadline: float,
         echoes: list[Echo] | None = None,
+        grammars: Sequence = (),
     ):
         self.options = options
         self.token_name = served.token_name
@@ -156,6 +157,7 @@ class Answer:
                 deadline,
                 partial(self._take, number),
                 served.positions,
+                grammars[number] if grammars else None,
             )
             for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
         ]

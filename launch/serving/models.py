@@ -9,7 +9,7 @@ chats become ids as in training and in launch/commands/predict.py.
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from launch.generation.generate import Decoding, KnownIds, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.likelihoods import likelihoods, prompt_likelihoods
-from launch.serving.request import Finish, Reason, Refusal, Row, TokenName
-from launch.serving.token_names import name_of
+from launch.serving.request import Finish, Reason, Refusal, Row
+from launch.serving.token_names import TokenNames
 
 
 def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
@@ -190,13 +190,13 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Served:
-    """A model under its name. description: for people."""
+    """A model under its name. description: for people. backend: what answers in JSON are made by, if anything."""
 
     name: str
     predictor: Predictor
     prompts: Prompts
     description: str
-    _token_names: dict[int, TokenName] = field(default_factory=dict)
+    backend: str | None = None
 
     def group(self, prompt: list[int]) -> tuple:
         """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
@@ -224,10 +224,25 @@ class Served:
     def choose(self) -> Chooser:
         return Chooser(self.predictor.eos, self.predictor.known_ids)
 
-    def token_name(self, token: int) -> TokenName:
-        if token not in self._token_names:
-            self._token_names[token] = name_of(self.predictor.tokenizer, token)
-        return self._token_names[token]
+    @cached_property
+    def token_name(self) -> TokenNames:
+        return TokenNames(self.predictor.tokenizer)
+
+    @cached_property
+    def _grammars(self):
+        from launch.serving.json_grammar import Grammars  # an optional package
+
+        tokenizer, ids = self.predictor.tokenizer, min(self.predictor.config.vocab_size, self.predictor.known_ids)
+        encode = lambda text: tokenizer.encode(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+        return Grammars(self.token_name, ids, self.predictor.eos, encode)
+
+    def grammars(self, schema: str, answers: int) -> list:
+        """A grammar for each answer. Raises Refusal for a schema that is wrong, or where the server has none."""
+        if self.backend is None:
+            found = "this server is started without --grammar_backend llguidance"
+            raise Refusal(Reason.INVALID, f"response_format: {found}", "response_format")
+        grammar = self._grammars.of_schema(schema)
+        return [grammar.copy() for _ in range(answers)]
 
     def decode(self, ids: list[int]) -> str:
         return decode(self.predictor.tokenizer, ids)
@@ -240,8 +255,10 @@ def load_models(
     dtype: str | None = None,
     chat_template: str | None = None,
     format: Format | None = None,
+    grammar_backend: str | None = None,
 ) -> dict[str, Served]:
     """The base under `name` and each adapter under its own. format: of the base's linear layers; None: as they are.
+    grammar_backend: "llguidance", whose tables of the tokenizer are then made; None: no answers in JSON.
 
     Raises UserError where an adapter does not fit, or there is no tokenizer.
     """
@@ -255,9 +272,10 @@ def load_models(
     for model, predictor in predictors.items():
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
-        served[model] = Served(
-            model, predictor, prompts, f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
-        )
+        description = f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
+        served[model] = Served(model, predictor, prompts, description, grammar_backend)
+        if grammar_backend:
+            _ = served[model]._grammars
     return served
 
 

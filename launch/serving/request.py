@@ -8,8 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from launch.serving.json_grammar import Grammar  # its package is optional
 
 
 class Reason(Enum):
@@ -75,9 +79,10 @@ class Options:
     1: among all. frequency_penalty, presence_penalty: taken from the logits of the answer's tokens so far, for each
     time that one was there, and once. logit_bias: ids, and what is added to their logits. seed: the same seed gives
     the same answer, in whatever batch; None: another one each time. stop: texts that end an answer and are no part
-    of it. n: answers to each prompt. logprobs: log-probabilities of the answer's tokens are wanted, and of so many
-    of the most likely ones in their places; None: are not. prompt_logprobs: the same of the prompt's tokens. echo:
-    the prompt stands before its answer, with its log-probabilities where those of the answer are wanted.
+    of it. json_schema: of the answer, as JSON; None: it is text. n: answers to each prompt. logprobs:
+    log-probabilities of the answer's tokens are wanted, and of so many of the most likely ones in their places;
+    None: are not. prompt_logprobs: the same of the prompt's tokens. echo: the prompt stands before its answer, with
+    its log-probabilities where those of the answer are wanted.
     """
 
     max_tokens: int | None = None
@@ -89,6 +94,7 @@ class Options:
     logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    json_schema: str | None = None
     n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -116,7 +122,8 @@ class Options:
     @property
     def most_likely(self) -> bool:
         """Whether each token is the most likely one by the model's own logits."""
-        return not (self.temperature or self.frequency_penalty or self.presence_penalty or self.logit_bias)
+        changed = self.frequency_penalty or self.presence_penalty or self.logit_bias or self.json_schema
+        return not (self.temperature or changed)
 
     @property
     def scores_prompt(self) -> int | None:
@@ -162,8 +169,8 @@ class Row:
     emit(Likelihood) before each token, also before the eos that makes a Finish.
 
     group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
-    time.monotonic(). positions: the model's, for prompt and answer. tokens: the answer so far. random: the generator
-    of its draws, made with the first.
+    time.monotonic(). positions: the model's, for prompt and answer. grammar: of an answer in JSON. tokens: the
+    answer so far. random: the generator of its draws, made with the first.
     """
 
     group: tuple
@@ -174,6 +181,7 @@ class Row:
     deadline: float
     emit: Callable[[Event], None]
     positions: float = math.inf
+    grammar: "Grammar | None" = None
     tokens: list[int] = field(default_factory=list)
     random: np.random.Generator | None = None
     done: bool = False
@@ -183,6 +191,8 @@ class Row:
         if token == eos:
             return self.finish(Finish.STOP)
         self.tokens.append(token)
+        if self.grammar:
+            self.grammar.take(token)
         self.emit(token)
         if len(self.tokens) == self.max_tokens:
             self.finish(Finish.LENGTH)
@@ -192,6 +202,8 @@ class Row:
     def choose(self, logits: np.ndarray) -> int:
         """The next token, by the row's own random numbers where it is drawn. logits: [vocabulary]"""
         logits = adjusted(logits, self.options, self.tokens)
+        if self.grammar:
+            self.grammar.exclude(logits)
         if not self.options.temperature:
             return int(logits.argmax())
         self.random = self.random or random_of(self.options, self.number)

@@ -6,6 +6,7 @@ must not be answered without one.
 
 import asyncio
 import hmac
+import json
 import time
 from typing import Annotated, Literal
 
@@ -102,7 +103,6 @@ NEUTRAL_VALUES = {
     "functions": ([],),
     "modalities": (["text"],),
     "parallel_tool_calls": (False, True),  # of tools, and there are none
-    "response_format": ({"type": "text"},),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
@@ -152,6 +152,31 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class JsonSchema(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    name: str
+    description: str | None = None
+    json_schema: dict = Field(alias="schema")
+    strict: bool | None = None  # an answer always meets its schema
+
+
+class ResponseFormat(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _whole(self):
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema: expected with type json_schema, and only there")
+        return self
+
+    def schema_text(self) -> str | None:
+        if self.type == "text":
+            return None
+        return json.dumps(self.json_schema.json_schema if self.json_schema else {"type": "object"})
+
+
 class GenerationRequest(BaseModel):
     """What completions and chats have in common."""
 
@@ -166,6 +191,7 @@ class GenerationRequest(BaseModel):
     logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
     seed: int | None = None
     stop: Annotated[list[Text], BeforeValidator(_as_list)] = []
+    response_format: ResponseFormat | None = None
     n: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -189,6 +215,8 @@ class GenerationRequest(BaseModel):
         penalties = ("frequency_penalty", "presence_penalty")
         names = ("max_tokens", "temperature", "top_p", "top_k", *penalties, "seed", "n")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.response_format:
+            given["json_schema"] = self.response_format.schema_text()
         return Options(**given, logit_bias=tuple((self.logit_bias or {}).items()), stop=tuple(self.stop), **more)
 
 

@@ -127,7 +127,8 @@ class Service:
         lengths = [self._length(served, one, options) for one in ids]
         given = [prompt for prompt in prompts for _ in range(options.n)]
         echoes = await run(_echoes, served.decode, given, ids) if options.echo else None
-        answer = Answer(served, ids, lengths, options, deadline, echoes)
+        grammars = await run(served.grammars, options.json_schema, len(ids)) if options.json_schema else ()
+        answer = Answer(served, ids, lengths, options, deadline, echoes, grammars)
         if options.max_tokens == 0 and options.scores_prompt is None:  # an echo alone
             for row in answer.rows:
                 row.finish(Finish.LENGTH)

@@ -15,16 +15,32 @@ from launch.serving.request import TokenName
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of sentencepiece
 
 
-def name_of(tokenizer, token: int) -> TokenName:
-    before = tokenizer.encode("a", add_special_tokens=False)["input_ids"]  # a text's first token may lose its space
-    text = decode(tokenizer, [*before, token]).removeprefix(decode(tokenizer, before))
-    if text and UNFINISHED not in text:
-        return TokenName(text, text.encode())
-    piece = tokenizer.convert_ids_to_tokens(token)
-    found = None if token in tokenizer.all_special_ids else _bytes(piece)
-    if found is None:
-        return TokenName(str(piece), None)
-    return TokenName("bytes:" + "".join(f"\\x{byte:02x}" for byte in found), found)
+class TokenNames:
+    """Those that were asked for are kept."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.special = frozenset(tokenizer.all_special_ids)
+        self.before = tokenizer.encode("a", add_special_tokens=False)["input_ids"]  # a first token may lose its space
+        self.text_before = decode(tokenizer, self.before)
+        self.names: dict[int, TokenName] = {}
+
+    def __call__(self, token: int) -> TokenName:
+        if token not in self.names:
+            self.names[token] = self._name(token)
+        return self.names[token]
+
+    def _name(self, token: int) -> TokenName:
+        piece = self.tokenizer.convert_ids_to_tokens(token)
+        if token in self.special:
+            return TokenName(str(piece), None)
+        text = decode(self.tokenizer, [*self.before, token]).removeprefix(self.text_before)
+        if text and UNFINISHED not in text:
+            return TokenName(text, text.encode())
+        found = _bytes(piece)
+        if found is None:
+            return TokenName(str(piece), None)
+        return TokenName("bytes:" + "".join(f"\\x{byte:02x}" for byte in found), found)
 
 
 def _bytes(piece: str | bytes) -> bytes | None:

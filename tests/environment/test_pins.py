@@ -42,7 +42,9 @@ def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
     assert names - {pin.name for pin in read_lock(REQUIREMENTS / "gpu.lock")} == {"paddlepaddle"}
 
 
-@pytest.mark.parametrize(("name", "least"), [("cpu.lock", 101), ("gpu.lock", 101), ("hubs.lock", 8)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("cpu.lock", 101), ("gpu.lock", 101), ("hubs.lock", 8), ("grammar.lock", 1)]
+)
 def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name, least):
     text = (REQUIREMENTS / name).read_text()
     assert "://" not in text and "--index" not in text and "--find-links" not in text
@@ -60,6 +62,11 @@ def test_what_is_installed_later_changes_nothing_that_is_there():
             versions.setdefault(pin.name, set()).add(pin.version)
     assert {name: versions for name, versions in later.items() if not versions <= locked.get(name, versions)} == {}
     assert later.keys() - locked.keys() == {"modelscope-hub", "cryptography", "cffi", "pycparser"}
+
+
+def test_the_grammars_package_is_one_and_that_of_the_tests():
+    [pin] = read_lock(REQUIREMENTS / "grammar.lock")
+    assert f"\n{pin.name}=={pin.version} " in (REQUIREMENTS / "compare.txt").read_text()
 
 
 def test_pins_of_the_in_files_are_those_of_the_lock():

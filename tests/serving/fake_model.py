@@ -61,6 +61,9 @@ class FakeModel:
         text = "</s>" if token == EOS else bytes([token]).decode("ascii", errors="backslashreplace")
         return TokenName(text, None if token == EOS else bytes([token]))
 
+    def grammars(self, schema: str, answers: int) -> list:
+        raise Refusal(Reason.INVALID, f"response_format: found {schema}", "response_format")
+
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode("utf-8", errors="replace")
 

@@ -65,11 +65,32 @@ def of_prompts(directory: str, names: list[str], at_once: int) -> dict[str, dict
     return found
 
 
-def names(directory: str, tokens: list[int]) -> list[list]:
-    """How tokens of a model's tokenizer are called, and their bytes."""
-    from launch.serving.token_names import name_of
+def names(directory: str) -> list[list]:
+    """How pieces of a sentencepiece tokenizer and of one of bytes are called, and their bytes."""
+    import json
+    from itertools import islice
+    from pathlib import Path
+
+    from paddlenlp.transformers.gpt.tokenizer import bytes_to_unicode
+
+    from data_tools.tokenizer import save_tokenizer, train_tokenizer
+    from launch.rehearsal.materials import documents
+    from launch.serving.token_names import TokenNames
     from launch.training.model import open_tokenizer
 
-    tokenizer = open_tokenizer("model_name_or_path", directory)
-    found = [name_of(tokenizer, token) for token in tokens]
-    return [[one.text, None if one.bytes is None else list(one.bytes)] for one in found]
+    pieces, of_bytes = Path(directory) / "pieces", Path(directory) / "bytes"
+    for folder in (pieces, of_bytes):
+        folder.mkdir()
+    save_tokenizer(pieces, train_tokenizer(islice(documents(), 50), 384))
+    signs = [*bytes_to_unicode().values(), "\u0120t", "<|endoftext|>"]
+    (of_bytes / "vocab.json").write_text(json.dumps({sign: number for number, sign in enumerate(signs)}))
+    (of_bytes / "merges.txt").write_text("#version: 0.2\n\u0120 t\n")
+    special = dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
+    (of_bytes / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Qwen2Tokenizer"} | special))
+    found = []
+    for folder, end in ((pieces, 2), (of_bytes, len(signs) - 1)):
+        tokenizer = open_tokenizer("model_name_or_path", str(folder))
+        called = TokenNames(tokenizer)
+        ids = [*tokenizer.encode("a t\u5b57", add_special_tokens=False)["input_ids"][1:], end]
+        found.append([[called(token).text, called(token).bytes and list(called(token).bytes)] for token in ids])
+    return found

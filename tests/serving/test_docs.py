@@ -60,7 +60,7 @@ def with_ports(text: str, server: Server) -> str:
 
 
 def test_the_commands_of_the_pages(folder):
-    first, second = blocks("sh")
+    first, second, with_grammars = blocks("sh")
     server = serve(first, folder)
     said = " ".join("".join(server.said).split())
     expected = " ".join(with_ports(blocks("")[0], server).split())
@@ -80,6 +80,11 @@ def test_the_commands_of_the_pages(folder):
 
     server = serve(second, folder)
     assert [model.id for model in server.client().models.list()] == ["base", "poems", "law"]
+    assert stopped(server) == 0
+
+    server = serve(with_grammars, folder)
+    ask = {"model": "base", "prompt": "a", "max_tokens": 4, "response_format": {"type": "json_object"}}
+    assert '"text":"{' in server.ask("/v1/completions", ask)[1]
     assert stopped(server) == 0
 
 

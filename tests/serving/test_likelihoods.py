@@ -33,6 +33,13 @@ def test_a_steps_likelihoods_are_of_all_logits_before_temperature(ranks):
     assert (token, rank) == (2, 1) and told[2] == [1, -9999.0] and found[3][1] == 2
 
 
+def test_tokens_by_themselves_have_names_of_their_own(ranks, tmp_path):
+    """With the space that a text's first token may lose."""
+    [found] = ranks(1, "tests.serving.likelihood_ranks:names", str(tmp_path))
+    parts = [[f"bytes:\\x{byte:02x}", [byte]] for byte in "字".encode()]
+    assert found == [[[" t", [32, 116]], *parts, [end, None]] for end in ("</s>", "<|endoftext|>")]
+
+
 @pytest.mark.long
 def test_prompts_of_all_families(ranks, tmp_path):
     """In parts of 5 tokens and in one batch as from all logits of each alone."""

@@ -171,7 +171,9 @@ def test_chats_that_ask_nothing(server, messages, said):
     [
         ({"max_completion_tokens": 0}, "max_completion_tokens: found 0"),
         ({"max_completion_tokens": 2, "max_tokens": 3}, "max_completion_tokens: found 2, and max_tokens: 3"),
-        ({"response_format": {"type": "json_object"}}, "not understood by this server: response_format"),
+        ({"response_format": {"type": "json_object"}}, 'response_format: found {"type": "object"}'),
+        ({"response_format": {"type": "json_schema"}}, "json_schema: expected with type json_schema"),
+        ({"response_format": {"type": "grammar"}}, "response_format.type"),
         ({"logprobs": 0}, "logprobs: Input should be a valid boolean"),
         ({"tools": [{"type": "function"}], "tool_choice": "required"}, "by this server: tool_choice, tools"),
         ({"reasoning_effort": "low"}, "not understood by this server: reasoning_effort"),
