@@ -10,7 +10,7 @@
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -52,6 +52,9 @@ fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
 	    $(if $(METHOD),--method $(METHOD))
+
+studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)
+	@$(RUN) launch/commands/studio.py $(ARGS)
 
 config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means
 	@$(PLAIN) launch/commands/config_from.py $(ARGS)

@@ -36,14 +36,12 @@ from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.preflight.fitted import propose_record
 from launch.preflight.flags import flag_help
-from launch.preflight.requested import card_of_plan, known_model, missing_demo_paths, requested_run
+from launch.preflight.requested import card_of_plan, known_model, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
 
 ROOT = Path(__file__).resolve().parent.parent
-
-QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 
 def main(argv: list[str]) -> int:
@@ -80,7 +78,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
 
-    notes = [*notes, *_make_questions(run)]
+    notes = [*notes, *make_questions(run)]
     findings = preflight.run(run, starts=run.nodes.rank == 0)
     faults = [finding for finding in findings if not finding.ok]
     _print_notes(notes)
@@ -125,16 +123,6 @@ def _rehearsable(run: RunConfig, variables: Mapping[str, str]) -> Mapping[str, s
     except UserError:
         return {name: value for name, value in variables.items() if name != "MODEL"}
     return variables
-
-
-def _make_questions(run: RunConfig) -> list[str]:
-    """Make the data of recipes/tiny/lora.sh if they do not exist. Returns the note about it."""
-    if run.words.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
-        return []
-    from data_tools.stdlib_corpus import DEV_QUESTIONS, TRAIN_QUESTIONS, write_questions
-
-    write_questions(Path(QUESTIONS))
-    return [f"{QUESTIONS}: made, {TRAIN_QUESTIONS} rows to train on, {DEV_QUESTIONS} to evaluate on"]
 
 
 def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:

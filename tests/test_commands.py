@@ -62,6 +62,7 @@ OTHERS = [
     "launch/commands/certify.py",
     "launch/commands/demo.py",
     "launch/commands/download.py",
+    "launch/commands/studio.py",
     "launch/environment/custom_ops.py",
     "launch/environment/setup.py",
     "launch/recipe.py",

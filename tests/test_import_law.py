@@ -28,7 +28,7 @@ FLOORS = {
         ("training",),
         ("prediction", "rehearsal"),
         ("serving", "entry", "evaluation"),
-        ("certify",),
+        ("certify", "studio"),
         ("commands",),
     ),
     "data_tools": (
@@ -58,6 +58,7 @@ WITHOUT_PADDLE = (
     "launch/reporting/records.py",
     "launch/reporting/announce.py",
     "launch/serving/event_loop.py",
+    "launch/studio",
     "launch/tape",
     "launch/weights",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "launch").glob("*.py"))),

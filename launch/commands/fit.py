@@ -28,9 +28,8 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.plan.changes import Candidate, fastest_layouts, smallest_layout
-from launch.plan.hardware import CARDS, GIB, Card, kind_of, requested_card
-from launch.plan.plan_report import speed_of
+from launch.plan.changes import Candidate, describe, fastest_layouts, smallest_layout
+from launch.plan.hardware import CARDS, Card, kind_of, requested_card
 from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import LaunchCommand
 
@@ -121,23 +120,6 @@ def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
     rough = "" if card.calibrated else "; uncalibrated (docs/plan.md)"
     return f"{args.model}, {args.method}, {args.gpus} x {card.named_gb} GB{taken}, {batch} samples a step{rough}"
-
-
-def describe(candidate: Candidate) -> str:
-    """2 processes: sharding stage2 2; micro batch 4 x accumulation 2: 20.1 GiB, 2,345 tokens/s (± 27%)"""
-    job = candidate.job
-    batch = f"micro batch {job.micro_batch} x accumulation {job.accumulation}"
-    others = [
-        f"recompute {job.recompute}" if job.recompute else "",
-        "sequence parallel" if job.sequence_parallel else "",
-        "optimizer in host memory between steps" if job.offload.returns else "",
-        "offload" if job.offload.gradients else "",
-    ]
-    how = ", ".join([batch, *filter(None, others)])
-    card = candidate.time.card
-    memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
-    error = f" (± {candidate.time.error:.0%})" if candidate.time.calibrated else ""
-    return f"{job.layout}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"
 
 
 def command(script: str, candidate: Candidate) -> LaunchCommand:

@@ -14,6 +14,8 @@ from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.plan.changes import (
+    NOT_STATED,
+    Candidate,
     Change,
     advice_lines,
     changed_arguments,
@@ -21,6 +23,7 @@ from launch.plan.changes import (
     faster_lines,
     faster_ways,
 )
+from launch.plan.fitting import BATCH
 from launch.plan.hardware import GIB, Card, kind_of, requested_card
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
@@ -58,6 +61,20 @@ def _fitted(run: RunConfig) -> Flags:
 def _beside(given: Flags, change: Change) -> Change:
     words = flag_words(given | parse_flags(shlex.split(change.arguments)))
     return replace(change, arguments=shlex.join(words))
+
+
+def arguments_of(run: RunConfig, way: Candidate) -> str | None:
+    """ARGS that make a recipe's run go this way, the user's own among them; None where no whole accumulation leads
+    there. All that FIT would choose is stated, for it leaves alone what is given."""
+    words = NOT_STATED | way.flags
+    stated = {name for name in words if words[name] != run.words.get(name, NOT_STATED.get(name))}
+    flags = {name: words[name] for name in words if name in stated or name in (*BATCH, "recompute", "offload_optim")}
+    if run.stated:
+        steps, rest = divmod(way.job.global_batch, way.job.micro_batch * run.stated.data_ranks)
+        if rest:
+            return None
+        flags[ACCUMULATION] = [str(steps)]
+    return shlex.join(flag_words(run.own | _fitted(run) | flags))
 
 
 def _restated(change: Change, run: RunConfig, ranks: int) -> Change | None:

@@ -21,6 +21,7 @@ from launch.preflight.rules.model_limits import without_what_is_lacking
 # Flags of recipes/tiny with what `make demo` makes for them: (folder, pattern of a file in it).
 DEMO_PATHS = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
 DEMO_CONFIG = "llama-tiny"  # of the demo's model
+QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 
 def requested_run(
@@ -63,6 +64,16 @@ def missing_demo_paths(run: RunConfig) -> dict[str, str]:
         for name, (folder, file) in DEMO_PATHS.items()
         if run.words.get(name) == [folder] and not any(Path(folder).glob(file))
     }
+
+
+def make_questions(run: RunConfig) -> list[str]:
+    """Make the data of recipes/tiny/lora.sh if they do not exist. Returns the note about it."""
+    if run.words.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
+        return []
+    from data_tools.stdlib_corpus import DEV_QUESTIONS, TRAIN_QUESTIONS, write_questions
+
+    write_questions(Path(QUESTIONS))
+    return [f"{QUESTIONS}: made, {TRAIN_QUESTIONS} rows to train on, {DEV_QUESTIONS} to evaluate on"]
 
 
 def card_of_plan(run: RunConfig) -> Card | None:

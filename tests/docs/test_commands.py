@@ -59,6 +59,7 @@ RUN_BY = {
     "make predict": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
     "make rehearse-X": "tests/golden/test_golden.py::test_rehearsal_gives_the_stored_curve",
     "make serve": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
+    "make studio": "tests/studio/test_page.py::test_from_the_first_view_to_compared_curves",
     "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
     "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
     "launch/commands/doctor.py": "tests/config/test_deepspeed.py::test_the_command",
@@ -112,7 +113,7 @@ NOT_RUN = {
     ("setup", "docker"): "**We have not built it**",
     ("serve", "make serve MODEL=models/base ARGS=--host"): "but for the command that listens on a network",
 }
-THE_SHELLS = {"%cd", "%env", "cd", "mkdir", "set"}
+THE_SHELLS = {"ssh", "%cd", "%env", "cd", "mkdir", "set"}
 OF_OTHERS = ("fastdeploy", "paddle", "pip", "pytest")  # modules
 
 

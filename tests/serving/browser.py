@@ -46,9 +46,9 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def wait(self, expression: str) -> None:
+    def wait(self, expression: str, seconds: float = 60) -> None:
         """Until an expression is true."""
-        _wait(lambda: self.run(f"Boolean({expression})"), expression)
+        _wait(lambda: self.run(f"Boolean({expression})"), expression, seconds)
 
     def picture(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", {"format": "png"})["data"]))

@@ -83,7 +83,7 @@ def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float
             process.kill()
             raise AssertionError(f"no server: {''.join(server.said)}")
         time.sleep(0.02)
-    server.port, server.grpc_port = map(int, found.groups())
+    server.port, server.grpc_port = [*map(int, found.groups()), 0][:2]
     return server
 
 

@@ -1,0 +1,148 @@
+"""What the page asks for, over HTTP: plans, advice, checks, runs. Every answer is what a command would say.
+
+Whoever reaches the studio can start processes as its user. So every request but those for the page's own files needs
+the token that the studio prints when it starts, in a header of its own: a web page elsewhere cannot send that, nor can
+another user of this machine. And on this machine's own address only its own names are answered.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Depends, FastAPI, Header, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from data_tools.formats.errors import DataError
+from data_tools.language import translated
+from launch.errors import UserError
+from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
+from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
+from launch.studio.runs import Runs
+
+PAGE = Path(__file__).parent / "page"
+LARGEST_BODY = 1 << 20  # bytes
+HEADERS = {
+    # Nothing from elsewhere is loaded, and no other site shows the page in a frame.
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+# Keys of answers whose texts are messages.
+MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
+
+
+def _in_chinese(answer, is_message: bool = False):
+    """An answer with its messages translated."""
+    if isinstance(answer, dict):
+        return {key: _in_chinese(value, key in MESSAGES) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [_in_chinese(value, is_message) for value in answer]
+    return translated(answer) if is_message and isinstance(answer, str) else answer
+
+
+def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
+    """What translates an answer for the page."""
+    return _in_chinese if accept_language.lower().startswith("zh") else lambda answer: answer
+
+
+Language = Annotated[Callable, Depends(_language)]
+Given = Annotated[dict[str, str], Body()]
+
+
+def make_app(token: str, runs: Runs, slow: ProcessPoolExecutor, local: bool = True) -> FastAPI:
+    """token: what requests must have. slow: where advice and layouts, which take seconds, are computed, so that plans
+    do not wait. local: only requests for this machine's own names are answered (DNS rebinding)."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(BodyLimit, largest=LARGEST_BODY)
+    if local:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+    app.add_exception_handler(UserError, _mistake)
+    app.add_exception_handler(DataError, _mistake)
+    app.include_router(api_of(token, runs, slow))
+
+    @app.middleware("http")
+    async def with_headers(request: Request, call_next: Callable) -> Response:
+        reply = await call_next(request)
+        reply.headers.update(HEADERS)
+        return reply
+
+    @app.get("/")
+    def page() -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    app.mount("/page", StaticFiles(directory=PAGE))
+    return app
+
+
+def api_of(token: str, runs: Runs, slow: ProcessPoolExecutor) -> APIRouter:
+    """All requests but those for the page's own files."""
+    api = APIRouter(prefix="/api", dependencies=[Depends(_require(token))])
+
+    @api.get("/offered")
+    def what_is_offered(language: Language) -> dict:
+        return language(offered())
+
+    @api.post("/plan")
+    def plan(given: Given, language: Language) -> dict:
+        return language(plan_of(Choice.read(given)))
+
+    @api.post("/advice")
+    def advice(given: Given, language: Language) -> list:
+        return language(slow.submit(advice_of, Choice.read(given)).result())
+
+    @api.post("/layouts")
+    def layouts(given: Given, language: Language) -> list:
+        return language(slow.submit(layouts_of, Choice.read(given)).result())
+
+    @api.post("/checks")
+    def checks(given: Given, language: Language) -> list:
+        return language(checks_of(Choice.read(given)))
+
+    @api.get("/runs")
+    def list_runs() -> list:
+        return runs.list()
+
+    @api.get("/records")
+    def records(output: str, offset: int = 0) -> dict:
+        return runs.records(output, offset)
+
+    @api.get("/log")
+    def log(output: str, of: str) -> str:
+        return runs.log(output, of)
+
+    @api.post("/start/{action}")
+    def start(action: str, given: Given) -> str:
+        choice = Choice.read(given)
+        _refuse_what_is_at_fault(choice, action)
+        return runs.start(choice, action)
+
+    @api.post("/stop")
+    def stop(name: Annotated[str, Body(embed=True)]) -> None:
+        runs.stop(name)
+
+    return api
+
+
+def _refuse_what_is_at_fault(choice: Choice, action: str) -> None:
+    """The command would refuse it, too, a moment later and in a log."""
+    found = plan_of(choice)["faults"] or (action == "run" and [one for one in checks_of(choice) if not one["ok"]])
+    if found:
+        raise UserError("; ".join(f"{one.get('subject', '')} {one['found']}".strip() for one in found))
+
+
+def _require(token: str) -> Callable:
+    def check(authorization: Annotated[str, Header()] = "") -> None:
+        if not right_key(authorization, token):
+            raise HTTPException(401, "the token that the studio printed must be sent: Authorization: Bearer TOKEN")
+
+    return check
+
+
+async def _mistake(request: Request, error: Exception) -> Response:
+    chinese = request.headers.get("accept-language", "").lower().startswith("zh")
+    text = translated(str(error)) if chinese else str(error)
+    return JSONResponse({"detail": text}, 400)

@@ -1,0 +1,84 @@
+// What all parts of the page share: the server, the words, the address that holds the whole choice.
+
+export const $ = id => document.getElementById(id);
+export const TOKEN = "studio-token";
+
+// An element with properties and children; texts are texts, never HTML.
+export function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+// ---- words
+
+let chinese = {};
+export const isChinese = () => document.documentElement.lang === "zh";
+export const t = text => (isChinese() && chinese[text]) || text;
+
+export async function speak(language) {
+  if (language === "zh") chinese = await (await fetch("page/zh.json")).json();
+  document.documentElement.lang = language;
+  for (const one of document.querySelectorAll("[data-t]")) {
+    one.dataset.t ||= one.textContent.trim();
+    one.textContent = t(one.dataset.t);
+  }
+  $("language").textContent = language === "zh" ? "English" : "中文";
+  $("language").lang = language === "zh" ? "en" : "zh";
+}
+
+// ---- the server
+
+export async function call(path, body) {
+  const headers = {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
+                   "Accept-Language": document.documentElement.lang};
+  const options = body === undefined ? {headers} : {method: "POST", headers, body: JSON.stringify(body)};
+  let reply;
+  try {
+    reply = await fetch(`api/${path}`, options);
+  } catch {
+    throw Error(t("The studio does not answer. Is it still running?"));
+  }
+  if (reply.status === 401) {
+    $("token_form").hidden = false;
+    throw Error(t("Open the address that the studio has printed, or give its token."));
+  }
+  if (!reply.ok) {
+    const {detail} = await reply.json().catch(() => ({}));
+    throw Error(typeof detail === "string" ? detail : `${path}: ${reply.status}`);
+  }
+  return reply.json();
+}
+
+export function say(text = "") {
+  $("message").textContent = text;
+  $("message").hidden = !text;
+}
+
+// Do something for the user, and say what goes wrong.
+export async function attempt(work) {
+  try {
+    const done = await work();
+    say();
+    return done;
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+// ---- the address: ?view=plan&recipe=...&GPUS=...
+
+export const parameters = () => Object.fromEntries(new URLSearchParams(location.search));
+
+// keep: whether the browser's Back leads to the choice before.
+export function remember(changes, keep = false) {
+  const words = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) value ? words.set(name, value) : words.delete(name);
+  const address = `?${words}`;
+  if (address !== location.search) history[keep ? "pushState" : "replaceState"](null, "", address);
+}
+
+export function go(changes) {
+  remember(changes, true);
+  dispatchEvent(new PopStateEvent("popstate"));
+}

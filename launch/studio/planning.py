@@ -1,0 +1,231 @@
+"""A choice made on the page as the commands see it: its plan, what is refused and why, what would be better.
+
+    choice = Choice.read({"recipe": "lora-qwen3-8b", "GPUS": "2", "ARGS": "--max_length 2048"})
+    plan_of(choice)["plan"]["peak_bytes"]     # as make plan-lora-qwen3-8b GPUS=2 ... FORMAT=json prints it
+
+Texts are in English here; launch/studio/app.py translates what it sends.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launch import preflight
+from launch.config.recipe_file import ROOT, Recipe, load_recipes
+from launch.config.run_config import RunConfig
+from launch.config.variables import DATA_FLAGS, given_variables, number
+from launch.devices.cards import list_cards
+from launch.errors import UserError
+from launch.families.named_configs import config_names
+from launch.plan.changes import Candidate, describe, faster_ways, fastest_layouts
+from launch.plan.hardware import CARDS, Card, kind_of
+from launch.plan.job import Job
+from launch.plan.memory_model import PARTS, plan_memory
+from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
+from launch.plan.plan_report import describe as describe_job
+from launch.plan.time_plan import DAY, plan_time
+from launch.preflight.memory import arguments_of, changes_that_fit
+from launch.preflight.report import Finding
+from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
+from launch.processes.command import LaunchCommand
+
+VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "ARGS")
+FROM_HERE = ("CUDA_VISIBLE_DEVICES",)  # what a recipe also reads, from the environment that it is started in
+LONGEST_VALUE = 10_000  # letters of a variable
+OFFERED = 5  # changes that make a run fit
+# The key in front of a message, which tells the control that it is about.
+KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recipe and the variables of make that are given for it."""
+
+    recipe: Recipe
+    variables: dict[str, str]
+
+    @classmethod
+    def read(cls, given: Mapping[str, object]) -> "Choice":
+        """Raises UserError for an unknown recipe or variable."""
+        recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
+        name = given.get("recipe")
+        if name not in recipes:
+            raise UserError(f"recipe: found {name!r}, allowed: {', '.join(recipes)}.")
+        variables = {key: value for key, value in given.items() if key != "recipe" and value != ""}
+        for key, value in variables.items():
+            if key not in VARIABLES or not isinstance(value, str) or len(value) > LONGEST_VALUE or "\0" in value:
+                raise UserError(f"{key}: found a value that no recipe takes. Allowed: {', '.join(VARIABLES)}.")
+        return cls(recipes[str(name)], {key: str(value) for key, value in variables.items()})
+
+    @property
+    def command(self) -> str:
+        """The target of make with its variables."""
+        return f"{self.recipe.target}{given_variables(self.variables)}"
+
+    def run(self, sizes_alone: bool) -> tuple[RunConfig, list[str]]:
+        """The run as make has it, and notes. sizes_alone: enough for a plan or a rehearsal."""
+        here = {name: os.environ[name] for name in FROM_HERE if name in os.environ}
+        return requested_run(self.recipe, here | self.variables, sizes_alone=sizes_alone)
+
+
+def offered() -> dict:
+    """What there is to choose from: recipes, names of models, kinds of cards, and what this machine has."""
+    here = list_cards()
+    return {
+        "recipes": [_described(recipe) for recipe in load_recipes(ROOT)],
+        "models": [name for name in config_names() if not name.endswith(("-rehearsal", "-tiny"))],
+        "cards": {name: card.named_gb for name, card in CARDS.items()},
+        "here": {"card": kind_of(here[0]).name, "count": len(here)} if here else None,
+        "parts": PARTS,
+    }
+
+
+def _described(recipe: Recipe) -> dict:
+    return {
+        "target": recipe.target,
+        "summary": recipe.summary,
+        "method": _method(recipe),
+        "gpus": recipe.gpus,
+        "gpu_memory_gb": recipe.gpu_memory_gb,
+        "processes": recipe.processes,
+    }
+
+
+def _method(recipe: Recipe) -> str:
+    flags, script = recipe.flags, Path(recipe.script).stem
+    if script == "run_dpo":
+        return "preferences"
+    if flags.get("prefix_tuning", ["0"]) != ["0"]:
+        return "prefix tuning"
+    if flags.get("lora", ["0"]) != ["0"]:
+        return "LoRA on a base in 8 or 4 bits" if "weight_quantize_algo" in flags else "LoRA"
+    return "pretraining" if script == "run_pretrain" else "fine-tuning of all parameters"
+
+
+def plan_of(choice: Choice) -> dict:
+    """The plan, or faults and no plan: as `make plan-X` prints, or refuses, it."""
+    head = {"command": choice.command, "recipe": choice.recipe.target}
+    try:
+        run, notes = choice.run(sizes_alone=True)
+        if faults := [_fault(finding) for finding in preflight.run_on_flags(run) if not finding.ok]:
+            return head | {"faults": faults}
+        card = card_of_plan(run)
+        return head | {"faults": [], "notes": notes} | _planned(run, card)
+    except UserError as error:
+        return head | {"faults": [_fault_of_text(str(error))]}
+
+
+def _planned(run: RunConfig, card: Card | None) -> dict:
+    job = Job.from_run(run, card)
+    memory, time, steps = plan_memory(job, card), plan_time(job, card), max(0, run.flags.max_steps)
+    data = as_json(job, memory, time, steps)
+    return {
+        "plan": data | {"peak_parts": [stage.peak.parts for stage in memory.stages]},
+        "fits": memory.fits is not False,
+        "about": describe_job(job),
+        "verdict": verdict(memory),
+        "speed": speed_of(time),
+        "mfu": mfu_of(time),
+        "duration": duration_of(time, steps * time.step_seconds if steps else time.days(MILLION) * DAY),
+        "steps": steps,
+        "calibrated": time.calibrated,
+        "shares": time.shares,
+        "cards": run.processes if run.devices else 0,
+        "values": _values(run),
+        "launch": LaunchCommand.of_run(run).text(),
+    }
+
+
+def _values(run: RunConfig) -> dict[str, str]:
+    """What the controls mean now, where they are left empty."""
+    flags, length = run.flags, "max_length" if run.finetunes else "max_seq_length"
+    return {
+        "length_flag": length,
+        "tokens": str(getattr(flags, length)),
+        "micro_batch": str(flags.per_device_train_batch_size),
+        "accumulation": str(flags.gradient_accumulation_steps),
+        "MODEL": flags.model_name_or_path or "",
+        "DATA": " ".join(run.words.get(DATA_FLAGS[Path(run.script).stem], [])),
+        "OUTPUT": flags.output_dir or "",
+        "GPUS": str(len(run.devices) or ""),
+        "PROCESSES": str(run.processes),
+    }
+
+
+def _fault(finding: Finding) -> dict[str, str]:
+    return {"control": finding.subject.removeprefix("--"), "found": finding.found, "fix": finding.fix}
+
+
+def _fault_of_text(text: str) -> dict[str, str]:
+    key = KEY.match(text)
+    return {"control": key[1] if key else "", "found": text, "fix": ""}
+
+
+def advice_of(choice: Choice) -> list[dict]:
+    """What makes a run fit, or else makes it faster, each with the ARGS that make it so."""
+    run, _ = choice.run(sizes_alone=True)
+    card = card_of_plan(run)
+    if card is None or not run.flags.do_train:
+        return []
+    if plan_memory(Job.from_run(run, card), card).fits:
+        ways = faster_ways(run, card, preflight.is_legal)
+        return [offer for times, way in ways if (offer := _way(run, way, f"x {times:.2f}"))]
+    return [
+        {
+            "title": change.title,
+            "result": change.result,
+            "peak_bytes": change.peak_bytes,
+            "speed": f"x {1 / change.slowdown:.2f}",
+            "args": change.arguments,
+        }
+        for change in changes_that_fit(run, card, OFFERED)
+    ]
+
+
+def layouts_of(choice: Choice) -> list[dict]:
+    """The fastest layouts that fit such cards, as `make fit` finds them, with as many samples a step as the recipe has
+    on its own cards: also where it cannot be dealt to those of the choice as it stands."""
+    others = {name: value for name, value in choice.variables.items() if name != "GPUS"}
+    run, _ = replace(choice, variables=others).run(sizes_alone=True)
+    card, cards = card_of_plan(run), number("GPUS", choice.variables) or len(run.devices)
+    if card is None:
+        return []
+    batch = run.global_batch
+    if cards != run.processes:
+        run = replace(run, processes=cards, devices=tuple(map(str, range(cards))), stated=run.layout)
+    ways = fastest_layouts(run, card, preflight.is_legal, batch)
+    return [offer for way in ways if (offer := _way(run, way, ""))]
+
+
+def _way(run: RunConfig, way: Candidate, speed: str) -> dict | None:
+    args = arguments_of(run, way)
+    if args is None:
+        return None
+    return {"title": describe(way), "result": "", "peak_bytes": way.peak_bytes, "speed": speed, "args": args}
+
+
+def checks_of(choice: Choice) -> list[dict]:
+    """All checks that a start makes, of this machine, the model and the data, without starting anything."""
+    try:
+        run, _ = choice.run(sizes_alone=False)
+        make_questions(run)
+        findings = preflight.run(run)
+    except UserError as error:
+        return [_shown(Finding(False, choice.recipe.target, str(error)))]
+    demo = [
+        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes about 7 minutes", "make demo")
+        for flag, folder in missing_demo_paths(run).items()
+    ]
+    return [_shown(finding) for finding in [*findings, *demo]]
+
+
+def _shown(finding: Finding) -> dict:
+    return {
+        "ok": finding.ok,
+        "warns": finding.warns,
+        "subject": finding.subject,
+        "found": finding.found,
+        "fix": finding.fix,
+    }

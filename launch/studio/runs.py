@@ -1,0 +1,262 @@
+"""Runs: started as make starts them, found again on disk, followed, asked to end.
+
+A run is a process in a session of its own, so that it goes on when the page or the studio is closed. What the studio
+knows of those that it has started is in build/studio: NAME.json, and NAME.log with all that the command prints. Runs
+that were started elsewhere are found by their train_log.jsonl below the folders that are looked through.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from data_tools.formats.atomic import written_aside
+from launch.checkpoint.manifest import CHECKPOINT
+from launch.checkpoint.output_directory import active_run
+from launch.config.recipe_file import ROOT
+from launch.config.variables import NODES, RECIPE
+from launch.errors import UserError
+from launch.processes.logs import last_lines, log_path
+from launch.processes.orphans import MAKE
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary
+from launch.studio.planning import Choice
+
+STARTED = Path("build/studio")
+WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
+REHEARSALS = ROOT / "build" / "rehearsal"  # as launch/rehearsal/rehearse.py has it
+ACTIONS = {"rehearse": "make rehearse-", "run": "make "}
+CONSOLE = "console"  # all that the command prints; other logs are those of the ranks
+SAME_PROCESS = 2.0  # seconds
+LINES = 200  # of a log that are shown
+LARGEST_PART = 4 << 20  # bytes of a log that are read at once
+# What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
+NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that the studio has started. pid, created: which process it is, and when it began, for pids come again.
+    output: where the ranks write; log_dir: their logs."""
+
+    name: str
+    command: str
+    action: str
+    pid: int
+    created: float
+    output: str
+    log_dir: str
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """None once it has ended."""
+        try:
+            process = psutil.Process(self.pid)
+            moved = abs(process.create_time() - self.created)  # with the clock, from which it is computed
+            alive = moved < SAME_PROCESS and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return None
+        return process if alive else None
+
+
+class Runs:
+    """where: folders below which runs are looked for."""
+
+    def __init__(self, where: Iterable[str] = WHERE):
+        self.where = [Path(folder) for folder in where]
+        self.children: dict[str, subprocess.Popen] = {}
+
+    def start(self, choice: Choice, action: str) -> str:
+        """Start a choice's recipe; its output folder. Nothing is checked here: the command checks as ever.
+
+        Raises UserError for an action that there is not.
+        """
+        if action not in ACTIONS:
+            raise UserError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
+        output, log_dir = _folders(choice, action)
+        STARTED.mkdir(parents=True, exist_ok=True)
+        name, log = _new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{action}-{choice.recipe.target}")
+        environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
+        with log:
+            child = subprocess.Popen(
+                ["bash", str(choice.recipe.path)],
+                env=environment | choice.variables | {"ACTION": action},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.children[name] = child
+        started = Started(
+            name=name,
+            command=f"{ACTIONS[action]}{choice.command}",
+            action=action,
+            pid=child.pid,
+            created=psutil.Process(child.pid).create_time(),
+            output=str(output),
+            log_dir=str(log_dir),
+        )
+        with written_aside(STARTED / f"{name}.json") as file:
+            file.write(json.dumps(asdict(started)).encode())
+        return started.output
+
+    def stop(self, name: str) -> None:
+        """Ask a run to end: as after Ctrl-C it saves first. Raises UserError where it has ended, or began elsewhere.
+
+        By SIGTERM, which a run answers like SIGINT: a shell that starts a studio in the background has it ignore that.
+        """
+        started = self._started().get(name)
+        process = started.process if started else None
+        if process is None:
+            raise UserError(f"run: found {name!r}, which does not run, or was not started here. Use its terminal.")
+        process.terminate()
+
+    def list(self) -> list[dict]:
+        """All runs, the latest first. What was started over in the same folder is one run."""
+        for child in self.children.values():
+            child.poll()  # or those that have ended stay as zombies
+        found: dict[str, Started | None] = {str(folder): None for folder in self._folders_with_logs()}
+        for started in self._started().values():  # oldest first
+            found[started.output] = started
+        rows = [self._row(output, started) for output, started in found.items()]
+        return sorted(rows, key=lambda row: row["changed"], reverse=True)
+
+    def records(self, output: str, offset: int = 0) -> dict:
+        """{"records": those behind so many bytes of the log, "offset": where they end}. A log that has become shorter,
+        because its run went back to a checkpoint or began anew, is read from its beginning: "anew" says so."""
+        path = self._known(output) / TRAIN_LOG
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                anew = size < offset
+                begin = file.seek(0 if anew else offset)
+                text = file.read(LARGEST_PART)
+        except FileNotFoundError:
+            return {"records": [], "offset": 0, "anew": offset > 0}
+        whole = text[: text.rfind(b"\n") + 1]
+        return {"records": list(_records(whole)), "offset": begin + len(whole), "anew": anew}
+
+    def log(self, output: str, of: str) -> str:
+        """The end of a log. of: "console", or the number of a rank."""
+        folder = self._known(output)
+        started = next((one for one in self._started().values() if one.output == output), None)
+        if of == CONSOLE:
+            latest = [one.name for one in self._started().values() if one.output == output]
+            return last_lines(STARTED / f"{latest[-1]}.log", LINES) if latest else ""
+        if not re.fullmatch("[0-9]{1,5}", of):
+            raise UserError(f"log: found {of!r}, allowed: {CONSOLE}, the number of a rank.")
+        return last_lines(log_path(Path(started.log_dir) if started else _log_dir(folder), int(of)), LINES)
+
+    def _known(self, output: str) -> Path:
+        """Only folders of runs are read, whatever a request names."""
+        folder = Path(output)
+        below = any(folder.resolve().is_relative_to(top.resolve()) for top in self.where)
+        if not below and output not in {started.output for started in self._started().values()}:
+            raise UserError(f"output: found {output!r}, which is no folder of a run here.")
+        return folder
+
+    def _started(self) -> dict[str, Started]:
+        """Oldest first."""
+        return {path.stem: Started(**json.loads(path.read_text())) for path in sorted(STARTED.glob("*.json"))}
+
+    def _folders_with_logs(self) -> Iterator[Path]:
+        for top in self.where:
+            for folder, below, files in os.walk(top):
+                below[:] = [name for name in below if not CHECKPOINT.fullmatch(name)]
+                if TRAIN_LOG in files:
+                    yield Path(folder)
+
+    def _row(self, output: str, started: Started | None) -> dict:
+        folder = Path(output)
+        log_dir = Path(started.log_dir) if started else _log_dir(folder)
+        running = bool(started and started.process)
+        elsewhere = not running and folder.is_dir() and active_run(folder) is not None
+        files = [path for name in (TRAIN_LOG, RUN_SUMMARY) if (path := folder / name).exists()]
+        files += [STARTED / f"{started.name}.log"] if started else []
+        return {
+            "output": output,
+            "name": started.name if started else "",
+            "command": started.command if started else "",
+            "state": "running" if running or elsewhere else _how_it_ended(folder, started),
+            "can_stop": running,
+            "changed": max((path.stat().st_mtime for path in files), default=0.0),
+            "ranks": len(list(log_dir.glob("workerlog.*"))),
+            "summary": _summary(folder),
+        }
+
+
+def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
+    """Where the run's ranks will write, and their logs: as launch/rehearsal and LaunchCommand.of_run have them."""
+    if action == "rehearse":
+        directory = Path(choice.variables.get("OUTPUT") or _short(REHEARSALS / choice.recipe.target))
+        return directory / "output", directory / "log"
+    run, _ = choice.run(sizes_alone=False)
+    return Path(run.flags.output_dir), Path(run.flags.output_dir, "log")
+
+
+def _short(path: Path) -> Path:
+    """Relative to the current folder where it is below: as a walk through the folders finds it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _log_dir(output: Path) -> Path:
+    """Of a run that was started elsewhere: in its output, but of a rehearsal beside it."""
+    beside = output.parent / "log"
+    return beside if output.name == "output" and beside.is_dir() else output / "log"
+
+
+def _new_log(name: str):
+    """A name that no run has, and its log, open for writing."""
+    number = 1
+    while True:
+        unique = name if number == 1 else f"{name}-{number}"
+        try:
+            return unique, open(STARTED / f"{unique}.log", "xb")
+        except FileExistsError:
+            number += 1
+
+
+def _how_it_ended(folder: Path, started: Started | None) -> str:
+    """A run writes its summary last."""
+    summary = folder / RUN_SUMMARY
+    if not summary.exists() or (started and summary.stat().st_mtime < started.created):
+        return "stopped"
+    return "ended"
+
+
+def _summary(folder: Path) -> dict:
+    """What of run_summary.json the page shows; {} without one."""
+    try:
+        whole = read_summary(folder)
+    except (OSError, ValueError):
+        return {}
+    names = ("global_step", "first_loss", "last_loss", "evaluation", "seconds", "topology", "first_step_memory")
+    return {name: whole.get(name) for name in names} | {"arguments": _flat(whole.get("arguments") or {})}
+
+
+def _flat(arguments: dict) -> dict:
+    return {name: value for part in arguments.values() for name, value in part.items()}
+
+
+SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "tokens_per_second", "peak_memory_bytes", "eta_seconds")
+
+
+def _records(text: bytes) -> Iterator[dict]:
+    """What the page draws of each record; damaged lines are left out, as launch/reporting/records.py does."""
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+            yield {name: _finite(record[name]) for name in SHOWN if name in record}
+        except (ValueError, TypeError):
+            continue
+
+
+def _finite(value: float) -> float | None:
+    """None for NaN and infinity, which JSON lacks."""
+    return value if math.isfinite(value) else None

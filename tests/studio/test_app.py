@@ -1,0 +1,104 @@
+"""The HTTP of the studio: who may ask, what is said in Chinese, what cannot be started; and the words of the page."""
+
+import json
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from launch.studio import app
+from launch.studio.app import PAGE, make_app
+from launch.studio.runs import Runs
+
+TOKEN = "a-token-of-the-tests"
+KEY = {"Authorization": f"Bearer {TOKEN}"}
+CHOICE = {"recipe": "lora-qwen3-8b"}
+
+
+class Recorded(Runs):
+    """Starts nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+
+    def start(self, choice, action):
+        self.started.append((choice.recipe.target, choice.variables, action))
+        return "build/somewhere"
+
+
+@pytest.fixture
+def runs():
+    return Recorded()
+
+
+@pytest.fixture
+def client(runs):
+    return TestClient(make_app(TOKEN, runs, slow=None), base_url="http://127.0.0.1:8020")  # no advice is asked for
+
+
+def test_nothing_but_the_page_is_answered_without_the_token(client, runs):
+    ours = [(method, route.path) for route in app.api_of(TOKEN, runs, None).routes for method in route.methods]
+    assert len(ours) == 10
+    for method, path in ours:
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            assert client.request(method, path, headers=headers, json=CHOICE).status_code == 401, path
+    assert runs.started == []
+    assert "<title>" in client.get("/").text
+    assert client.get("/page/main.js").headers["content-security-policy"].startswith("default-src 'self'")
+    assert client.get("/page/../app.py").status_code == 404
+
+
+def test_only_names_of_this_machine_are_answered(client, runs):
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
+    assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
+    elsewhere = TestClient(make_app(TOKEN, runs, slow=None, local=False), base_url="http://gpu01:8020")
+    assert elsewhere.get("/api/runs", headers=KEY).status_code == 200
+    assert elsewhere.get("/api/runs").status_code == 401
+    assert runs.started == []
+
+
+def test_what_is_refused_is_not_started(client, runs, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for action, choice, said in [
+        ("rehearse", CHOICE | {"ARGS": "--max_length x"}, "found 'x'"),
+        ("run", CHOICE | {"DATA": "nowhere"}, "nowhere"),  # a rehearsal would have data of its own
+        ("rehearse", {"recipe": "nothing"}, "recipe: found 'nothing'"),
+    ]:
+        reply = client.post(f"/api/start/{action}", headers=KEY, json=choice)
+        assert reply.status_code == 400 and said in reply.json()["detail"], reply.text
+    assert runs.started == []
+    assert client.post("/api/start/rehearse", headers=KEY, json=CHOICE).json() == "build/somewhere"
+    assert runs.started == [("lora-qwen3-8b", {}, "rehearse")]
+
+
+def test_messages_are_translated_and_names_are_not(client):
+    reply = client.post("/api/plan", headers=KEY | {"Accept-Language": "zh"}, json=CHOICE).json()
+    assert reply["verdict"].startswith("放得下") or not reply["verdict"].isascii()
+    assert reply["values"]["DATA"] == "./data" and reply["command"] == "lora-qwen3-8b"
+    wrong = client.post("/api/plan", headers=KEY | {"Accept-Language": "zh"}, json={"recipe": "x"})
+    assert wrong.status_code == 400 and "发现 'x'" in wrong.json()["detail"]
+
+
+def test_a_large_body_is_refused(client):
+    big = CHOICE | {"ARGS": "x" * app.LARGEST_BODY}
+    assert client.post("/api/plan", headers=KEY, json=big).status_code == 413
+
+
+def test_every_word_of_the_page_is_translated():
+    scripts = "".join(path.read_text() for path in PAGE.glob("*.js"))
+    page = (PAGE / "index.html").read_text()
+    words = set(re.findall(r'\bt\("([^"]+)"\)', scripts)) | set(re.findall(r"data-t>([^<]+)<", page))
+    charts = re.findall(r'^  \["([^"]+)", "', scripts, re.M)
+    states = {"running", "ended", "stopped"}
+    from launch.studio.planning import offered
+
+    methods = {recipe["method"] for recipe in offered()["recipes"]}
+    assert charts
+    assert set(json.loads((PAGE / "zh.json").read_text())) == words | set(charts) | states | methods
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    for path in PAGE.iterdir():
+        found = re.findall(r"""(?:https?:)?//[\w.]+|(?:src|href)="/|fetch\(["`]/""", path.read_text())
+        assert [one for one in found if one != "http://www.w3.org"] == [], path.name

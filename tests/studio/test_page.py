@@ -1,0 +1,120 @@
+"""The page in a headless browser, as a person uses it who has read nothing: plan, change, take advice, rehearse, watch,
+stop, compare. The pictures of docs/studio.md are taken here, into the folder of the variable STUDIO_PICTURES."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.repository_folder import link_repository
+from tests.serving.browser import Browser, find_browser
+from tests.serving.servers import start
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("make") is None, reason="no make here")]
+TOKEN = "a-token-of-the-tests"
+FIRST, SECOND = "build/first/output", "build/second/output"
+
+
+@pytest.fixture
+def browser(tmp_path, monkeypatch):
+    """At the page of a studio that make has started."""
+    path = find_browser()
+    monkeypatch.setenv("STUDIO_TOKEN", TOKEN)
+    (tmp_path / "repository").mkdir()
+    folder = link_repository(tmp_path / "repository")
+    script = 'exec make --no-print-directory -o setup studio ARGS="--port 0"'  # .venv is ours
+    ready = r"http://127\.0\.0\.1:(\d+)/#token=.*ready"
+    studio = start(["-c", f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"], ready, folder)
+    (tmp_path / "profile").mkdir()
+    browser = Browser(path, tmp_path / "profile", f"{studio.url}/")
+    yield browser
+    browser.close()
+    assert studio.stop() in (0, -15)
+
+
+def text(browser: Browser, name: str) -> str:
+    return browser.run(f"document.getElementById({name!r}).textContent")
+
+
+def click(browser: Browser, selector: str) -> None:
+    browser.run(f"document.querySelector({selector!r}).click()")
+
+
+def choose(browser: Browser, **values: str) -> None:
+    """Type into controls of the plan, and wait until it is planned."""
+    for name, value in values.items():
+        control = f"document.getElementById('choice').elements[{name!r}]"
+        browser.run(f"{control}.value = {value!r}; {control}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    browser.wait(f"document.getElementById('command').textContent.includes({list(values.values())[-1]!r})")
+
+
+def picture(browser: Browser, name: str) -> None:
+    if folder := os.environ.get("STUDIO_PICTURES"):
+        browser.run(
+            "document.getElementById('language').style.visibility = 'hidden'"
+        )  # its letters may be lacking here
+        browser.picture(Path(folder) / f"studio-{name}.png")
+        browser.run("document.getElementById('language').style.visibility = ''")
+
+
+def watched(browser: Browser, output: str, pattern: str) -> None:
+    """Until the row of a run says something."""
+    row = "[...document.querySelectorAll('#list tr')].map(row => row.innerText)"
+    browser.wait(f"{row}.some(text => text.includes({output!r}) && /{pattern}/.test(text))", seconds=180)
+
+
+def test_from_the_first_view_to_compared_curves(browser):
+    browser.wait("!document.getElementById('token_form').hidden")
+    browser.run(f"document.getElementById('token').value = {TOKEN!r}")
+    click(browser, "#token_form button")
+    browser.wait("document.getElementById('verdict').textContent")
+    assert text(browser, "command") == "make lora-qwen3-8b"
+    assert TOKEN not in browser.run("location.href")
+    assert browser.run("[...document.querySelectorAll('label')].filter(label => !label.control).length") == 0
+
+    # A plan that does not fit, and the advice that makes it fit.
+    choose(browser, recipe="finetune-llama7b", CARD="4090")
+    browser.wait("document.querySelector('#verdict.wrong') && document.querySelector('#advice button')")
+    assert browser.run("document.querySelectorAll('#bars .bar').length") == 1
+    picture(browser, "plan")
+    click(browser, "#advice button")
+    browser.wait("document.querySelector('#verdict.good')")
+    assert " CARD=4090 ARGS='--" in text(browser, "command")
+    planned = browser.run("location.href")
+    browser.run("history.back()")
+    browser.wait("document.querySelector('#verdict.wrong')")
+    browser.run(f"location.href = {planned!r}")  # a link holds the whole choice
+    browser.wait("document.querySelector('#verdict.good')")
+
+    # What is refused is told beside the control, and cannot be started.
+    choose(browser, GPUS="3")
+    browser.wait("document.querySelector('[name=GPUS][aria-invalid]')")
+    assert "cannot be dealt to 3" in browser.run("document.querySelector('[name=GPUS]').parentNode.innerText")
+    assert browser.run("document.getElementById('rehearse').disabled && document.getElementById('check').disabled")
+
+    # A rehearsal, its curve and its log; then another, which is stopped, beside it.
+    choose(browser, recipe="lora-tiny", OUTPUT="build/first")
+    browser.wait("!document.getElementById('rehearse').disabled")
+    click(browser, "#rehearse")
+    watched(browser, FIRST, "running")
+    watched(browser, FIRST, r"ended[^]*\b20\b")
+    browser.wait("document.querySelectorAll('#curves polyline').length >= 4")
+    browser.wait("document.getElementById('log').textContent.includes('rehearsed. Logs of all ranks')")
+    click(browser, "#to_plan")
+    choose(browser, ARGS="--learning_rate 1e-2", OUTPUT="build/second")
+    click(browser, "#rehearse")
+    watched(browser, SECOND, r"running[^]*\d\.\d{4}")
+    click(browser, "[id^=stop]")
+    watched(browser, SECOND, "stopped|ended")
+    browser.run(f"document.getElementById('show{FIRST}').click()")
+    label = "document.querySelector('#curves svg').getAttribute('aria-label')"
+    browser.wait(f"{label}.includes({FIRST!r}) && {label}.includes({SECOND!r})")
+    assert (
+        browser.run("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size") >= 8
+    )
+    picture(browser, "runs")
+
+    # The other language: no word is left out.
+    click(browser, "#language")
+    browser.wait("document.documentElement.lang == 'zh' && document.getElementById('to_plan').textContent == '计划'")

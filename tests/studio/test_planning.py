@@ -1,0 +1,125 @@
+"""What the page shows is what the commands say: plans to the last digit, refusals at their controls, offers that hold
+what they say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.errors import UserError
+from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def choice(recipe: str, **variables: str) -> Choice:
+    return Choice.read({"recipe": recipe} | variables)
+
+
+def printed(chosen: Choice) -> dict:
+    """What make prints."""
+    environment = os.environ | chosen.variables | {"ACTION": "plan", "FORMAT": "json"}
+    words = [sys.executable, ROOT / "launch" / "recipe.py", chosen.recipe.path]
+    return json.loads(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        choice("lora-qwen3-8b", GPUS="2", CARD="3090", ARGS="--max_length 2048"),
+        choice("pretrain-llama7b-4d", MODEL="facebook/llama-13b"),
+        choice("pretrain-tiny", PROCESSES="4"),
+    ],
+    ids=lambda chosen: chosen.recipe.target,
+)
+def test_the_plan_is_that_of_make(chosen):
+    found = plan_of(chosen)
+    plan = found["plan"]
+    stages = [sum(parts.values()) for parts in plan.pop("peak_parts")]
+    assert json.loads(json.dumps(plan)) == printed(chosen)
+    assert stages == [stage["peak_bytes"] for stage in plan["stages"]]
+
+
+def test_the_command_and_what_empty_controls_mean():
+    found = plan_of(choice("lora-qwen3-8b", GPUS="2", ARGS="--max_length 2048"))
+    assert found["command"] == "lora-qwen3-8b GPUS=2 ARGS='--max_length 2048'"
+    assert found["values"] | {"MODEL": "", "DATA": "", "OUTPUT": ""} == {
+        "length_flag": "max_length",
+        "tokens": "2048",
+        "micro_batch": "1",
+        "accumulation": "8",  # 16 samples a step over 2 cards
+        "MODEL": "",
+        "DATA": "",
+        "OUTPUT": "",
+        "GPUS": "2",
+        "PROCESSES": "2",
+    }
+    assert "--gradient_accumulation_steps 8" in found["launch"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "control", "said"),
+    [
+        ({"GPUS": "x"}, "GPUS", "expected a whole number above 0"),
+        ({"GPUS": "3"}, "GPUS", "cannot be dealt to 3"),
+        ({"CARD": "5090"}, "CARD", "known: A100-80G"),
+        ({"ARGS": "--max_length x"}, "max_length", "found 'x'"),
+        ({"ARGS": "--tensor_parallel_degree 3", "GPUS": "3"}, "tensor_parallel_degree", "3"),
+        ({"ARGS": "nonsense"}, "ARGS", "is not a flag"),
+        ({"MODEL": "nowhere/none"}, "model_name_or_path", "none"),
+    ],
+)
+def test_what_is_refused_is_told_at_its_control(variables, control, said):
+    found = plan_of(choice("lora-qwen3-8b", **variables))
+    assert "plan" not in found
+    assert any(fault["control"] == control and said in fault["found"] for fault in found["faults"]), found["faults"]
+
+
+def test_an_unknown_recipe_or_variable_is_an_error():
+    with pytest.raises(UserError, match="recipe: found 'nothing', allowed: "):
+        choice("nothing")
+    for name, value in {"PATH": "/tmp", "MASTER": "a:1", "ARGS": "a\0b", "DATA": "x" * 10_001}.items():
+        with pytest.raises(UserError, match=f"{name}: found a value that no recipe takes"):
+            choice("lora-qwen3-8b", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("offers", "chosen"),
+    [
+        (layouts_of, choice("lora-1gpu")),
+        (layouts_of, choice("finetune-llama7b", GPUS="2", CARD="H200")),  # the recipe is for 4
+        (advice_of, choice("finetune-llama7b", CARD="4090")),
+    ],
+    ids=["layouts", "layouts-of-other-cards", "advice"],
+)
+def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
+    found = offers(chosen)
+    assert found
+    for offer in found:
+        taken = plan_of(Choice(chosen.recipe, chosen.variables | {"ARGS": offer["args"]}))
+        assert taken["plan"]["peak_bytes"] == offer["peak_bytes"] and taken["fits"], offer
+
+
+def test_the_flags_of_the_user_stay_in_an_offer():
+    [first, *_] = advice_of(choice("finetune-llama7b", CARD="4090", ARGS="--learning_rate 1e-4"))
+    assert first["args"].startswith("--learning_rate 1e-4 --")
+
+
+def test_the_checks_are_those_of_a_start(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    found = checks_of(choice("lora-tiny"))
+    faults = {check["subject"]: check["fix"] for check in found if not check["ok"]}
+    assert faults["--model_name_or_path"] == "make demo"  # what the start says beside the check of the model
+    assert (tmp_path / "build/demo-finetune/data/train.json").exists()  # as the start makes them
+    assert {"python", "flags", "output"} <= {check["subject"] for check in found}
+
+
+def test_all_recipes_are_offered():
+    found = offered()
+    targets = {recipe["target"]: recipe["method"] for recipe in found["recipes"]}
+    assert targets["lora-tiny"] == "LoRA" and targets["pretrain-tiny"] == "pretraining"
+    assert targets["dpo-lora-qwen2.5-7b"] == "preferences" and targets["prefix-llama7b"] == "prefix tuning"
+    assert found["cards"]["4090"] == 24 and "qwen3-8b" in found["models"]

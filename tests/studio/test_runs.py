@@ -1,0 +1,135 @@
+"""Runs: what a start hands on, how it is found again and ended, and which files can be read."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.errors import UserError
+from launch.studio.planning import Choice
+from launch.studio.runs import Runs
+
+# Stands for a recipe: says what it was given, and ends well when it is asked to.
+STANDS_FOR_A_RECIPE = """
+trap 'echo saved; exit 0' TERM
+echo "ACTION=$ACTION OUTPUT=${OUTPUT-unset} ARGS=${ARGS-unset} MAKEFLAGS=${MAKEFLAGS-unset}"
+echo "session $(ps -o sid= -p $$ | tr -d ' ') of $$"
+while true; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch) -> Choice:
+    """In a folder of its own, as where the commands are started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.sh").write_text(STANDS_FOR_A_RECIPE)
+    header = {"Target": "lora-tiny"}
+    choice = Choice.read({"recipe": "lora-tiny", "OUTPUT": "build/mine"})
+    return replace(choice, recipe=replace(choice.recipe, path=tmp_path / "recipe.sh", header=header))
+
+
+def wait_for(true, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatch):
+    monkeypatch.setenv("ARGS", "--port 1")  # make studio's own
+    monkeypatch.setenv("MAKEFLAGS", " -- ARGS=--port\\ 1")
+    runs = Runs()
+    output = runs.start(chosen, "rehearse")
+    assert output == "build/mine/output"
+    wait_for(lambda: "session" in runs.log(output, "console"), "the console")
+    said, session = runs.log(output, "console").splitlines()
+    assert said == "ACTION=rehearse OUTPUT=build/mine ARGS=unset MAKEFLAGS=unset"
+    _, leader, _, pid = session.split()
+    assert leader == pid  # a session of its own: what ends the studio's terminal does not reach it
+    other = Runs()  # another studio, later
+    [row] = other.list()
+    assert (row["state"], row["can_stop"], row["output"]) == ("running", True, output)
+    assert row["command"] == "make rehearse-lora-tiny OUTPUT=build/mine"
+    other.stop(row["name"])
+    wait_for(lambda: runs.list()[0]["state"] == "stopped", "its end")
+    assert runs.log(output, "console").endswith("\nsaved")
+    with pytest.raises(UserError, match="does not run, or was not started here"):
+        runs.stop(row["name"])
+
+
+def test_an_action_that_there_is_not(chosen):
+    with pytest.raises(UserError, match="action: found 'delete', allowed: rehearse, run"):
+        Runs().start(chosen, "delete")
+    assert not Path("build").exists()
+
+
+def test_a_process_that_has_taken_the_number_is_left_alone(chosen):
+    runs = Runs()
+    runs.start(chosen, "rehearse")
+    [row] = runs.list()
+    [file] = Path("build/studio").glob("*.json")
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps(stored | {"created": stored["created"] - 60}))
+    with pytest.raises(UserError, match="does not run"):
+        runs.stop(row["name"])
+    file.write_text(json.dumps(stored))
+    runs.stop(row["name"])
+
+
+def log_of(folder: Path, *records: dict) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train_log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def test_records_are_read_as_they_come(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = log_of(
+        tmp_path / "build/run", {"global_step": 1, "loss": 2.5, "mfu": 0.1}, {"global_step": 2, "loss": float("nan")}
+    )
+    runs = Runs()
+    first = runs.records("build/run")
+    assert first["records"] == [{"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": None}]
+    with open(folder / "train_log.jsonl", "a") as file:
+        file.write('{"global_step": 3, "loss": 1.5}\n{"global_step": 4, "lo')
+    second = runs.records("build/run", first["offset"])
+    assert (second["records"], second["anew"]) == ([{"global_step": 3, "loss": 1.5}], False)
+    assert runs.records("build/run", second["offset"])["records"] == []  # the line is not whole yet
+    log_of(folder, {"global_step": 1, "loss": 3.5})
+    again = runs.records("build/run", second["offset"])
+    assert (again["records"], again["anew"]) == ([{"global_step": 1, "loss": 3.5}], True)
+
+
+def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = log_of(tmp_path / "checkpoints/old/output", {"global_step": 20, "loss": 1.0})
+    summary = {"global_step": 20, "last_loss": 1.0, "arguments": {"A": {"lora_rank": 8}, "B": {"seed": 1}}}
+    (old / "run_summary.json").write_text(json.dumps(summary))
+    (tmp_path / "checkpoints/old/log").mkdir()
+    for rank in range(2):
+        (tmp_path / f"checkpoints/old/log/workerlog.{rank}").write_text(f"rank {rank} says\n")
+    log_of(tmp_path / "build/new", {"global_step": 1, "loss": 1.0})
+    log_of(tmp_path / "build/new/checkpoint-20", {"global_step": 1, "loss": 1.0})  # a copy
+    os.utime(old / "run_summary.json", (0, 0))
+    os.utime(old / "train_log.jsonl", (0, 0))
+    new, found = Runs().list()
+    assert (new["output"], new["state"]) == ("build/new", "stopped")
+    assert (found["output"], found["state"], found["ranks"]) == ("checkpoints/old/output", "ended", 2)
+    assert found["summary"]["last_loss"] == 1.0 and found["summary"]["arguments"] == {"lora_rank": 8, "seed": 1}
+    assert Runs().log("checkpoints/old/output", "1") == "rank 1 says"
+
+
+@pytest.mark.parametrize("output", ["/etc", "..", "build/../..", "elsewhere", "build/link"])
+def test_only_folders_of_runs_are_read(tmp_path, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    log_of(tmp_path / "elsewhere", {"global_step": 1})
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/link").symlink_to(tmp_path / "elsewhere")
+    for read in (Runs().records, lambda folder: Runs().log(folder, "0")):
+        with pytest.raises(UserError, match="no folder of a run here"):
+            read(output)
+    with pytest.raises(UserError, match="allowed: console, the number of a rank"):
+        Runs(["."]).log("elsewhere", "../../secret")
