@@ -142,6 +142,15 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
             doc_to_text="",
             doc_to_target="{{text}}",
         ),
+        task(
+            "answers",
+            data / "text.jsonl",
+            ["bypass"],
+            output_type="generate_until",
+            doc_to_text="{{text[:40]}}",
+            doc_to_target="",
+            generation_kwargs={"until": ["e"], "max_gen_toks": 12, "do_sample": False},
+        ),
     ]
     server, _, directory = model.rpartition("=")
     # The fast tokenizer is made from the slow one, by code that asks for a newer protobuf than Paddle's.
@@ -167,7 +176,7 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
         measures = report["results"][name].items()
         found[name] = {
             "log_likelihoods": [one[0] if isinstance(one, (list, tuple)) else one for one in answers],
-            "greedy": [one[1] for one in answers if isinstance(one, (list, tuple))],
+            "others": [one if isinstance(one, str) else one[1] for one in answers if not isinstance(one, float)],
             # An item has one sample for each filter of its answer.
             "written": list({sample["doc_id"]: sample["resps"][0][0] for sample in samples}.values()),
             "measures": {

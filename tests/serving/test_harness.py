@@ -18,22 +18,24 @@ def test_it_gives_what_the_harness_has_of_the_exported_model(ranks, tmp_path):
     pytest.importorskip("tenacity")
     ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
     ranks(1, "tests.evaluation.evaluate_ranks:write_tasks", str(tmp_path))
-    texts = (tmp_path / "text.jsonl").read_text().splitlines()
-    short = [json.dumps({"text": json.loads(line)["text"][:300]}) for line in texts]  # one window each, as both cut it
+    lines = (tmp_path / "text.jsonl").read_text().splitlines()
+    short = [json.dumps({"text": json.loads(line)["text"][:300]}) for line in lines]  # one window each, as both cut it
     (tmp_path / "text.jsonl").write_text("\n".join(short))
     exported = tmp_path / "exported"
     run("launch/commands/export.py", tmp_path / "model", exported)
     server = start_serve("--model_name_or_path", tmp_path / "model")
     harness = ["-m", "tests.evaluation.harness"]
-    tasks = ("mmlu", "hellaswag", "winogrande", "text")
+    tasks = ("mmlu", "hellaswag", "winogrande", "text", "answers")
     what = [0, "bare", *tasks]
     run(*harness, exported, tmp_path, tmp_path / "theirs.json", *what)
     run(*harness, f"model@{server.url}/v1/completions={exported}", tmp_path, tmp_path / "ours.json", *what)
     assert server.stop() == 0
     ours, theirs = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("ours", "theirs"))
-    for task in tasks:
+    texts = [[text.lstrip() for text in found["answers"]["others"]] for found in (ours, theirs)]
+    assert texts[0] == texts[1]  # transformers drops the first space of an answer
+    for task in tasks[:-1]:
         assert ours[task]["log_likelihoods"] == pytest.approx(theirs[task]["log_likelihoods"], rel=1e-6, abs=1e-4)
-        assert ours[task]["greedy"] == theirs[task]["greedy"]
+        assert ours[task]["others"] == theirs[task]["others"]  # whether they are the most likely ones
         assert ours[task]["measures"] == pytest.approx(theirs[task]["measures"], rel=1e-5)
 
 
