@@ -57,8 +57,9 @@ def family_of_config(config: dict) -> Family:
 
 
 def as_reward_model(config: dict) -> dict:
-    """The configuration of the reward model that begins with a model's weights."""
-    return config | {"architectures": [family_of_config(config).reward_class]}
+    """The configuration of the reward model that begins with a model's weights. Its one output is a "label"."""
+    label = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    return config | {"architectures": [family_of_config(config).reward_class]} | label
 
 
 def parameters(config: dict) -> list[Parameter]:

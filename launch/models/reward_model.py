@@ -52,7 +52,6 @@ class RewardModel:
 
     def __init__(self, config):
         super().__init__(config)  # pyright: ignore[reportCallIssue]  # of paddlenlp's class behind this one
-        config.num_labels = 1
         setattr(self, self.base_model_prefix, self.decoder_class(config))
         self.score = Score(config)
 

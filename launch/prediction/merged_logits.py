@@ -12,7 +12,8 @@ from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import find_weights
 from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
-from launch.families.registry import Family, family_of_config
+from launch.families.parameters import gives_scores
+from launch.families.registry import Family, as_reward_model, family_of_config
 from launch.training.model import class_of, family_config
 
 SAMPLES, LENGTH, PROMPT = 2, 32, 8
@@ -47,25 +48,31 @@ class Comparison:
 def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
     """Three forward passes on the CPU, one after another."""
     paddle.set_device("cpu")
-    trained = fixed_logits(base, lora)
+    scores = lora.score is not None
+    trained = fixed_logits(base, lora, scores)
     largest = float(np.abs(trained).max())
     dtypes = {stored.dtype for stored in find_weights(merged).values() if stored.dtype in FLOATS}
     return Comparison(
         difference=float(np.abs(fixed_logits(merged) - trained).max()),
-        effect=float(np.abs(fixed_logits(base) - trained).max()),
+        effect=float(np.abs(fixed_logits(base, scores=scores) - trained).max()),
         largest=largest,
         allowed=max(ROUNDING[dtype] for dtype in dtypes) * largest,
     )
 
 
-def fixed_logits(directory: Path, lora: Lora | None = None) -> np.ndarray:
-    """float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call. lora: not merged, but computed beside."""
-    config = family_config(load_config(str(directory)))
+def fixed_logits(directory: Path, lora: Lora | None = None, scores: bool = False) -> np.ndarray:
+    """float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call. lora: not merged, but computed beside.
+
+    scores: whether the directory is the base of a reward model. Of such a model: [SAMPLES x LENGTH], its scores."""
+    values = load_config(str(directory))
+    config = family_config(as_reward_model(values) if scores else values)
     family = family_of_config(config.to_dict())
     model = open_layerwise(class_of(config), config, directory)
     if lora:
         _add_beside(model, lora)
     inputs = fixed_inputs(family, config.vocab_size)
+    if gives_scores(config.to_dict()):
+        inputs["ends"] = np.arange(SAMPLES * LENGTH)
     with paddle.no_grad():
         outputs = model(**{key: paddle.to_tensor(value) for key, value in inputs.items()})
     return (outputs[0] if isinstance(outputs, tuple) else outputs).numpy()
@@ -84,6 +91,8 @@ def _add_beside(model, lora: Lora) -> None:
     layers = dict(model.named_sublayers())
     for name, change in lora.layers.items():
         layers[name].register_forward_post_hook(_adds(change, lora.scaling))
+    if lora.score:
+        model.score.weight.set_value(_tensor(lora.score))
 
 
 def _adds(change: LoraLayer, scaling: float):

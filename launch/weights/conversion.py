@@ -16,8 +16,8 @@ from launch.checkpoint.weight_files import Misfits, Weight, difference, is_compu
 from launch.errors import UserError
 from launch.families.family import HuggingFace, Values
 from launch.families.named_configs import TOKENS, check_config, check_values
-from launch.families.parameters import HEAD, LINEAR, ROUTER, WORD, Parameter
-from launch.families.registry import FAMILIES, family_of, family_of_config, parameters
+from launch.families.parameters import HEAD, LINEAR, ROUTER, WORD, Parameter, gives_scores
+from launch.families.registry import FAMILIES, as_reward_model, family_of, family_of_config, parameters
 
 PIECE_BYTES = 8 << 20
 TIED_HEAD = "lm_head.weight"
@@ -184,10 +184,25 @@ def our_config(theirs: dict, path: str) -> dict:
         allowed = ", ".join(sorted({family.published.model_type for family in FAMILIES.values()}))
         raise UserError(f"{path}: model_type: found {theirs.get('model_type')!r}, allowed: {allowed}.")
     config = published.read_config(Values(theirs, path))
+    if gives_scores(theirs):
+        config = _reward_config(config, theirs, path)
     tokens = {key: theirs[key] for key in TOKENS if theirs.get(key) is not None}
     config |= {key: value[0] if isinstance(value, list) else value for key, value in tokens.items()}
     check_config(config, path)
     return config
+
+
+def _reward_config(config: dict, theirs: dict, path: str) -> dict:
+    """Raises UserError where the model gives more than one score, or is of a family without reward models."""
+    labels = len(theirs.get("id2label") or {}) or theirs.get("num_labels", 2)  # transformers' own default
+    if labels != 1:
+        raise UserError(f"{path}: id2label: found {labels} labels, allowed: 1: a reward model gives one score.")
+    if not family_of_config(config).reward_models:
+        raise UserError(
+            f"{path}: architectures: found {theirs['architectures'][0]!r}; reward models can be of "
+            f"{', '.join(family.title for family in FAMILIES.values() if family.reward_models)}."
+        )
+    return as_reward_model(config)
 
 
 def has_unit_head(theirs: dict) -> bool:
@@ -199,7 +214,8 @@ def has_unit_head(theirs: dict) -> bool:
 def their_config(ours: dict, dtype: str) -> dict:
     """The values of a Hugging Face config.json. dtype: of the weights."""
     tokens = {key: ours[key] for key in TOKENS if ours.get(key) is not None}
-    return family_of_config(ours).published.write_config(ours) | tokens | {"torch_dtype": dtype}
+    theirs = family_of_config(ours).published.write_config(ours) | tokens | {"torch_dtype": dtype}
+    return as_reward_model(theirs) if gives_scores(ours) else theirs
 
 
 def _published(theirs: dict) -> HuggingFace | None:

@@ -24,10 +24,14 @@ from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
 from launch.adapters.lora_files import Lora, LoraLayer, require_fit
 from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
-from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
 from launch.errors import UserError
+from launch.families.named_configs import read_config
+from launch.families.parameters import SCORE
+from launch.families.registry import as_reward_model
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
+from launch.weights.conversion import TIED_HEAD
 from launch.weights.whole import written_whole
 
 PIECE_BYTES = 4 << 20
@@ -48,8 +52,17 @@ def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callabl
         for file in base.iterdir():
             if file.is_file() and not file.name.endswith(NOT_COPIED):
                 shutil.copyfile(file, directory / file.name)
+        if lora.score:
+            _make_reward_model(directory)
         _carry_template(lora.directory, directory)
         check(directory)
+
+
+def _make_reward_model(directory: Path) -> None:
+    path = directory / "config.json"
+    config = as_reward_model(read_config(path, "a model"))
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (directory / "generation_config.json").unlink(missing_ok=True)
 
 
 def _carry_template(adapter: Path, directory: Path) -> None:
@@ -77,10 +90,17 @@ def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
                 f"{base}: {name}: found {weights[name].dtype}, allowed: {', '.join(FLOATS)}. Give the model before it "
                 "was quantized."
             )
-    return [
+    kept = {name: stored for name, stored in weights.items() if not (lora.score and name in (SCORE, TIED_HEAD))}
+    tensors = [
         NewTensor(name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling))
-        for name, stored in weights.items()
+        for name, stored in kept.items()
     ]
+    return [*tensors, *([_score(lora.score, weights[next(iter(changes))].dtype)] if lora.score else [])]
+
+
+def _score(stored: StoredTensor, dtype: str) -> NewTensor:
+    """The output layer of a reward model, in the dtype of its layers, in place of the base's."""
+    return NewTensor(SCORE, dtype, stored.shape, lambda: iter([convert(stored.open(), stored.dtype, dtype)]))
 
 
 def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:

@@ -17,8 +17,9 @@ from launch.checkpoint.stored_tensor import FLOATS, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
-from launch.families.parameters import WORD, Parameter
+from launch.families.parameters import WORD, Parameter, gives_scores
 from launch.families.registry import Family, family_of_config, parameters
+from launch.families.tokenizer_files import read_tokenizer
 from launch.weights.conversion import (
     TIED_HEAD,
     Origin,
@@ -85,8 +86,11 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         with progress("exporting", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance, TORCH)
         tokenizer = export_tokenizer(source, directory, family)
+        if gives_scores(config):
+            theirs["pad_token_id"] = _padding(source)
+        else:
+            _write_json(directory / GENERATION, _generation_config(source, theirs))
         _write_json(directory / CONFIG, theirs)
-        _write_json(directory / GENERATION, _generation_config(source, theirs))
         _read_back(directory, theirs, sources, dtype)
     size = sum(item.parameter.size for item in sources)
     return Exported(family, size, dtypes, tokenizer, family.published.own_code)
@@ -140,6 +144,14 @@ def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
         for start in range(0, len(theirs), step):
             piece = np.ascontiguousarray(theirs[start : start + step])
             yield converted(part.parameter.name, piece, part.stored.dtype, requested)
+
+
+def _padding(source: Path) -> int | None:
+    """The id that transformers looks for to find the last token of a text in a batch. Where a text may end with it,
+    there is none: one text at a time is scored then, and more are refused."""
+    tokenizer = read_tokenizer(source)
+    padding = tokenizer.special.get("pad") if tokenizer else None
+    return None if tokenizer and padding == tokenizer.special.get("eos") else padding
 
 
 def _generation_config(source: Path, theirs: dict) -> dict:
@@ -197,7 +209,10 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
     tensors = [new_tensor(conversion, dtype) for conversion in conversions]
     dtypes = sorted({tensor.dtype for tensor in tensors})
-    config |= {"architectures": [family.model_class], "dtype": dtypes[0] if len(dtypes) == 1 else "float32"}
+    config |= {
+        "architectures": config.get("architectures", [family.model_class]),
+        "dtype": dtypes[0] if len(dtypes) == 1 else "float32",
+    }
     with written_whole(target) as directory:
         with progress("importing", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
@@ -211,7 +226,7 @@ def import_config(source: Path, target: Path) -> Imported:
     config = our_config(theirs, str(source / CONFIG))
     family = family_of_config(config)
     dtype = theirs.get("dtype") or theirs.get("torch_dtype") or "float32"
-    config |= {"architectures": [family.model_class], "dtype": dtype}
+    config |= {"architectures": config.get("architectures", [family.model_class]), "dtype": dtype}
     with written_whole(target) as directory:
         tokenizer = _import_texts(source, directory, family, config)
     return Imported(family, sum(parameter.size for parameter in parameters(config)), [dtype], tokenizer)

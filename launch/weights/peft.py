@@ -18,7 +18,7 @@ from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
-from launch.families.parameters import LINEAR
+from launch.families.parameters import LINEAR, SCORE
 from launch.families.registry import parameters
 from launch.weights.conversion import their_name
 from launch.weights.whole import written_whole
@@ -58,6 +58,8 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
     for layer, pair in lora.layers.items():
         theirs = _their_layer(layer, config)
         tensors += [_transposed(f"{theirs}.lora_A.weight", pair.a), _transposed(f"{theirs}.lora_B.weight", pair.b)]
+    if lora.score:
+        tensors.append(_transposed(f"base_model.model.{SCORE}", lora.score))
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None, TORCH)
         (directory / SINGLE).rename(directory / WEIGHTS)
@@ -133,7 +135,8 @@ def _peft_config(lora: Lora, config: dict, base: str) -> dict:
     rslora = lora.config.get("rslora") is True
     return {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": "SEQ_CLS" if lora.score else "CAUSAL_LM",
+        "modules_to_save": ["score"] if lora.score else None,
         "base_model_name_or_path": base,
         "r": lora.config["r"],
         "lora_alpha": lora.config["lora_alpha"] if rslora else lora.scaling * lora.config["r"],

@@ -58,3 +58,41 @@ def by_hand(directory: str, output: str) -> list:
             of_row.append(float(hidden[0, -1].numpy().astype(np.float64) @ np.asarray(score, dtype=np.float64)[:, 0]))
         found.append(of_row)
     return found
+
+
+def of_families(directory: str, texts: list[list[int]]) -> dict[str, list[float]]:
+    """Of each family that has reward models, one with random weights in directory/<family>; its scores of texts."""
+    from launch.families.registry import FAMILIES, as_reward_model
+    from launch.training.model import class_of, family_config
+    from tests.families.family_ranks import tiny
+
+    found = {}
+    for name, family in FAMILIES.items():
+        if not family.reward_models:
+            continue
+        config = family_config(as_reward_model(tiny(name).to_dict()))
+        paddle.seed(1)
+        model = class_of(config)._from_config(config, dtype="float32")
+        model.score.weight.set_value(paddle.randn(model.score.weight.shape))
+        model.eval()
+        model.save_pretrained(f"{directory}/{name}", safe_serialization=True)
+        scores = [model(paddle.to_tensor([ids]), ends=paddle.to_tensor([len(ids) - 1])) for ids in texts]
+        found[name] = [float(score) for score in scores]
+    return found
+
+
+def ids_of(directory: str) -> list[list[int]]:
+    """Of the texts of directory/few: each prompt with its chosen response, as training reads them."""
+    from paddlenlp.transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+    parts = [(tokenizer(row["prompt"]), tokenizer(row["chosen"], add_special_tokens=False)) for row in rows]
+    return [[*before["input_ids"], *after["input_ids"], tokenizer.eos_token_id] for before, after in parts]
+
+
+def merged(base: str, adapter: str, target: str) -> dict:
+    """What make merge says, and its exit code."""
+    from launch.commands.merge import main
+
+    return said_by(main, ["--model_name_or_path", base, "--adapter_path", adapter, "--output_dir", target])

@@ -1,14 +1,22 @@
 """run_reward.py: the loss by its formula, scores, what is logged, layouts, packing and resuming."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from launch.checkpoint.weight_files import find_weights
 from launch.config.flag_values import parse_flags
 from launch.reporting.records import read_summary, read_train_log
+from launch.weights.model_directories import export_directory, import_directory
+from launch.weights.peft import export_adapter
 from tests.ranks import ROOT
 from tests.training.finetune_material import argv, write_first
+
+IDS = [[5, 9, 17, 4, 33], [7, 3, 21], [40, 8, 2, 19]]  # of three texts
 
 RUN = "tests.training.reward_ranks:run"
 FEW = 22  # three steps of 8, the last of 6
@@ -125,3 +133,58 @@ def test_the_command_of_the_page(run, material):
     assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
     config = json.loads((output / "config.json").read_text())
     assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
+
+
+# ---- what a run leaves, in transformers and PEFT. Needs `make test-long`'s packages.
+
+
+def in_transformers(folder: Path, models: list, ids: list[list[int]]) -> list[list[float]]:
+    (folder / "job.json").write_text(json.dumps({"models": models, "ids": ids}))
+    command = [sys.executable, "-W", "ignore", "-m", "tests.training.scored_in_transformers", str(folder / "job.json")]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(said.splitlines()[-1])
+
+
+@pytest.mark.long
+def test_models_of_all_families_give_the_same_scores_in_transformers(ranks, tmp_path):
+    """And come back as they were."""
+    [ours] = ranks(1, "tests.training.reward_ranks:of_families", str(tmp_path), IDS)
+    assert ours.keys() == {"llama", "qwen2", "qwen3", "mistral"}
+    for name in ours:
+        export_directory(tmp_path / name, tmp_path / "out" / name, None, 10**9)
+        import_directory(tmp_path / "out" / name, tmp_path / "back" / name, None, 10**9)
+        again, was = (find_weights(folder / name) for folder in (tmp_path / "back", tmp_path))
+        assert again.keys() == was.keys()
+        assert all(np.array_equal(again[key].open(), was[key].open()) for key in was)
+    theirs = in_transformers(tmp_path, [[str(tmp_path / "out" / name), None] for name in ours], IDS)
+    for name, found in zip(ours, theirs, strict=True):
+        assert np.std(ours[name]) > 0.1
+        assert found == pytest.approx(ours[name], abs=1e-5 * max(1.0, np.abs(ours[name]).max())), name
+
+
+@pytest.mark.long
+def test_what_runs_leave_gives_the_same_scores_in_transformers(ranks, run, material, tmp_path):
+    """A whole model, an adapter merged into its base, and an adapter that PEFT puts beside it."""
+    whole, adapter = (run(name, learning_rate=1e-2, **more) for name, more in (("whole", FULL), ("adapter", LORA)))
+    merged = tmp_path / "merged"
+    [said] = ranks(1, "tests.training.reward_ranks:merged", str(material / "model"), str(adapter), str(merged))
+    assert said["exit_code"] == 0, said
+    file = merged / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "<unk>"}))
+    for source in (whole, merged, material / "model"):
+        export_directory(source, tmp_path / "out" / source.name, None, 10**9)
+    paddings = [
+        json.loads((tmp_path / "out" / source.name / "config.json").read_text())["pad_token_id"]
+        for source in (whole, merged)
+    ]
+    assert paddings == [None, 0], "text by text, and in one batch"
+    export_adapter(adapter, material / "model", tmp_path / "out" / "adapter")
+    [ids] = ranks(1, "tests.training.reward_ranks:ids_of", str(material))
+    models = [[tmp_path / "out" / "whole", None], [tmp_path / "out" / "merged", None]]
+    models.append([tmp_path / "out" / "model", tmp_path / "out" / "adapter"])
+    theirs = in_transformers(tmp_path, [[base and str(base) for base in pair] for pair in models], ids)
+    for output, found in zip((whole, adapter, adapter), theirs, strict=True):
+        [scores] = ranks(1, "tests.training.reward_ranks:by_hand", str(material), str(output))
+        chosen = np.array(scores)[:, 0]
+        assert np.std(chosen) > 0.01
+        np.testing.assert_allclose(found, chosen, rtol=0, atol=1e-5 * max(1.0, np.abs(chosen).max()))
