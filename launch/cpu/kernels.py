@@ -86,6 +86,13 @@ def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
     return bool(getattr(getattr(layer, "config", None), "use_fused_rms_norm", False))
 
 
+def replace_rms_norms(model: paddle.nn.Layer) -> None:
+    """All of a model that answers."""
+    for layer in model.sublayers():
+        if type(layer).__name__ in RMS_NORMS and not calls_fused_rms_norm(layer):
+            replace_rms_norm(layer)
+
+
 def replace_rms_norm(layer: paddle.nn.Layer) -> None:
     """Give this one RMSNorm layer (its class is in RMS_NORMS) the fast forward."""
     layer.forward = MethodType(_rms_norm_forward, layer)

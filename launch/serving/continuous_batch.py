@@ -10,6 +10,7 @@ import paddle
 from launch.adapters.adapter_files import LoRAModel
 from launch.adapters.add import PrefixModel
 from launch.adapters.lora_rows import LoraRows
+from launch.cpu.kernels import replace_rms_norms
 from launch.families.family import Family
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import Packed, packs
@@ -30,6 +31,8 @@ class ContinuousBatch:
         self.models = models
         self.largest = largest
         self.packed = Packed(base.model, base.family)
+        if paddle.get_device() == "cpu":
+            replace_rms_norms(base.model)  # a sixth of a step's time
         self.tokens = memory_bytes // self.packed.layout.token_bytes // BLOCK * BLOCK
         self.description = (
             f"refilled at once; keys and values: {self.tokens:,} tokens of {self.packed.layout.token_bytes:,} bytes"
