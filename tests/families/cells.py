@@ -6,6 +6,7 @@ from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
 DPO, DPO_LORA, DPO_ONCE = "dpo", "dpo-lora", "dpo-precomputed"
+REWARD, REWARD_LORA = "reward", "reward-lora"
 INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
     PRETRAIN: {},
@@ -15,6 +16,8 @@ METHOD_FLAGS = {
     DPO: {},
     DPO_LORA: {"lora": "1", "lora_rank": "8"},
     DPO_ONCE: {"reference": "precomputed"},
+    REWARD: {},
+    REWARD_LORA: {"lora": "1", "lora_rank": "8"},
 }
 
 
@@ -52,7 +55,11 @@ class Cell:
 
     @property
     def script(self) -> str:
-        scripts = {PRETRAIN: "run_pretrain", **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE), "run_dpo")}
+        scripts = {
+            PRETRAIN: "run_pretrain",
+            **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE), "run_dpo"),
+            **dict.fromkeys((REWARD, REWARD_LORA), "run_reward"),
+        }
         return scripts.get(self.method, "finetune_generation")
 
     @property
@@ -181,4 +188,7 @@ CELLS = [
     Cell(method=DPO_ONCE, layout=S3, offload=True),
     Cell("qwen2", DPO_LORA, recompute=FULL, base=NF4, chunk=64),
     Cell(method=DPO, recompute=FULL, packed=True),
+    *[Cell(method=method, layout=layout) for method in (REWARD, REWARD_LORA) for layout in (Layout(), S3)],
+    *[Cell(method=REWARD, layout=layout) for layout in (S2, TP2, SP2)],
+    Cell("qwen2", REWARD_LORA, recompute=FULL, base=NF4),
 ]

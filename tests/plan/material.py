@@ -64,7 +64,7 @@ def flags(root: Path, directory: Path, output: Path, script: str) -> dict[str, s
         "unified_checkpoint": 1,
     }
     lengths = {"src_length": SEQUENCE_LENGTH // 2, "max_length": SEQUENCE_LENGTH}
-    rows = root / ("preferences" if script == "run_dpo" else "dialogues")
+    rows = root / ("preferences" if script in ("run_dpo", "run_reward") else "dialogues")
     data = (
         {"input_dir": root / "corpus", "split": "8,2,0", "max_seq_length": SEQUENCE_LENGTH}
         if script == "run_pretrain"
