@@ -4,6 +4,8 @@ The logits of a prompt exist a part at a time (launch/prediction/logits_in_parts
 first token of the answer, so that a request for one token needs no other.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import paddle
 
@@ -12,6 +14,7 @@ from launch.prediction.logits_in_parts import LogitsInParts
 from launch.prediction.predictor import Predictor
 from launch.serving.request import Likelihood
 
+TOKENS = 4096  # of several prompts that are read together, padded; a longer one is read alone
 LEAST = -9999.0  # the OpenAI API's logarithm of 0; JSON has no infinity
 
 
@@ -38,12 +41,22 @@ def _finite(value: float) -> float:
     return max(float(value), LEAST)
 
 
-@paddle.no_grad()
 def prompt_likelihoods(
     predictor: Predictor, prompts: list[list[int]], top: int
-) -> list[tuple[list[Likelihood], paddle.Tensor]]:
+) -> Iterator[tuple[list[Likelihood], paddle.Tensor]]:
     """For each prompt of a causal model the likelihoods of its tokens, the first without a value, and the logits of
     what comes behind it, float32 [1, vocabulary]. Prompts of a model with a prefix must have one length."""
+    batch: list[list[int]] = []
+    for prompt in prompts:
+        if batch and max(map(len, [*batch, prompt])) * (len(batch) + 1) > TOKENS:
+            yield from _of_batch(predictor, batch, top)
+            batch = []
+        batch.append(prompt)
+    yield from _of_batch(predictor, batch, top)
+
+
+@paddle.no_grad()
+def _of_batch(predictor: Predictor, prompts: list[list[int]], top: int) -> list[tuple[list[Likelihood], paddle.Tensor]]:
     length = max(map(len, prompts))
     ids = np.stack([np.pad(prompt, (0, length - len(prompt))) for prompt in prompts])  # no token sees what is behind it
     layer = LogitsInParts(predictor.model, predictor.family)

@@ -24,21 +24,29 @@ def plain(likelihood) -> list:
     return [likelihood.token, likelihood.value, likelihood.rank, [list(one) for one in likelihood.top]]
 
 
-def of_prompts(directory: str, names: list[str], at_once: int) -> dict[str, dict]:
-    """Of each family in one batch, its head computing at most so many tokens at once, and from all logits of each
-    prompt alone: the largest differences, whether ranks and tops agree, and how many tokens the head was given."""
+def of_prompts(directory: str, names: list[str], at_once: int, read: int) -> dict[str, dict]:
+    """Of each family in batches of so many tokens to read, its head computing at most so many at once, and from all
+    logits of each prompt alone: the largest differences, whether ranks and tops agree, how many tokens the head was
+    given, and the batches."""
     from types import SimpleNamespace
 
     import paddle
 
     from launch.families.registry import FAMILIES
     from launch.prediction import logits_in_parts
-    from launch.serving.likelihoods import prompt_likelihoods
+    from launch.serving import likelihoods
     from launch.training.chunked_loss import output_layer
     from tests.families.family_ranks import VOCABULARY
     from tests.generation.generate_ranks import load, prompts
 
-    logits_in_parts.LOGITS = at_once * VOCABULARY + 1
+    logits_in_parts.LOGITS, likelihoods.TOKENS = at_once * VOCABULARY + 1, read
+    stock, shapes = logits_in_parts.LogitsInParts.read, []
+
+    def counted(self, inputs):
+        shapes.append(inputs["input_ids"].shape)
+        return stock(self, inputs)
+
+    logits_in_parts.LogitsInParts.read = counted
     found = {}
     for name in names:
         model, family = load(name, directory), FAMILIES[name]
@@ -46,7 +54,7 @@ def of_prompts(directory: str, names: list[str], at_once: int) -> dict[str, dict
         given = []
         head = output_layer(model, family.head.path, pipeline=False)
         hook = head.register_forward_post_hook(lambda _, __, out, given=given: given.append(out.numel() // VOCABULARY))
-        together = prompt_likelihoods(predictor, prompts(name), 3)
+        together = list(likelihoods.prompt_likelihoods(predictor, prompts(name), 3))
         hook.remove()
         differences, agree = [0.0], True
         for prompt, (told, last) in zip(prompts(name), together, strict=True):
@@ -61,7 +69,12 @@ def of_prompts(directory: str, names: list[str], at_once: int) -> dict[str, dict
                 differences.append(abs(float(one.value - values[place, one.token])))
                 agree &= [token for token, _ in one.top] == order[:3].tolist()
                 agree &= order[one.rank - 1] == one.token
-        found[name] = {"difference": max(differences), "agree": bool(agree), "tokens": max(map(int, given))}
+        found[name] = {
+            "difference": max(differences),
+            "agree": bool(agree),
+            "tokens": max(map(int, given)),
+            "batches": shapes[-2:],
+        }
     return found
 
 

@@ -42,10 +42,11 @@ def test_tokens_by_themselves_have_names_of_their_own(ranks, tmp_path):
 
 @pytest.mark.long
 def test_prompts_of_all_families(ranks, tmp_path):
-    """In parts of 5 tokens and in one batch as from all logits of each alone."""
+    """In parts of 5 tokens and in batches as from all logits of each alone."""
     names = [name for name, family in FAMILIES.items() if family.attention == "causal"]
     ranks(1, "tests.families.family_ranks:save_all", names, str(tmp_path))
-    [found] = ranks(1, "tests.serving.likelihood_ranks:of_prompts", str(tmp_path), names, 5)
+    [found] = ranks(1, "tests.serving.likelihood_ranks:of_prompts", str(tmp_path), names, 5, 20)
     assert len(found) == len(names) > 8
     for name, one in found.items():
         assert one["agree"] and one["difference"] < 2e-5 and one["tokens"] == 5, (name, one)
+        assert one["batches"] == [[2, 9], [1, 12]]
