@@ -31,7 +31,7 @@ def printed(chosen: Choice) -> dict:
     [
         choice("lora-qwen3-8b", GPUS="2", CARD="3090", ARGS="--max_length 2048"),
         choice("pretrain-llama7b-4d", MODEL="facebook/llama-13b"),
-        choice("pretrain-tiny", PROCESSES="4"),
+        choice("lora-tiny"),  # whose model the demo makes
     ],
     ids=lambda chosen: chosen.recipe.target,
 )
@@ -91,21 +91,24 @@ def test_an_unknown_recipe_or_variable_is_an_error():
     [
         (layouts_of, choice("lora-1gpu")),
         (layouts_of, choice("finetune-llama7b", GPUS="2", CARD="H200")),  # the recipe is for 4
-        (advice_of, choice("finetune-llama7b", CARD="4090")),
+        (advice_of, choice("finetune-llama7b", CARD="A100-40G")),
+        (advice_of, choice("lora-1gpu", CARD="V100-16G")),
     ],
-    ids=["layouts", "layouts-of-other-cards", "advice"],
+    ids=["layouts", "layouts-of-other-cards", "faster", "smaller"],
 )
 def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
     found = offers(chosen)
     assert found
     for offer in found:
         taken = plan_of(Choice(chosen.recipe, chosen.variables | {"ARGS": offer["args"]}))
-        assert taken["plan"]["peak_bytes"] == offer["peak_bytes"] and taken["fits"], offer
+        further = any(note.startswith("FIT for ") for note in taken["notes"])  # then it is smaller still
+        assert taken["fits"] and taken["plan"]["peak_bytes"] <= offer["peak_bytes"], offer
+        assert taken["plan"]["peak_bytes"] == offer["peak_bytes"] or (further and offers is advice_of), offer
 
 
 def test_the_flags_of_the_user_stay_in_an_offer():
-    [first, *_] = advice_of(choice("finetune-llama7b", CARD="4090", ARGS="--learning_rate 1e-4"))
-    assert first["args"].startswith("--learning_rate 1e-4 --")
+    [first, *_] = layouts_of(choice("lora-1gpu", ARGS="--learning_rate 1e-5"))
+    assert first["args"].startswith("--learning_rate 1e-5 --")
 
 
 def test_the_checks_are_those_of_a_start(monkeypatch, tmp_path):

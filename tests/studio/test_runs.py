@@ -98,6 +98,9 @@ def test_records_are_read_as_they_come(tmp_path, monkeypatch):
     second = runs.records("build/run", first["offset"])
     assert (second["records"], second["anew"]) == ([{"global_step": 3, "loss": 1.5}], False)
     assert runs.records("build/run", second["offset"])["records"] == []  # the line is not whole yet
+    with open(folder / "train_log.jsonl", "a") as file:
+        file.write('ss": 1.25}\n')
+    assert runs.records("build/run", second["offset"])["records"] == [{"global_step": 4, "loss": 1.25}]
     log_of(folder, {"global_step": 1, "loss": 3.5})
     again = runs.records("build/run", second["offset"])
     assert (again["records"], again["anew"]) == ([{"global_step": 1, "loss": 3.5}], True)
