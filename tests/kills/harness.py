@@ -21,16 +21,17 @@ NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_sample
 
 @dataclass(frozen=True)
 class Victim:
-    """A training in a layout. method: flags of fine-tuning, () for pretraining. asynchronous: as it saves."""
+    """A training in a layout. method: flags of fine-tuning or of DPO, () for pretraining. asynchronous: as it saves."""
 
     layout: Layout
     method: tuple[str, ...] = ()
     asynchronous: bool = False
+    prefers: bool = False
 
     @property
     def name(self) -> str:
         method = {(): "", LORA: " LoRA", INT8: " LoRA on int8"}[self.method]
-        return f"{self.layout.name}{method}{' async' if self.asynchronous else ''}"
+        return f"{self.layout.name}{' DPO' if self.prefers else ''}{method}{' async' if self.asynchronous else ''}"
 
 
 VICTIMS = [
@@ -38,6 +39,8 @@ VICTIMS = [
     Victim(DP2, LORA),
     Victim(SINGLE, INT8),
     Victim(STAGE2, asynchronous=True),
+    Victim(SINGLE, prefers=True),
+    Victim(SINGLE, LORA, prefers=True),
 ]
 
 
@@ -81,6 +84,9 @@ class Slaughter:
         flags = ["--max_steps", str(STEPS), "--save_steps", "1", *victim.layout.argv, *victim.method]
         if victim.asynchronous:
             flags += ["--use_async_save", "1"]
+        if victim.prefers:
+            rows = {"dataset_name_or_path": self.materials["finetune"] / "preferences"}
+            return "dpo", [[*finetune_argv(self.materials["finetune"], output, **rows), *flags]]
         if victim.method:
             return "finetune", [[*finetune_argv(self.materials["finetune"], output), *flags], "adamw"]
         return "pretrain", [str(self.materials["pretrain"]), str(output), flags]

@@ -14,6 +14,7 @@ def train(kind: str, args: list, moment: list | None) -> None:
     batch of that step, 1 the first, and the first where there are three numbers."""
     import paddle
 
+    from launch.run_dpo import main as dpo
     from launch.training.trainer import Trainer
     from tests.distributed.training_ranks import pretrain
     from tests.training.finetune_ranks import train as finetune
@@ -29,7 +30,7 @@ def train(kind: str, args: list, moment: list | None) -> None:
             return upstream(trainer, *given)
 
         Trainer.training_step = training_step
-    {"pretrain": pretrain, "finetune": finetune}[kind](*args)
+    {"pretrain": pretrain, "finetune": finetune, "dpo": dpo}[kind](*args)
 
 
 def _die(seconds: float) -> None:
