@@ -111,8 +111,7 @@ def by_hand(directory: str, output: str) -> dict:
     from launch.adapters.adapter_files import load_adapter
     from launch.checkpoint.data_ledger import shuffled
 
-    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
-    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    rows, tokenizer = _rows(directory), AutoTokenizer.from_pretrained(f"{directory}/model")
     model = LlamaForCausalLM.from_pretrained(f"{directory}/model", dtype="float32")
     model.eval()
     before = _by_row(model, tokenizer, rows)
@@ -125,16 +124,37 @@ def by_hand(directory: str, output: str) -> dict:
     return {"before": before, "after": _by_row(trained, tokenizer, rows), "first_step": first}
 
 
+def ids_of(directory: str) -> list:
+    """Of directory/few: [prompt, chosen, rejected] of each pair."""
+    from paddlenlp.transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    pairs = []
+    for row in _rows(directory):
+        both = [_ids(tokenizer, row["prompt"], row[name]) for name in ("chosen", "rejected")]
+        pairs.append([both[0][0], both[0][1], both[1][1]])
+    return pairs
+
+
+def _rows(directory: str) -> list[dict]:
+    return [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+
+
+def _ids(tokenizer, prompt: str, response: str) -> tuple[list[int], list[int]]:
+    """Cut as --src_length 48 --max_length 96 cuts: all of these are short enough."""
+    before = tokenizer(prompt)["input_ids"]
+    after = [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    assert len(before) + len(after) <= 96
+    return before, after
+
+
 @paddle.no_grad()
 def _by_row(model, tokenizer, rows: list[dict]) -> list:
     return [[_of(model, tokenizer, row["prompt"], row[name]) for name in ("chosen", "rejected")] for row in rows]
 
 
 def _of(model, tokenizer, prompt: str, response: str) -> list[float]:
-    """Cut as --src_length 48 --max_length 96 cuts: all of these are short enough."""
-    before = tokenizer(prompt)["input_ids"]
-    after = [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    assert len(before) + len(after) <= 96
+    before, after = _ids(tokenizer, prompt, response)
     outputs = model(input_ids=paddle.to_tensor([[*before, *after]]))
     logits = (outputs[0] if isinstance(outputs, tuple) else outputs)[0].numpy().astype(np.float64)
     told = logits[len(before) - 1 : -1]
