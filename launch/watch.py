@@ -6,9 +6,9 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 
 from launch.errors import UserError
 from launch.plan.plan_report import this_run
@@ -189,6 +189,55 @@ _TOO_LOW = (
     "flash attention that does not work on this card: --use_flash_attention off",
     "the same text again and again in the data: python -m data_tools.inspect",
 )
+
+
+# ---- pairs: a margin between responses that both become less likely
+
+PAIR_RECORDS = 10  # looked at together: single batches differ
+# Nats a token below the model before training. Each token is then less than 0.61 times as likely on average, a response
+# of 100 tokens e^-50 times; tuned models that answer well are at 0.05 to 0.2.
+UNLIKELY = 0.5
+
+
+class PairWatch:
+    """Looks at each record of preference tuning in turn, and warns once.
+
+    likelihoods: from a record to the mean ln p of a token of the chosen and of the rejected responses, of which only
+    the change since the first record counts. past: records of the same run before it was resumed.
+    """
+
+    def __init__(self, likelihoods: Callable[[dict], tuple[float, float]], past: Iterable[dict] = ()):
+        self._likelihoods = likelihoods
+        self._first: tuple[float, float] | None = None
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=PAIR_RECORDS)
+        self._warned = False
+        for record in past:
+            self.warning(record)
+
+    def warning(self, record: dict) -> str | None:
+        """What is wrong at a record of train_log.jsonl, None where nothing is or it was said before."""
+        now = self._likelihoods(record)
+        self._first = self._first or now
+        self._recent.append((record["rewards_margin"], now[0] - self._first[0], now[1] - self._first[1]))
+        if self._warned or len(self._recent) < PAIR_RECORDS:
+            return None
+        margins, *changes = zip(*self._recent, strict=True)
+        chosen, rejected = map(mean, changes)
+        falls = max(chosen, rejected) < -UNLIKELY and _rise(changes[0]) < 0 and _rise(changes[1]) < 0
+        if not falls or _rise(margins) <= 0:
+            return None
+        self._warned = True
+        return (
+            f"the margin grows while both responses become less likely: a token of the chosen ones by {-chosen:.2f} "
+            f"nats, of the rejected ones by {-rejected:.2f}, since the first step. The model unlearns to answer: a "
+            "lower --learning_rate, a higher --beta, or --sft_loss_ratio 0.1 to 1"
+        )
+
+
+def _rise(values: Sequence[float]) -> float:
+    """From the mean of the first half to that of the second."""
+    half = len(values) // 2
+    return mean(values[half:]) - mean(values[:half])
 
 
 # ---- hangs: a rank that makes no step for many times the usual shows where it is, and ends

@@ -26,12 +26,17 @@ def read_train_log(output_dir: Path | str) -> list[dict]:
     return [record for _, record in _records(Path(output_dir) / TRAIN_LOG) if record]
 
 
-def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
-    """The last losses that were logged up to a step, oldest first; of a step that was done twice, the later one."""
+def past_records(output_dir: Path | str, step: int) -> list[dict]:
+    """Those of training up to a step, oldest first; of a step that was done twice, the later one."""
     if not (Path(output_dir) / TRAIN_LOG).exists():
         return []
-    losses = {record["global_step"]: record["loss"] for record in read_train_log(output_dir) if "loss" in record}
-    return [losses[logged] for logged in sorted(losses) if logged <= step][-count:]
+    records = {record["global_step"]: record for record in read_train_log(output_dir) if "loss" in record}
+    return [records[logged] for logged in sorted(records) if logged <= step]
+
+
+def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
+    """The last losses that were logged up to a step, oldest first."""
+    return [record["loss"] for record in past_records(output_dir, step)][-count:]
 
 
 def read_summary(output_dir: Path | str) -> dict:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Callable
 
 import paddle
 from paddlenlp.peft import LoRAModel
@@ -16,11 +17,13 @@ class Loss:
 
     head: the output layer where it computes the losses in chunks, else None. of_text: whether it is the mean -ln p of
     tokens, whose usual course the loss watch knows. may_rest: whether a gradient of 0 means that all is learned.
+    likelihoods: of PairWatch (launch/watch.py), None where no pairs are compared.
     """
 
     head: ChunkedHead | None = None
     of_text = True
     may_rest = False
+    likelihoods: Callable[[dict], tuple[float, float]] | None = None
 
     def attach(self, model, args) -> None:
         """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""

@@ -24,6 +24,7 @@ from launch.training.resuming import MODEL_CHANGED
 from launch.training.stored_losses import FOLDER, Losses, StoredLosses
 
 SECONDS_A_PART = 10.0  # of computing between two writes: what a kill costs at most
+OF_THE_LOSS = ("pairs", "desired")  # in a batch, not for the model
 VALUES = "reference"  # in a batch: float32, as the labels
 
 
@@ -117,8 +118,8 @@ class Precomputed:
         there = [sample for sample in samples if sample < len(dataset)]
         padded = PaddedDataset(dataset, self.data.padding)
         batch = self.data.collate([padded[sample if sample in there else None] for sample in samples])
-        labels, _ = batch.pop("labels"), batch.pop("pairs", None)
-        inputs = {name: paddle.to_tensor(value) for name, value in batch.items()}
+        labels = batch.pop("labels")
+        inputs = {name: paddle.to_tensor(value) for name, value in batch.items() if name not in OF_THE_LOSS}
         with paddle.no_grad(), trainer.autocast_smart_context_manager():
             losses = self.token_losses(trainer.model, inputs, paddle.to_tensor(labels)).numpy()
         rows = [row[counts] for row, counts in zip(losses, labels != IGNORED, strict=True)]

@@ -199,6 +199,18 @@ class PreferenceLoss(PairLoss):
             means["kl"] = kl / (tokens_chosen + tokens_rejected)
         return means | {"pairs": int(pairs)}
 
+    def likelihoods(self, record: dict) -> tuple[float, float]:
+        """Of PairWatch. Relative to the reference, where there is one: then it does not matter which batch it is."""
+        sides = ("chosen", "rejected")
+        if self.reference is None:
+            chosen, rejected = (record[f"logps_{side}"] / record[f"tokens_{side}"] for side in sides)
+        else:
+            tokens = [1 if self.args.loss_type in OF_MEANS else record[f"tokens_{side}"] for side in sides]
+            chosen, rejected = (
+                record[f"rewards_{side}"] / self.args.beta / count for side, count in zip(sides, tokens, strict=True)
+            )
+        return chosen, rejected
+
 
 def divergence(losses: paddle.Tensor, baseline: paddle.Tensor) -> paddle.Tensor:
     """Of each token, an estimate of KL(reference | policy) in nats that is never negative, r - 1 - ln r with

@@ -123,6 +123,8 @@ class TerminalReport(TrainerCallback):
         print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
         if "rewards_margin" in logs:
             print(f"    pairs: {format_pairs(logs)}", flush=True)
+        if "warning" in logs:
+            print(f"warning: {logs['warning']}", flush=True)
 
 
 class JsonLinesReport(TrainerCallback):

@@ -1,5 +1,6 @@
 """The watches of a run: loss, hangs, memory, and NaN in the weights."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import paddle
@@ -9,7 +10,7 @@ from paddlenlp.trainer import TrainerCallback
 from launch.checkpoint.ranks import broadcast, gather
 from launch.checkpoint.weight_files import listed
 from launch.errors import UserError
-from launch.reporting.records import past_losses
+from launch.reporting.records import past_losses, past_records
 from launch.training.losses import Loss
 from launch.training.optimizer import SkippedSteps
 from launch.watch import (
@@ -20,6 +21,7 @@ from launch.watch import (
     HangTimer,
     Limits,
     LossWatch,
+    PairWatch,
     Phase,
     parse_window,
 )
@@ -53,6 +55,21 @@ def _message(fault: Fault, step: int, output: Path) -> str:
         f"Likely causes, the likeliest first:\n{causes}\n"
         f"Nothing was saved since: {kept}. To go on all the same: --loss_watch 0."
     )
+
+
+class PairReport(TrainerCallback):
+    """Adds a warning to the record where a PairWatch has one, which then is printed and written with it."""
+
+    def __init__(self, likelihoods: Callable[[dict], tuple[float, float]]):
+        self.likelihoods = likelihoods
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        past = past_records(args.output_dir, state.global_step) if args.process_index == 0 else []
+        self.watch = PairWatch(self.likelihoods, past)
+
+    def on_log(self, args, state, control, *, logs: dict, **kwargs):
+        if "loss" in logs and (warning := self.watch.warning(logs)):
+            logs["warning"] = warning
 
 
 class HangReport(TrainerCallback):
@@ -104,7 +121,9 @@ class Watches:
             overflows=args.fp16,
             on_cpu=args.device == "cpu",
         )
-        self.before_reports = [self.skipped_steps] if self.skipped_steps else []
+        self.before_reports: list[TrainerCallback] = [self.skipped_steps] if self.skipped_steps else []
+        if loss.likelihoods:
+            self.before_reports.append(PairReport(loss.likelihoods))
         self.after_reports = [LossReport(limits)] if args.loss_watch else []
         self.after_reports += [HangReport(self.hang_timer), PhaseReport(self.phase)]
 

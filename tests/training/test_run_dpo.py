@@ -137,6 +137,26 @@ def test_hinge_may_rest(run):
     assert column(output, "loss")[-1] == 0
 
 
+def test_a_run_that_unlearns_both_responses_says_so(run, material):
+    """Rejected responses differ from chosen ones in a word, and the model knows the chosen ones by heart: a margin is
+    found nowhere but below. Their own loss holds them."""
+    rows = [json.loads(line) for line in (material / "preferences" / "train.json").read_text().splitlines()]
+    alike = [row | {"rejected": row["rejected"].split()[0] + " " + row["chosen"].partition(" ")[2]} for row in rows]
+    data = run.folder / "alike"
+    data.mkdir()
+    lines = [json.dumps(row) + "\n" for row in alike if row["rejected"] != row["chosen"]]
+    (data / "train.json").write_text("".join(lines[:16]))
+    knows = run("knows", dataset_name_or_path=data, max_steps=30, pref_loss_ratio=0, sft_loss_ratio=1)
+    flags = {"dataset_name_or_path": data, "model_name_or_path": knows, "beta": 0.01, "max_steps": 14}
+    collapsed = run("collapsed", **flags)
+    told = "the margin grows while both responses become less likely: a token of the chosen ones by"
+    assert run.said.count(f"warning: {told}") == 1
+    assert [told in record["warning"] for record in read_train_log(collapsed) if "warning" in record] == [True]
+    assert column(collapsed, "logps_chosen")[-1] < column(collapsed, "logps_chosen")[0] - 50
+    run("held", sft_loss_ratio=1, **flags)
+    assert told not in run.said
+
+
 # ---- batches, layouts, resuming
 
 
