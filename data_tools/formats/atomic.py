@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -68,6 +69,30 @@ def _remove_abandoned(path: Path) -> None:
         with suppress(OSError), open(aside, "rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             aside.unlink()
+
+
+def open_alone(path: Path) -> FileIO:
+    """The file, opened to append and locked by this process until it is closed. Raises DataError when another process
+    has locked it."""
+    while True:
+        file = open(path, "ab+", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise DataError(f"{path}: another process is writing it. Wait for it, or name another output.") from None
+        except OSError:
+            pass  # a file system without locks
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+        file.close()  # renamed meanwhile, by a process that finished it
+
+
+def write_all(file: FileIO, content) -> None:
+    """One call of write() may write less, on a disk that fills up."""
+    view = memoryview(content)
+    while view:
+        view = view[file.write(view) :]
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.atomic import written_aside
+from data_tools.formats.atomic import open_alone, write_all, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object
 from launch.errors import UserError
@@ -31,12 +32,22 @@ class Collected:
         self.partial = path.with_name(f".{path.name}.unfinished")
         self.identity = identity
         self.values: dict[tuple[int, int], Outcome] = {}
-        self._file = None
+        self._file: FileIO | None = None
 
     def open(self) -> None:
-        """Read what an earlier start has left, and go on behind it."""
-        lines = self.partial.read_bytes().splitlines(keepends=True) if self.partial.exists() else []
-        whole = [line for line in lines if line.endswith(b"\n")]
+        """Read what an earlier start has left, and go on behind it. Raises UserError where it is damaged or of
+        something else, DataError where another process writes it."""
+        self.partial.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open_alone(self.partial)
+        try:
+            self._read(self._file)
+        except UserError:
+            self.close()
+            raise
+
+    def _read(self, file: FileIO) -> None:
+        file.seek(0)
+        whole = [line for line in file.readall().splitlines(keepends=True) if line.endswith(b"\n")]
         try:
             identity, *stored = [json.loads(line) for line in whole] or [self.identity]
             self.values = {(task, item): values for task, item, values in stored}
@@ -47,10 +58,7 @@ class Collected:
                 f"{self.partial}: of another model, other tasks or other settings. Remove it, or name another "
                 "--output_file."
             )
-        self.partial.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self.partial, "r+b" if lines else "wb")
-        self._file.truncate(sum(map(len, whole)))  # a kill may have cut the last line
-        self._file.seek(0, 2)
+        file.truncate(sum(map(len, whole)))  # a kill may have cut the last line
         if not whole:
             self._write(self.identity)
 
@@ -61,8 +69,7 @@ class Collected:
 
     def _write(self, value: object) -> None:
         assert self._file
-        self._file.write(json.dumps(value).encode() + b"\n")
-        self._file.flush()
+        write_all(self._file, json.dumps(value).encode() + b"\n")
 
     def close(self) -> None:
         if self._file:
@@ -70,8 +77,8 @@ class Collected:
 
     def finish(self) -> None:
         """The results are written."""
-        self.close()
         self.partial.unlink(missing_ok=True)
+        self.close()
 
 
 def results(head: dict, tasks: list[Task], values: dict[tuple[int, int], Outcome]) -> dict:

@@ -117,6 +117,8 @@ def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
         file.write(b"[1, 1, [-3.")
     again = Collected(tmp_path / "out.json", "same")
     again.open()
+    with pytest.raises(DataError, match=r"out.json.unfinished: another process is writing it. Wait for it, or name"):
+        Collected(tmp_path / "out.json", "same").open()
     assert again.values == {(0, 3): [-1.5, -0.25], (1, 0): [-2.0]}
     again.add(1, 1, [-3.0])
     again.close()

@@ -9,7 +9,6 @@ made again. PREFIX.bin and .idx appear at the end alone, and an earlier pair sta
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.atomic import written_aside
+from data_tools.formats.atomic import open_alone, write_all, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object
 from data_tools.formats.tokens.indexed import write_index
@@ -58,7 +57,7 @@ class ResumableWriter:
     def __enter__(self) -> "ResumableWriter":
         try:
             Path(self.prefix).parent.mkdir(parents=True, exist_ok=True)
-            self._sizes = _locked(self._sizes_path)
+            self._sizes = open_alone(self._sizes_path)
             self._bin = open(self._bin_path, "ab+", buffering=0)
         except OSError as error:
             raise DataError(
@@ -81,8 +80,8 @@ class ResumableWriter:
         """Add documents: their tokens one after another, and how many each has."""
         content = np.ascontiguousarray(tokens, dtype=self.dtype).data.cast("B") if tokens.size else b""
         with self._room():
-            _write(self._bin, content)
-            _write(self._sizes, np.ascontiguousarray(sizes, dtype=np.int32).tobytes())
+            write_all(self._bin, content)
+            write_all(self._sizes, np.ascontiguousarray(sizes, dtype=np.int32).tobytes())
         self._digest.update(content)
         self.tokens += tokens.size
         self.documents += sizes.size
@@ -180,24 +179,3 @@ class ResumableWriter:
 
 def _checksum(record: dict) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _locked(path: Path):
-    """The file, opened to append and locked by this process. Raises DataError when another process has locked it."""
-    while True:
-        file = open(path, "ab+", buffering=0)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise DataError(f"{path}: another process is writing it. Wait for it, or name another output.") from None
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-        file.close()  # renamed meanwhile, by a process that finished it
-
-
-def _write(file, content) -> None:
-    """Write all of it: one call may write less, on a disk that fills up."""
-    view = memoryview(content)
-    while view:
-        view = view[file.write(view) :]

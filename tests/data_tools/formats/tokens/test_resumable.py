@@ -72,8 +72,8 @@ def tokenize_and_die(step: int, texts: str, tokenizer_dir, prefix: Path, workers
 
         return called
 
-    write = resumable._write
-    resumable._write = deadly(write)
+    write = resumable.write_all
+    resumable.write_all = deadly(write)
     for name in ("fsync", "replace", "ftruncate"):
         setattr(os, name, deadly(getattr(os, name)))
     Path.unlink = deadly(Path.unlink)
