@@ -54,6 +54,7 @@ def describe(job: Job) -> list[str]:
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
         *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
+        *(["a reward model: one score of a text in place of logits"] if job.scores else []),
         f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
         f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         ", ".join(_how(job)),

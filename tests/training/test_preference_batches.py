@@ -18,6 +18,7 @@ from launch.training.preferences import (
     NO_RESPONSE,
     collate_desired,
     collate_pairs,
+    collate_scored,
     load_preferences,
     pair_collator,
 )
@@ -60,6 +61,19 @@ def test_packed_pairs_are_apart_and_numbered():
     ends = collate_pairs([[ONE, TWO], [TWO]], pad=0, multiple=1, packed=True, row_ends=True)
     assert (visible(ends["attn_mask_startend_row_indices"]) == batch["attention_mask"]).all()
     assert "attention_mask" not in ends
+
+
+def test_a_reward_model_reads_whole_texts_and_is_told_their_ends():
+    batch = collate_scored([ONE, TWO], pad=0, multiple=1)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 2, 0], [3, 4, 2, 0, 0], [5, 6, 8, 9, 2], [3, 2, 0, 0, 0]]
+    assert batch["ends"].tolist() == [3, 5 + 2, 10 + 4, 15 + 1]
+    assert batch["tokens"].tolist() == [2, 2, 3, 1]
+    assert set(batch) == {"input_ids", "ends", "tokens"}
+    packed = collate_scored([[ONE, TWO], NO_PAIR], pad=0, multiple=1, packed=True)
+    assert packed["input_ids"].tolist()[::2] == [[5, 6, 7, 2, 3, 4, 2], [5, 6, 8, 9, 2, 3, 2]]
+    assert packed["ends"].tolist() == [3, 6, 7 + 1, 14 + 4, 14 + 6, 21 + 1]
+    assert packed["tokens"].tolist() == [2, 2, 0, 3, 1, 0]
+    assert (packed["attention_mask"] == apart(packed["position_ids"])).all()
 
 
 def test_single_responses_and_unrelated_ones():

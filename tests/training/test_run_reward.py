@@ -10,6 +10,10 @@ import pytest
 
 from launch.checkpoint.weight_files import find_weights
 from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.prediction.model_flags import check_model
+from launch.preflight.model_files import check_weights
 from launch.reporting.records import read_summary, read_train_log
 from launch.weights.model_directories import export_directory, import_directory
 from launch.weights.peft import export_adapter
@@ -133,6 +137,17 @@ def test_the_command_of_the_page(run, material):
     assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
     config = json.loads((output / "config.json").read_text())
     assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
+
+
+def test_a_reward_model_writes_no_text(run, material):
+    """It is not taken for a model that does."""
+    output = run(max_steps=1)
+    with pytest.raises(UserError, match="is a reward model: it gives a score of a text and writes none"):
+        check_model(str(output))
+    flags = {"model_name_or_path": [str(output)], "dataset_name_or_path": [str(material / "few")]}
+    [finding] = check_weights(RunConfig("launch/run_dpo.py", flags))
+    assert not finding.ok and "score.weight, of a reward model, which writes no text" in finding.found
+    assert all(one.ok for one in check_weights(RunConfig("launch/run_reward.py", flags)))
 
 
 # ---- what a run leaves, in transformers and PEFT. Needs `make test-long`'s packages.

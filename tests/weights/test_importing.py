@@ -157,6 +157,7 @@ def test_names_without_the_first_part_are_understood(tmp_path, target):
         ({"attention_bias": True}, "attention_bias: found True, allowed: False"),
         ({"head_dim": 16}, "head_dim: found 16, allowed: 8"),
         ({"intermediate_size": None}, "intermediate_size missing"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "id2label: found 2 labels, allowed: 1"),
         (
             {"rope_scaling": {"type": "longrope"}},
             "rope_scaling: rope_type: found 'longrope', allowed: dynamic, linear,",
