@@ -90,7 +90,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: run.run.prefers and run.flags.reference != AUTO and not _reference(run),
+        when=lambda run: _tunes(run) and run.flags.reference != AUTO and not _reference(run),
         found="{run.flags.reference} does nothing here",
         reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1",
         source=LOSSES,
