@@ -133,7 +133,7 @@ def test_the_command_of_the_page(run, material):
     [line] = [line for line in page.splitlines() if line.startswith("python launch/run_reward.py")]
     flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()}
     given = {"model_name_or_path": material / "model", "dataset_name_or_path": material / "few", "max_steps": 2}
-    output = run(**flags | given | {"output_dir": run.folder / "out"})
+    output = run(**flags | given | {"output_dir": run.folder / "out", "cpu_fast": "auto"})
     assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
     config = json.loads((output / "config.json").read_text())
     assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
