@@ -6,6 +6,7 @@
 # Loss       sigmoid, beta 0.1; ARGS="--loss_type ipo", hinge, simpo, or (docs/align.md)
 # Reference  a second copy of the model in 16 bits, whole on every card: 15.0 GiB. In the layout
 #            ARGS="--tensor_parallel_degree 2 --sequence_parallel 1 --sharding stage1" each card has half of it
+#            ARGS="--reference precomputed" needs none, and passes the reference once, before training
 # Rate       5e-7, as is usual for DPO of all parameters: a twentieth of that of fine-tuning
 # Template   Llama 3's; select another with ARGS="--chat_template NAME"
 # Weights    `make download MODEL=meta-llama/Meta-Llama-3-8B-Instruct`, then start with
