@@ -1,14 +1,16 @@
-"""Tokens a second of the server: one client, many at once, and transformers' generate() on the same model, exported.
+"""The server with 64 clients, beside transformers on the same model, exported: tokens a second, waiting, memory.
 
-    .venv/bin/python benchmarks/serving.py            # 20 M parameters, 64 answers of 32 tokens, about 4 minutes
+    .venv/bin/python benchmarks/serving.py            # 20 M parameters, 64 answers, 2,000 requests more: 6 minutes
     .venv/bin/python benchmarks/serving.py --smoke    # a tiny model, 8 answers: does it run?
     .venv/bin/python benchmarks/serving.py --output benchmarks/results/serving.json
     .venv/bin/python benchmarks/serving.py --markdown docs/serve.md    # the table of the stored results, in that file
 
-All on the CPU in float32, greedy, in turns: launch/commands/serve.py over REST with one client that asks in turn,
-then with as many clients as there are prompts; then the directory that launch/commands/export.py makes of the same
-model in transformers, one prompt after the other, and in padded batches of the server's size. Prompts have 4 to 40 ids.
-The answers are compared. Needs torch and transformers (requirements/compare.txt).
+All on the CPU in float32, greedy, in turns. Prompts have 4 to 40 ids, answers 8 to 96, of lengths that are mixed.
+launch/commands/serve.py over REST: all prompts at once, and once more as streams, which tell how long each waits for
+its first token. Of transformers, in the directory that launch/commands/export.py makes of the model: generate() in
+padded batches, each as long as its longest answer, and with --continuous its own continuous batching. The answers are
+compared. At the end the memory of the server while it answers --requests more. Needs torch and transformers
+(requirements/compare.txt).
 """
 
 import argparse
@@ -20,14 +22,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from operator import truediv
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not benchmarks/
 
+import psutil
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -42,8 +46,10 @@ from tests.serving.servers import Server, start_serve
 SIZES = {"vocab_size": 8000, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8}
 SMOKE = {"vocab_size": 384, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 ALL = {"num_attention_heads": 8, "num_key_value_heads": 8, "initializer_range": 0.1}
-TOKENS, BATCH = 32, 16
-HEADINGS = ("", "tokens/s", "of one client", "of transformers in batches", "same texts")
+ANSWERS = (8, 96)  # tokens
+BATCHES = (16, 64)
+HEADINGS = ("", "tokens/s", "of the best batches", "same texts")
+STREAMS = "server, streams"
 RESULTS = Path(__file__).resolve().parent / "results" / "serving.json"
 WORKER = "benchmarks.serving_worker"
 
@@ -54,6 +60,8 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way gets")
+    parser.add_argument("--continuous", action="store_true", help="transformers' own, too: many minutes on a CPU")
+    parser.add_argument("--requests", type=int, default=2000, help="while the server's memory is watched")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
     args = parser.parse_args(argv)
@@ -62,69 +70,136 @@ def main(argv: list[str]) -> int:
         return 0
     smoke = args.smoke
     sizes = (SMOKE if smoke else SIZES) | ALL
-    prompts = _prompts(8 if smoke else 64, sizes["vocab_size"])
+    asked = _asked(8 if smoke else 64, sizes["vocab_size"])
     ranks = RankServer()
     with tempfile.TemporaryDirectory() as directory:
         ranks(1, f"{WORKER}:make_material", directory, sizes)
         export_directory(Path(directory, "model"), Path(directory, "exported"), None, 10**9)
-        server = start_serve("--model_name_or_path", Path(directory, "model"), "--batch_size", BATCH, "--device", "cpu")
-        ways = _served(server, prompts) | _transformers(Path(directory, "exported"), prompts)
+        server = start_serve("--model_name_or_path", Path(directory, "model"), "--device", "cpu")
+        waits: list[float] = []
+        exported = Path(directory, "exported")
+        ways = _served(server, asked, waits) | _transformers(exported, asked)
+        if args.continuous:
+            ways["transformers, continuous"] = partial(_continuous(exported, asked), asked)
         texts, seconds = _in_turns(ways, args.rounds)
+        memory = _memory(server, asked, 16 if smoke else args.requests)
         server.stop()
         for name in texts:
             if not isinstance(texts[name][0], str):
                 [texts[name]] = ranks(1, f"{WORKER}:texts", directory, texts[name])
     ranks.close()
-    report = _report(texts, seconds)
+    waits = waits[len(asked) :]  # a first round is not counted
+    report = _report(texts, seconds) | {"tokens": sum(length for _, length in asked), "waits": waits, "memory": memory}
     _show(report)
     if args.output:
         args.output.write_text(json.dumps(report, indent=1) + "\n")
     return 0 if len(set(map(tuple, texts.values()))) == 1 else 1
 
 
-def _prompts(count: int, vocabulary: int) -> list[list[int]]:
+def _asked(count: int, vocabulary: int) -> list[tuple[list[int], int]]:
+    """Prompts and the lengths of their answers."""
     draw = random.Random(0)
-    return [[draw.randrange(3, vocabulary) for _ in range(draw.randint(4, 40))] for _ in range(count)]
+    return [
+        ([draw.randrange(3, vocabulary) for _ in range(draw.randint(4, 40))], draw.randint(*ANSWERS))
+        for _ in range(count)
+    ]
 
 
-def _served(server: Server, prompts: list[list[int]]) -> dict[str, Callable[[], list[str]]]:
-    client, pool = server.client(), ThreadPoolExecutor(len(prompts))
+def _served(server: Server, asked: list, waits: list[float]) -> dict[str, Callable[[], list[str]]]:
+    """waits: is told how long each stream waits for its first text."""
+    client, pool = server.client(), ThreadPoolExecutor(len(asked))
 
-    def ask(prompt: list[int]) -> str:
-        reply = client.completions.create(model="model", prompt=prompt, max_tokens=TOKENS, temperature=0)
+    def ask(one: tuple[list[int], int]) -> str:
+        reply = client.completions.create(model="model", prompt=one[0], max_tokens=one[1], temperature=0)
         return reply.choices[0].text
 
+    def stream(one: tuple[list[int], int]) -> str:
+        began, text = time.perf_counter(), ""
+        events = client.completions.create(model="model", prompt=one[0], max_tokens=one[1], temperature=0, stream=True)
+        for event in events:
+            if not text:
+                waits.append(time.perf_counter() - began)
+            text += event.choices[0].text or "\0"
+        return text.replace("\0", "")
+
     return {
-        "server, one client": lambda: [ask(prompt) for prompt in prompts],
-        f"server, {len(prompts)} clients": lambda: list(pool.map(ask, prompts)),
+        f"server, {len(asked)} clients": lambda: list(pool.map(ask, asked)),
+        STREAMS: lambda: list(pool.map(stream, asked)),
     }
 
 
-def _transformers(exported: Path, prompts: list[list[int]]) -> dict[str, Callable[[], list[list[int]]]]:
+def _memory(server: Server, asked: list, count: int) -> list[int]:
+    """Bytes of the server before, and after each quarter of so many requests of all clients."""
+    process, client = psutil.Process(server.process.pid), server.client()
+    used = [process.memory_info().rss]
+
+    def ask(number: int) -> None:
+        prompt, length = asked[number % len(asked)]
+        client.completions.create(model="model", prompt=[3 + number, *prompt], max_tokens=length, temperature=0)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        for quarter in range(4):
+            list(pool.map(ask, range(quarter * count // 4, (quarter + 1) * count // 4)))
+            used.append(process.memory_info().rss)
+    return used
+
+
+def _transformers(exported: Path, asked: list) -> dict[str, Callable[[], list[list[int]]]]:
     """They give ids, not texts."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(exported, torch_dtype=torch.float32).eval()
 
-    def answer(batch: list[list[int]]) -> list[list[int]]:
-        longest = max(map(len, batch))
-        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in batch])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch])
+    def answer(batch: list) -> list[list[int]]:
+        longest = max(len(prompt) for prompt, _ in batch)
+        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt, _ in batch])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt, _ in batch])
+        most = max(length for _, length in batch)
         with torch.no_grad():
             out = model.generate(
-                input_ids=ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, pad_token_id=0
+                input_ids=ids, attention_mask=mask, max_new_tokens=most, do_sample=False, pad_token_id=0
             )
-        return out[:, longest:].tolist()
+        return [row[:length] for row, (_, length) in zip(out[:, longest:].tolist(), batch, strict=True)]
 
     def in_batches(size: int) -> list[list[int]]:
-        batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+        batches = [asked[start : start + size] for start in range(0, len(asked), size)]
         return [ids for batch in batches for ids in answer(batch)]
 
-    return {
-        "transformers, one by one": lambda: in_batches(1),
-        f"transformers, batches of {BATCH}": lambda: in_batches(BATCH),
-    }
+    return {f"transformers, batches of {size}": partial(in_batches, size) for size in BATCHES}
+
+
+def _continuous(exported: Path, asked: list) -> Callable[[list], list[list[int]]]:
+    """transformers' own continuous batching, on a model of its own. Its thread is started and stopped each time: it
+    would take a core while others have their turn."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    Tokenizer(WordLevel({"?": 0}, "?")).save(str(exported / "tokenizer.json"))  # it wants one, for its log
+    model = AutoModelForCausalLM.from_pretrained(exported, torch_dtype=torch.float32, attn_implementation="sdpa_paged")
+    blocks = sum((len(prompt) + length) // 32 + 2 for prompt, length in asked)  # all have room at once
+    limits = {"num_blocks": blocks, "block_size": 32, "max_batch_tokens": 256}
+    config = GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id, **limits)
+    model.eval()
+
+    def answer(asked: list) -> list[list[int]]:
+        manager = model.init_continuous_batching(generation_config=config)
+        manager.start()
+        try:
+            numbers = [manager.add_request(prompt, max_new_tokens=length) for prompt, length in asked]
+            found: dict[str, list[int]] = {}
+            while len(found) < len(asked):
+                result = manager.get_result(timeout=1)
+                if result and result.status.value == "finished":
+                    found[result.request_id] = result.generated_tokens
+                assert manager.is_running(), "its thread has ended"
+        finally:
+            manager.stop(block=True)
+        return [found[number] for number in numbers]
+
+    return answer
 
 
 def _in_turns(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, list], dict[str, list[float]]]:
@@ -152,33 +227,44 @@ def _report(texts: dict[str, list[str]], seconds: dict[str, list[float]]) -> dic
 
 
 def rows(report: dict) -> list[list[str]]:
-    """Medians over the rounds, in each of which all had their turn."""
-    alone, *_, peer = report["seconds"].values()
-    answers = report["answers"]
+    """Medians over the rounds, in each of which all had their turn. Ratios are to the faster size of batches."""
+    best = min((report["seconds"][name] for name in report["seconds"] if "batches" in name), key=median)
     return [
         [
             name,
-            f"{answers * TOKENS / median(seconds):,.0f}",
-            f"{median(map(truediv, alone, seconds)):.2f}",
-            f"{median(map(truediv, peer, seconds)):.2f}",
-            f"{report['same_texts'][name]} of {answers}",
+            f"{report['tokens'] / median(seconds):,.0f}",
+            f"{median(map(truediv, best, seconds)):.2f}",
+            f"{report['same_texts'][name]} of {report['answers']}",
         ]
         for name, seconds in report["seconds"].items()
     ]
 
 
+def sentences(report: dict) -> str:
+    """How long streams wait, and the memory."""
+    waits = quantiles(report["waits"], n=100, method="inclusive")
+    before, *used = (one / 2**20 for one in report["memory"])
+    return (
+        f"First tokens of {report['answers']} streams that begin at once: p50 {waits[49]:.2f} s, p99 {waits[98]:.2f} "
+        f"s. Memory of the server: {before:,.0f} MiB, after each quarter of the further requests "
+        f"{', '.join(f'{one:,.0f}' for one in used)} MiB."
+    )
+
+
 def page(report: dict) -> str:
     """What docs/serve.md shows of a report."""
-    return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
+    table = markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))
+    return f"\n{table}\n\n{sentences(report)}\n\n{conditions(report)}\n\n"
 
 
 def _show(report: dict) -> None:
-    table = Table(title=f"{report['answers']} answers of {TOKENS} tokens")
+    table = Table(title=f"{report['answers']} answers of {ANSWERS[0]} to {ANSWERS[1]} tokens")
     for heading in HEADINGS:
         table.add_column(heading, justify="right" if heading else "left")
     for row in rows(report):
         table.add_row(*row)
     Console().print(table)
+    Console().print(sentences(report))
 
 
 if __name__ == "__main__":

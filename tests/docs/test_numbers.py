@@ -139,8 +139,8 @@ def served() -> list[str]:
     measured = results("serving")
     [rounds] = {len(seconds) for seconds in measured["seconds"].values()}
     return [
-        f"({model.parameters / 1e6:.0f} M parameters, {measured['answers']} answers; medians of {rounds} rounds)",
-        f"with one client, with {measured['answers']}, and of `transformers`",
+        f"({model.parameters / 1e6:.0f} M parameters; medians of rounds: {rounds})",
+        f"with {measured['answers']} clients that ask at once",
     ]
 
 
