@@ -9,7 +9,7 @@ passes each value on as text, so that "1e-4" is a number here, too.
 """
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ class Method:
     """What the files of one of PaddleNLP's scripts are for.
 
     keys: any of them, unless it says no, tells such a file. script: the shared module that does it, "" where none does.
+    implied: flags that the files do not state, as it is all that their script does.
     """
 
     title: str
     keys: frozenset[str]
     script: str = ""
+    implied: Flags = field(default_factory=dict)
 
 
 # The first that has a key of the file is meant.
@@ -45,7 +47,12 @@ METHODS = (
         frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"}),
         "run_dpo",
     ),
-    Method("KTO", frozenset({"beta", "desirable_weight", "undesirable_weight"})),
+    Method(
+        "KTO",
+        frozenset({"beta", "desirable_weight", "undesirable_weight"}),
+        "run_dpo",
+        implied={"loss_type": ["kto"]},
+    ),
     Method("a reward model", frozenset({"max_seq_len"}), "run_reward"),
     Method("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), "finetune_generation"),
     Method("pretraining", frozenset({"input_dir", "max_seq_length"}), "run_pretrain"),
@@ -64,7 +71,7 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     be done here, and where the file is for another module.
     """
     stated = read_source(file)
-    _require_method(stated, Path(script).stem)
+    method = _required_method(stated, Path(script).stem)
     known = load_schema(script)
     faults = [fault for entry in stated if (fault := _fault(entry, known))]
     if faults:
@@ -75,7 +82,7 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     if refused:
         raise UserError("\n".join(refused))
     flags, line = _metric(flags, Path(script).stem)
-    return flags, [
+    return (method.implied if method else {}) | flags, [
         f"{file}: {len(stated)} keys read, {len(flags)} flags made of them",
         *lines,
         *([line] if line else []),
@@ -91,10 +98,11 @@ def method_of(stated: list[Stated]) -> tuple[Method, Stated] | None:
     return None
 
 
-def _require_method(stated: list[Stated], script: str) -> None:
+def _required_method(stated: list[Stated], script: str) -> Method | None:
+    """What the file is for. Raises UserError where that is not what the module does."""
     found = method_of(stated)
     if found is None:
-        return
+        return None
     method, entry = found
     if not method.script:
         raise UserError(
@@ -106,6 +114,7 @@ def _require_method(stated: list[Stated], script: str) -> None:
             f"{entry.place}: this is a file for {method.title}, launch/{method.script}.py, not launch/{script}.py. "
             "Give it to that module, or to a recipe of it."
         )
+    return method
 
 
 def _titles() -> str:

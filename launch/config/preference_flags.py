@@ -3,8 +3,10 @@
 from typing import Any
 
 # Loss -> whether it compares the policy with a reference.
-COMPARES = {"sigmoid": True, "hinge": True, "ipo": True, "simpo": False, "or": False}
-TITLES = {"sigmoid": "DPO", "hinge": "SLiC", "ipo": "IPO", "simpo": "SimPO", "or": "ORPO"}
+COMPARES = {"sigmoid": True, "hinge": True, "ipo": True, "simpo": False, "or": False, "kto": True}
+TITLES = {"sigmoid": "DPO", "hinge": "SLiC", "ipo": "IPO", "simpo": "SimPO", "or": "ORPO", "kto": "KTO"}
+# That learns from single responses, desired or not, instead of pairs.
+KTO = "kto"
 # Of the mean log-probability of a response's tokens, not of their sum.
 OF_MEANS = ("ipo", "simpo", "or")
 # Those that --label_smoothing changes.
@@ -14,7 +16,11 @@ SMOOTHED = ("sigmoid", "simpo")
 NONE, ADAPTER_OFF, SECOND_COPY, PRECOMPUTED = "", "adapter off", "second copy", "precomputed"
 AUTO = "auto"
 REFERENCES = {AUTO: NONE, "adapter_off": ADAPTER_OFF, "copy": SECOND_COPY, "precomputed": PRECOMPUTED}  # --reference
-ROWS = 2  # of a pair
+
+
+def rows_of(loss_type: str | None) -> int:
+    """Rows of a sample in a batch: a pair, also that of a reward model, has two."""
+    return 1 if loss_type == KTO else 2
 
 
 def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str = AUTO) -> str:

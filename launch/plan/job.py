@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
-from launch.config.preference_flags import ADAPTER_OFF, NONE, ROWS, SECOND_COPY, reference_of
+from launch.config.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of, rows_of
 from launch.config.run_config import RunConfig
 from launch.devices import fused_kernels, precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
@@ -155,6 +155,16 @@ class Job:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
 
     @property
+    def reads_unrelated(self) -> bool:
+        """Whether a step begins with a pass over as many rows more, without gradients (launch/training/kto_loss.py)."""
+        return self.loss_type == KTO
+
+    @property
+    def passes_beside(self) -> int:
+        """Forward passes without gradients for a micro batch: by the reference, and by both over unrelated rows."""
+        return self.compares + 2 * self.reads_unrelated
+
+    @property
     def batch(self) -> int:
         """Rows of a micro batch."""
         return self.micro_batch * self.rows
@@ -162,7 +172,7 @@ class Job:
     @property
     def weighed(self) -> bool:
         """Whether tokens weigh differently in the loss (launch/training/chunked_loss.py)."""
-        return self.rows > 1
+        return bool(self.loss_type)
 
     @property
     def compares(self) -> bool:
@@ -240,7 +250,7 @@ class Job:
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
             finetunes=run.finetunes,
-            rows=ROWS if run.prefers else 1,
+            rows=rows_of(values.loss_type) if run.prefers else 1,
             loss_type=values.loss_type or "",
             reference=_reference(values) if run.prefers and not run.scores else NONE,
             float32_norms_and_head=bool(values.fp32_norms_and_head),

@@ -116,6 +116,8 @@ class Step:
             at_once = self.job.accumulation if stages > 1 else 1  # batches that are on the device
             self.kept.append(self.memory.take(at_once * self.job.batch * self.job.sequence_length**2, "attention"))
         self.memory.begin(FORWARD)
+        if self.job.reads_unrelated:
+            self.read(self.job.changed(recompute="", loss_chunk_tokens=self.chunk_of_training))
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
         self.backward(*waiting.pop(0))
@@ -147,10 +149,14 @@ class Step:
         self.memory.take(12 * self.widened, "moments")  # both moments, and the noise of one
 
     def evaluate(self) -> None:
-        """A forward pass that keeps nothing; a pipeline's has the micro batches of training."""
-        training, stages = self.model, self.job.layout.pipeline_parallel_degree
+        """A pipeline's has the micro batches of training."""
+        stages = self.job.layout.pipeline_parallel_degree
         batch = self.job.micro_batch if stages > 1 else self.job.eval_batch
-        job = self.job.changed(micro_batch=batch, recompute="")
+        self.read(self.job.changed(micro_batch=batch, recompute=""))
+
+    def read(self, job: Job) -> None:
+        """A forward pass that keeps nothing. job: as in training, but for its batch and how the layers compute."""
+        training = self.model
         self.model = job.family.forward(job, self.memory, self.weights)
         with self.memory.without_gradients():
             self.forward()
@@ -174,16 +180,21 @@ class Step:
         self.memory.alive(baseline)
         return output, received
 
+    @property
+    def chunk_of_training(self) -> str:
+        """--loss_chunk_tokens of a pass without gradients that computes in the chunks of training."""
+        vocabulary, ranks = self.job.config["vocab_size"], self.job.layout.tensor_parallel_degree
+        chunk = self.job.loss_chunk(vocabulary // (1 if vocabulary % ranks else ranks), self.job.trains_all)
+        return str(chunk or "off")
+
     def losses_of_reference(self) -> Storage:
         """Its forward pass keeps nothing (launch/training/reference.py)."""
         policy = self.model
-        vocabulary, ranks = self.job.config["vocab_size"], self.job.layout.tensor_parallel_degree
-        chunk = self.job.loss_chunk(vocabulary // (1 if vocabulary % ranks else ranks), self.job.trains_all)
         job = self.job.changed(
             micro_batch=policy.batch // self.job.rows,
             adapter=None,
             recompute="",
-            loss_chunk_tokens=str(chunk or "off"),
+            loss_chunk_tokens=self.chunk_of_training,
         )
         weights = {one.name: Tensor(one.shape, job.item, None) for one in self.tensors if one.kind != ADAPTER}
         if job.reference == ADAPTER_OFF:

@@ -80,7 +80,7 @@ class Traffic:
         forward = whole / 2 if job.sequence_parallel else whole - sum(each for _, each in columns)
         again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
         hidden = sum(min(each / halves, work.product(linear)) for linear, each in columns)
-        reference = forward if job.compares else 0
+        reference = forward * job.passes_beside
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self) -> float:
@@ -177,7 +177,8 @@ class Traffic:
         return self.parameters * (self.job.base.bits / 8 if self.job.base else self.job.item)
 
     def _times_gathered(self) -> int:
-        return 2 + (self.job.recompute == "full") + (self.job.reference == ADAPTER_OFF)
+        again = 1 + self.job.reads_unrelated if self.job.reference == ADAPTER_OFF else 0  # by the reference
+        return 2 + (self.job.recompute == "full") + again + self.job.reads_unrelated
 
     def _matrices(self) -> int:
         return sum(parameter.kind == LINEAR for parameter in parameters(self.job.config))
@@ -188,7 +189,7 @@ DAY = 86400
 # The parts of a step, in the order in which they are shown.
 PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS = "matrix products", "attention", "element-wise", "logits and loss"
 RECOMPUTE, TENSOR, PIPELINE, BUBBLE = "recompute", "tensor parallel", "pipeline sends", "pipeline bubble"
-COMPARING = "reference"  # its forward pass
+COMPARING = "reference"  # forward passes without gradients
 GATHER, FETCH, REDUCE = "gathering parameters", "parameters from the host", "summing gradients"
 ACCUMULATE = "accumulating gradients"
 UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
@@ -293,7 +294,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ATTENTION: layers * (forward.scores + backward.scores),
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
-        COMPARING: layers * forward.total + work.head_forward if job.compares else 0.0,
+        COMPARING: job.passes_beside * (layers * forward.total + work.head_forward),
         RECOMPUTE: layers * again.total,
         TENSOR: traffic.tensor_parallel(layers, work),
         PIPELINE: traffic.pipeline(),
@@ -303,7 +304,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.compares
+    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.passes_beside
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - sum(parts.values()))
     return parts

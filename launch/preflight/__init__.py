@@ -10,6 +10,7 @@ nothing is installed, not even NumPy.
 import importlib.util
 import sys
 
+from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
@@ -47,7 +48,7 @@ def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
     if config.prefers:
-        return check_preferences(config, paired=True, shows=shows)
+        return check_preferences(config, paired=config.flags.loss_type != KTO, shows=shows)
     if config.finetunes:
         return check_sft_data(config, shows)
     return [*check_data(config.words), *check_data_fit(config), *check_made_with(config)]

@@ -150,8 +150,8 @@ class PreferenceDataArguments:
 class PreferenceArguments:
     loss_type: str = flag(
         "sigmoid",
-        help="What is learnt from a pair. sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO. The last two "
-        "need no reference.",
+        help="What is learnt. From pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two "
+        "need no reference. From single responses, kto: KTO.",
         choices=list(COMPARES),
     )
     beta: float = flag(0.1, help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.")
@@ -159,6 +159,8 @@ class PreferenceArguments:
         0.0, help="sigmoid, simpo: the share of pairs that are taken to be the wrong way round."
     )
     simpo_gamma: float = flag(0.5, help="simpo: by how much the chosen response's reward should be higher.")
+    desirable_weight: float = flag(1.0, help="kto: the weight of desired responses, lambda_D.")
+    undesirable_weight: float = flag(1.0, help="kto: the weight of undesired responses, lambda_U.")
     pref_loss_ratio: float | None = flag(
         None, help="The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."
     )

@@ -1,7 +1,7 @@
 """Which samples a rank reads in which step, and how samples become a batch. No Paddle."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -58,8 +58,14 @@ class SampleStream:
         return self.steps * self.accumulation
 
     def __iter__(self):
-        for batch in range((self.steps - self.first_step) * self.accumulation):
-            start = self.start + (batch * self.data_ranks + self.data_rank) * self.batch_size
+        for step in range(self.first_step, self.steps):
+            yield from self.batches_of_step(step)
+
+    def batches_of_step(self, step: int) -> Iterator[list[int | None]]:
+        """The micro batches of this rank in a step, 0 the first; first_step or later. None for padding."""
+        first = self.start + (step - self.first_step) * self.global_batch
+        for batch in range(self.accumulation):
+            start = first + (batch * self.data_ranks + self.data_rank) * self.batch_size
             yield [self.sample_at(start + offset) for offset in range(self.batch_size)]
 
     @property

@@ -97,8 +97,7 @@ class TrainingData:
 
     def evaluation_loader(self, dataset, args) -> paddle.io.DataLoader:
         """Batches of this data rank's share; equally many on all ranks."""
-        shard = PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
-        return self._loader(dataset, shard)
+        return self._loader(dataset, evaluation_batches(dataset, args))
 
     def _loader(self, dataset, sampler, **options) -> paddle.io.DataLoader:
         samples, collate = self._batched(dataset)
@@ -114,6 +113,11 @@ class TrainingData:
         parts = (dataset, self.padding, self.collate)
         dataset, padding, collate = self.join(*parts) if self.join else parts
         return PaddedDataset(dataset, padding), collate
+
+
+def evaluation_batches(dataset, args) -> PaddedShard:
+    """Those of this data rank."""
+    return PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
 
 
 def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | None, float]:

@@ -57,6 +57,7 @@ class Evaluator:
         trainer, args = self.trainer, self.trainer.args
         model = trainer.model_wrapped if args.pipeline_parallel_degree > 1 else trainer.model
         model.eval()
+        trainer.loss.prepare_evaluation(trainer, dataset)
         sums = []
         for inputs in trainer.data.evaluation_loader(dataset, args):
             sums.append(trainer.loss.batch_sums(trainer, model, inputs))

@@ -54,6 +54,9 @@ class Loss:
     def start_evaluation(self) -> None:
         """Before a batch is computed outside of training."""
 
+    def prepare_evaluation(self, trainer, dataset) -> None:
+        """Before the first batch of an evaluation. Called by all ranks together."""
+
     def __call__(self, model, inputs: dict, return_outputs: bool):
         """The loss of a batch; (loss, (loss, logits)) with return_outputs."""
         raise NotImplementedError

@@ -80,9 +80,10 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
 
 
 class PairLoss(Loss):
-    """The mean over the pairs of a step, and measures that are means over pairs."""
+    """The mean over the pairs of a step, and measures that are means over pairs. unit: what is judged."""
 
     of_text = False
+    unit = "pairs"
 
     def __init__(self, data: TrainingData, training_args):
         self.data = data
@@ -90,7 +91,8 @@ class PairLoss(Loss):
         # Ranks that share a data rank see the same pairs.
         self.copies = training_args.world_size // training_args.dataset_world_size
         self.divisor = 1.0
-        self.sums: paddle.Tensor | None = None
+        self.sums: paddle.Tensor | None = None  # of the steps since the last record
+        self.found: Any = None  # sums of the last batch
 
     def start_step(self, global_step: int) -> None:
         samples = self.data.stream.samples_of_step(global_step)
@@ -102,18 +104,17 @@ class PairLoss(Loss):
     def of_batch(self, loss: paddle.Tensor, sums: paddle.Tensor, outcome: paddle.Tensor, return_outputs: bool):
         """What __call__ returns. loss: the sum over the pairs of a batch. sums: that `metrics` divides, float64.
         outcome: of the model, from which they follow."""
-        self.sums = sums if self.sums is None else self.sums + sums
+        self.found = sums
+        if paddle.is_grad_enabled():
+            self.sums = sums if self.sums is None else self.sums + sums
         loss = loss / self.divisor
         return (loss, (loss, outcome)) if return_outputs else loss
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
         self.start_evaluation()
-        in_training, self.sums = self.sums, None
         with paddle.no_grad(), trainer.autocast_smart_context_manager():
             self(model, trainer._prepare_inputs(inputs), return_outputs=False)
-        found, self.sums = self.sums, in_training
-        assert found is not None, "of_batch has summed"
-        return found.tolist()
+        return self.found.tolist()
 
     def interval(self) -> dict:
         assert self.sums is not None, "a step was made"
@@ -121,13 +122,15 @@ class PairLoss(Loss):
         if paddle.distributed.get_world_size() > 1:
             paddle.distributed.all_reduce(sums)
         means = self.metrics((sums / self.copies).tolist())
-        del means["loss"], means["pairs"]  # of the Trainer
+        del means["loss"], means[self.unit]  # of the Trainer
         return means
 
 
 class PreferenceLoss(PairLoss):
     """args: PreferenceArguments. reference: of launch/training/reference.py or precomputed.py; None: the loss needs
-    none."""
+    none. judged_by: the key of a batch that tells what is judged and how."""
+
+    judged_by = "pairs"
 
     def __init__(self, args, reference, data: TrainingData, training_args):
         super().__init__(data, training_args)
@@ -146,11 +149,11 @@ class PreferenceLoss(PairLoss):
             self.reference.prepare(trainer)
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
-        labels, pairs = inputs.pop("labels"), inputs.pop("pairs", None)
+        labels, judged = inputs.pop("labels"), inputs.pop(self.judged_by, None)
         baseline = self.reference(inputs, labels) if self.reference else None
         losses = self.token_losses(model, inputs, labels)
         with paddle.amp.auto_cast(False):
-            loss, sums = self.compared(losses, baseline, labels, pairs)
+            loss, sums = self.compared(losses, baseline, labels, judged)
         return self.of_batch(loss, sums, losses, return_outputs)
 
     def compared(
@@ -197,7 +200,7 @@ class PreferenceLoss(PairLoss):
         means = {name: value / pairs for name, value in found.items()}
         if self.reference:
             means["kl"] = kl / (tokens_chosen + tokens_rejected)
-        return means | {"pairs": int(pairs)}
+        return means | {self.unit: int(pairs)}
 
     def likelihoods(self, record: dict) -> tuple[float, float]:
         """Of PairWatch. Relative to the reference, where there is one: then it does not matter which batch it is."""

@@ -1,5 +1,5 @@
 """Preference tuning: pairs of responses to the same prompt, of which the chosen one shall become likelier than the
-rejected one."""
+rejected one, or single responses, of which the desired ones shall become likelier."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,13 +12,14 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.add import base_format
 from launch.checkpoint.model_identity import model_identity
 from launch.checkpoint.ranks import first_on_rank_zero
-from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, ROWS, SECOND_COPY, reference_of
+from launch.config.preference_flags import ADAPTER_OFF, KTO, NONE, PRECOMPUTED, SECOND_COPY, reference_of, rows_of
 from launch.training.data import TrainingData, run_length
 from launch.training.finetuning import DialogueData
+from launch.training.kto_loss import KtoLoss
 from launch.training.model import compute_dtype
 from launch.training.precomputed import Precomputed
 from launch.training.preference_losses import PreferenceLoss
-from launch.training.preferences import NO_PAIR, load_preferences, pair_collator
+from launch.training.preferences import NO_PAIR, NO_RESPONSE, desired_collator, load_preferences, pair_collator
 from launch.training.reference import AdapterOff, SecondCopy
 from launch.training.resuming import open_ledger, weights_identity
 from launch.training.run import Stage
@@ -29,7 +30,8 @@ class PairStage(Stage):
 
     needs_tokenizer = True
     keep_best = True
-    rows = ROWS
+    rows = rows_of(None)
+    paired = True
 
     @property
     def sequence_length(self) -> int:
@@ -37,24 +39,36 @@ class PairStage(Stage):
 
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
         args = self.training_args
-        sets = first_on_rank_zero(lambda: load_preferences(self.data_args, args, tokenizer, config, whole=self.scores))
+        sets = first_on_rank_zero(
+            lambda: load_preferences(self.data_args, args, tokenizer, config, self.paired, whole=self.scores)
+        )
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
         steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train if sets.train is not None else sets.dev
+        if self.paired:
+            collate = pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends, self.scores)
+        else:
+            collate = desired_collator(tokenizer, self.data_args, args.sequence_parallel)
         return DialogueData(
             sets.train,
             sets.dev,
-            pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends, self.scores),
-            NO_PAIR,
+            collate,
+            NO_PAIR if self.paired else NO_RESPONSE,
             ledger,
             args,
             steps=steps,
-            mean_length=float(np.mean(samples.tokens)) / ROWS,
+            mean_length=float(np.mean(samples.tokens)) / self.rows,
             end=end,
             epochs_requested=epochs,
             lines=sets.lines,
-            unit="rows of packed pairs" if self.data_args.zero_padding else "pairs",
+            unit=self._unit,
         )
+
+    @property
+    def _unit(self) -> str:
+        if not self.paired:
+            return "responses"
+        return "rows of packed pairs" if self.data_args.zero_padding else "pairs"
 
 
 class PreferenceTuning(PairStage):
@@ -66,6 +80,8 @@ class PreferenceTuning(PairStage):
         flags = (preference_args.loss_type, preference_args.reference_free, adapter_args.lora)
         self.reference = reference_of(*flags, preference_args.reference)
         self.needs_second_copy = self.reference == SECOND_COPY
+        self.rows = rows_of(preference_args.loss_type)
+        self.paired = preference_args.loss_type != KTO
 
     @property
     def method_arguments(self) -> list:
@@ -85,7 +101,8 @@ class PreferenceTuning(PairStage):
             SECOND_COPY: lambda: SecondCopy(self.second_copy),
             PRECOMPUTED: lambda: Precomputed(model, data, self._identity(model)),
         }
-        return PreferenceLoss(self.preference_args, makers[self.reference](), data, self.training_args)
+        kind = PreferenceLoss if self.paired else KtoLoss
+        return kind(self.preference_args, makers[self.reference](), data, self.training_args)
 
     def _identity(self, model) -> dict[str, object]:
         """What the log-probabilities by the model before training depend on, beside the data. Called by all ranks

@@ -70,6 +70,12 @@ def pair_collator(
     )
 
 
+def desired_collator(tokenizer, data_args, sequence_parallel: bool) -> Callable:
+    """collate_desired as the flags have it."""
+    length = data_args.max_length if sequence_parallel else None
+    return partial(collate_desired, pad=pad_id(tokenizer), length=length, multiple=data_args.pad_to_multiple_of)
+
+
 def collate_pairs(
     samples: Sequence[Pair] | Sequence[list[Pair]],
     pad: int,
@@ -132,12 +138,16 @@ def collate_scored(
 def collate_desired(
     samples: Sequence[Desired], pad: int, length: int | None = None, multiple: int = 8
 ) -> dict[str, np.ndarray]:
-    """A batch of B samples: {"input_ids", "labels"}, int64 [2 B, n], as collate_pairs has them, first the rows of the
-    judged responses, then those of unrelated ones behind the same prompts; and {"desired"}, bool [B]."""
-    judged = [_row([(sample.prompt_ids, sample.response_ids)]) for sample in samples]
-    unrelated = [_row([(sample.prompt_ids, sample.unrelated_ids)]) for sample in samples]
-    batch = Collator(pad, length, multiple=multiple)([*judged, *unrelated])
+    """A batch of B samples: {"input_ids", "labels"}, int64 [B, n], as collate_pairs has them, and {"desired"}, bool
+    [B]."""
+    rows = [_row([(sample.prompt_ids, sample.response_ids)]) for sample in samples]
+    batch = Collator(pad, length, multiple=multiple)(rows)
     return batch | {"desired": np.array([sample.desired for sample in samples])}
+
+
+def unrelated(sample: Desired) -> Desired:
+    """The unrelated response behind the same prompt."""
+    return sample._replace(response_ids=sample.unrelated_ids)
 
 
 def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -83,20 +83,25 @@ def format_step(record: dict, max_steps: int) -> str:
 
 
 def format_pairs(measures: dict) -> str:
-    """Those of preference tuning (launch/training/preference_losses.py)."""
-    kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
-    return (
-        f"loss {measures['loss']:.4f}  accuracy {measures['accuracy']:.1%}  margin {measures['rewards_margin']:+.3f}"
-        f" ({measures['rewards_chosen']:+.3f} - {measures['rewards_rejected']:+.3f}){kl}"
+    """Those of preference tuning (launch/training/preference_losses.py). An interval of KTO may have desired responses
+    alone, or none: then there is no margin."""
+    margin = (
+        f"  margin {measures['rewards_margin']:+.3f}"
+        f" ({measures['rewards_chosen']:+.3f} - {measures['rewards_rejected']:+.3f})"
+        if "rewards_margin" in measures
+        else ""
     )
+    kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
+    return f"loss {measures['loss']:.4f}  accuracy {measures['accuracy']:.1%}{margin}{kl}"
 
 
 def format_evaluation(metrics: dict) -> str:
     """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted, and
     scores of answers where the model answered questions."""
-    if "eval_pairs" in metrics:
-        measures = {name.removeprefix("eval_"): value for name, value in metrics.items()}
-        return f"eval at step {metrics['global_step']}  {format_pairs(measures)}  on {metrics['eval_pairs']:,} pairs"
+    for unit in ("pairs", "responses"):
+        if count := metrics.get(f"eval_{unit}"):
+            measures = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+            return f"eval at step {metrics['global_step']}  {format_pairs(measures)}  on {count:,} {unit}"
     accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
     if "eval_bleu" in metrics:
         accuracy += f"  BLEU {metrics['eval_bleu']:.1f}  ROUGE-L {metrics['eval_rougel']:.1f}"
@@ -121,8 +126,8 @@ class TerminalReport(TrainerCallback):
         if args.process_index != 0 or logs is None:
             return
         print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
-        if "rewards_margin" in logs:
-            print(f"    pairs: {format_pairs(logs)}", flush=True)
+        if "accuracy" in logs:
+            print(f"    {'responses' if 'desired' in logs else 'pairs'}: {format_pairs(logs)}", flush=True)
         if "warning" in logs:
             print(f"warning: {logs['warning']}", flush=True)
 

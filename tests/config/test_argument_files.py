@@ -153,7 +153,6 @@ def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("keys", "title"),
     [
-        ({"train_dataset_path": "a", "max_prompt_len": 2048, "beta": 0.1}, "KTO"),
         (
             {"max_length": 512, "normalizer_type": "RunningMeanStd", "loss_type": "sequence-wise"},
             "a reward model of PPO",
@@ -170,7 +169,7 @@ def test_files_of_other_methods_are_refused_by_their_name(tmp_path, keys, title)
     with pytest.raises(UserError) as error:
         read_arguments(written(tmp_path, {"output_dir": "out"} | keys), FINETUNE)
     assert f": this is a file for {title}, which has no module here." in str(error.value)
-    assert str(error.value).endswith("Files for DPO, a reward model, fine-tuning and pretraining can be used.")
+    assert str(error.value).endswith("Files for DPO, KTO, a reward model, fine-tuning and pretraining can be used.")
 
 
 def test_a_file_of_dpo_is_read_but_for_its_data(tmp_path):
@@ -190,6 +189,15 @@ def test_a_file_of_a_reward_model_is_read_but_for_its_data(tmp_path):
     assert any(line.startswith("--flash_mask is left out") for line in lines)
     with pytest.raises(UserError, match="train_dataset_path: data are a folder with train.json and dev.json"):
         read_arguments(written(tmp_path, keys | {"train_dataset_path": "a"}), "run_reward")
+
+
+def test_a_file_of_kto_says_which_loss_by_being_one(tmp_path):
+    keys = {"max_prompt_len": 1024, "beta": 0.2, "desirable_weight": 1.33}
+    flags, _ = read_arguments(written(tmp_path, keys), "run_dpo")
+    expected = {"loss_type": ["kto"], "src_length": ["1024"], "beta": ["0.2"], "desirable_weight": ["1.33"]}
+    assert flags == expected
+    run, _ = RunConfig.from_words("run_dpo", [str(tmp_path / "arguments.json"), "--beta", "0.3"])
+    assert (run.flags.loss_type, run.flags.beta) == ("kto", 0.3)
 
 
 def test_every_module_has_its_method():

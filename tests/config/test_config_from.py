@@ -113,7 +113,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
         (
             {"seed": 1},
             [],
-            "no key of it tells what is trained. Expected loss_type or max_seq_len or dataset_name_or_path or",
+            "Expected loss_type or beta or max_seq_len or dataset_name_or_path or input_dir, or more of",
         ),
         (arguments("llama/sft") | {"pipeline_parallel_degree": 2}, [], "--sharding: stage2 with --pipeline_parallel_"),
         (
@@ -121,7 +121,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
             ["--gpus", "3"],
             "--tensor_parallel_degree: tensor parallel 4 x pipeline parallel 1 do",
         ),
-        ({"beta": 0.1, "train_dataset_path": "a"}, [], ":1: beta: this is a file for KTO, which has no module here."),
+        ({"rl_algorithm": "grpo"}, [], ":1: rl_algorithm: this is a file for PPO or GRPO, which has no module here."),
     ],
 )
 def test_what_makes_no_command_is_refused(stated, words, message, tmp_path, capsys):

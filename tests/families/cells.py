@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
-DPO, DPO_LORA, DPO_ONCE = "dpo", "dpo-lora", "dpo-precomputed"
+DPO, DPO_LORA, DPO_ONCE, KTO, KTO_LORA = "dpo", "dpo-lora", "dpo-precomputed", "kto", "kto-lora"
 REWARD, REWARD_LORA = "reward", "reward-lora"
 INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
@@ -18,6 +18,8 @@ METHOD_FLAGS = {
     DPO_ONCE: {"reference": "precomputed"},
     REWARD: {},
     REWARD_LORA: {"lora": "1", "lora_rank": "8"},
+    KTO: {"loss_type": "kto"},
+    KTO_LORA: {"loss_type": "kto", "lora": "1", "lora_rank": "8"},
 }
 
 
@@ -57,7 +59,7 @@ class Cell:
     def script(self) -> str:
         scripts = {
             PRETRAIN: "run_pretrain",
-            **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE), "run_dpo"),
+            **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE, KTO, KTO_LORA), "run_dpo"),
             **dict.fromkeys((REWARD, REWARD_LORA), "run_reward"),
         }
         return scripts.get(self.method, "finetune_generation")
@@ -191,4 +193,8 @@ CELLS = [
     *[Cell(method=method, layout=layout) for method in (REWARD, REWARD_LORA) for layout in (Layout(), S3)],
     *[Cell(method=REWARD, layout=layout) for layout in (S2, TP2, SP2)],
     Cell("qwen2", REWARD_LORA, recompute=FULL, base=NF4),
+    Cell(method=KTO, chunk=64),
+    *[Cell(method=KTO, layout=layout) for layout in (S3, TP2)],
+    Cell(method=KTO_LORA, layout=S2),
+    Cell("qwen2", KTO_LORA, recompute=FULL, base=NF4, chunk=64),
 ]

@@ -115,7 +115,7 @@ def test_preferences_that_cannot_be_learnt_stop_the_run(found, tmp_path):
     ok, reason = found([PREFERRED, same], OWN, check=check_pairs)["data"]
     assert not ok and f"{tmp_path}/train.json:2: chosen and rejected are the same" in reason
     ok, reason = found([LABELED], OWN, check=check_pairs)["data"]
-    assert not ok and "expected a chosen and a rejected one. Give rows with both." in reason
+    assert not ok and "expected a chosen and a rejected one. --loss_type kto" in reason
     long = PREFERRED | {"chosen": [{"role": "assistant", "content": "so. " * 40 + "A"}]}
     long["rejected"] = [{"role": "assistant", "content": "so. " * 40 + "B"}]
     ok, reason = found([long], OWN, check=check_pairs, src_length=8, max_length=32)["lengths"]

@@ -69,7 +69,7 @@ def test_target_and_cards_are_those_of_make_help(recipe, help_text):
 @of_each_recipe
 def test_the_target_says_what_is_done_to_which_model(recipe):
     """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
-    verbs = "(?:dpo|simpo|reward)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
+    verbs = "(?:dpo|simpo|kto|reward)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = TARGETS[recipe]
@@ -122,6 +122,7 @@ SAYS = {
     ),
     "DPO": lambda flags: flags.get("loss_type") == ["sigmoid"],
     "SimPO": lambda flags: flags.get("loss_type") == ["simpo"],
+    "KTO": lambda flags: flags.get("loss_type") == ["kto"],
     "CPU": lambda flags: flags["device"] == ["cpu"],
 }
 
@@ -260,11 +261,12 @@ def test_tokens_of_a_step(recipe):
 def test_samples_of_a_step_and_lengths(recipe):
     ranks, micro_batch, accumulation = samples_of_a_step(recipe)
     flags, prefers = stated_flags(recipe), recipe in PREFERENCE_TUNING
+    pairs = prefers and flags.get("loss_type") != ["kto"]
     packed = "zero_padding" in flags
     assert ("Packing" in header(recipe)) == packed
-    counts = ((ranks, "data rank"), (micro_batch, "sample" if prefers or not packed else "row"))
+    counts = ((ranks, "data rank"), (micro_batch, "sample" if pairs or not packed else "row"))
     words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts]
-    batch = " x ".join(words) + (" of 2 rows" if prefers else "")
+    batch = " x ".join(words) + (" of 2 rows" if pairs else "")
     step = ranks * micro_batch * accumulation
     assert header(recipe)["Batch"].startswith(f"{batch} x {accumulation} accumulation = {step} a step")
     asked = "prompt where" if prefers else "question, "

@@ -106,22 +106,62 @@ def losses_of(args: dict, scores: list, before: list) -> list[float]:
 def by_hand(directory: str, output: str) -> dict:
     """Of directory/few: [sum of ln p, tokens] of each response, by the model from before the run and by that which the
     run has left, one sequence at a time; which pairs are in the first step."""
+    rows = _rows(directory)
+    pairs = [(row["prompt"], row[name]) for row in rows for name in ("chosen", "rejected")]
+    before, after = (
+        np.reshape(found, [len(rows), 2, 2]).tolist() for found in _before_and_after(directory, output, pairs)
+    )
+    return {"before": before, "after": after, "first_step": _of_step(len(rows), 0)}
+
+
+def kto_by_hand(directory: str, output: str) -> dict:
+    """The same of the single responses that pairs make: of each, and of the unrelated one behind its prompt; which of
+    them are in the second step."""
+    rows = _rows(directory)
+    prompts = [row["prompt"] for row in rows for _ in range(2)]
+    responses = [row[name] for row in rows for name in ("chosen", "rejected")]
+    others = responses[len(rows) :] + responses[: len(rows)]
+    texts = [*zip(prompts, responses, strict=True), *zip(prompts, others, strict=True)]
+    before, after = (np.reshape(found, [2, len(prompts), 2]) for found in _before_and_after(directory, output, texts))
+    judged, unrelated = (after - before)[..., 0]
+    logps, tokens = after[0].T
+    named = {"ratios": judged, "unrelated": unrelated, "logps": logps, "tokens": tokens}
+    return {name: array.tolist() for name, array in named.items()} | {"second_step": _of_step(len(prompts), 1)}
+
+
+def kto_losses_of(args: dict, ratios: list, desired: list, distance: float) -> list[float]:
+    from launch.training.kto_loss import kto_losses
+
+    each = paddle.to_tensor(ratios, dtype="float32"), paddle.to_tensor(desired), paddle.to_tensor(distance)
+    return kto_losses(SimpleNamespace(**args), *each).tolist()
+
+
+def _rows(directory: str) -> list[dict]:
+    return [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+
+
+def _of_step(samples: int, step: int) -> list[int]:
+    from launch.checkpoint.data_ledger import shuffled
+
+    return [int(number) for number in shuffled(samples, 42, 0)[8 * step : 8 * step + 8]]
+
+
+@paddle.no_grad()
+def _before_and_after(directory: str, output: str, texts: list[tuple[str, str]]) -> tuple[list, list]:
     from paddlenlp.transformers import AutoTokenizer, LlamaForCausalLM
 
     from launch.adapters.adapter_files import load_adapter
-    from launch.checkpoint.data_ledger import shuffled
 
-    rows, tokenizer = _rows(directory), AutoTokenizer.from_pretrained(f"{directory}/model")
+    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
     model = LlamaForCausalLM.from_pretrained(f"{directory}/model", dtype="float32")
     model.eval()
-    before = _by_row(model, tokenizer, rows)
+    before = [_of(model, tokenizer, *text) for text in texts]
     if Path(output, "lora_config.json").exists() or list(Path(output).glob("peft_model*")):
         trained = load_adapter(model, output)
     else:
         trained = LlamaForCausalLM.from_pretrained(output, dtype="float32")
     trained.eval()
-    first = [int(number) for number in shuffled(len(rows), 42, 0)[:8]]
-    return {"before": before, "after": _by_row(trained, tokenizer, rows), "first_step": first}
+    return before, [_of(trained, tokenizer, *text) for text in texts]
 
 
 def ids_of(directory: str) -> list:
@@ -136,21 +176,12 @@ def ids_of(directory: str) -> list:
     return pairs
 
 
-def _rows(directory: str) -> list[dict]:
-    return [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
-
-
 def _ids(tokenizer, prompt: str, response: str) -> tuple[list[int], list[int]]:
     """Cut as --src_length 48 --max_length 96 cuts: all of these are short enough."""
     before = tokenizer(prompt)["input_ids"]
     after = [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     assert len(before) + len(after) <= 96
     return before, after
-
-
-@paddle.no_grad()
-def _by_row(model, tokenizer, rows: list[dict]) -> list:
-    return [[_of(model, tokenizer, row["prompt"], row[name]) for name in ("chosen", "rejected")] for row in rows]
 
 
 def _of(model, tokenizer, prompt: str, response: str) -> list[float]:

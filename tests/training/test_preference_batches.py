@@ -21,6 +21,7 @@ from launch.training.preferences import (
     collate_scored,
     load_preferences,
     pair_collator,
+    unrelated,
 )
 from tests.devices.row_ends import visible
 
@@ -79,9 +80,11 @@ def test_a_reward_model_reads_whole_texts_and_is_told_their_ends():
 def test_single_responses_and_unrelated_ones():
     samples = [Desired(ids(5, 6), ids(7, 2), True, ids(9)), Desired(ids(3), ids(9), False, ids(7, 2)), NO_RESPONSE]
     batch = collate_desired(samples, pad=0, multiple=1)
-    assert batch["input_ids"].tolist() == [[5, 6, 7], [3, 0, 0], [0, 0, 0], [5, 6, 0], [3, 7, 0], [0, 0, 0]]
-    assert batch["labels"].tolist() == [[N, 7, 2], [9, N, N], [N, N, N], [N, 9, N], [7, 2, N], [N, N, N]]
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [3, 0, 0], [0, 0, 0]]
+    assert batch["labels"].tolist() == [[N, 7, 2], [9, N, N], [N, N, N]]
     assert batch["desired"].tolist() == [True, False, True]
+    others = collate_desired([unrelated(sample) for sample in samples], pad=0, multiple=1)
+    assert others["labels"].tolist() == [[N, 9], [7, 2], [N, N]]
 
 
 class Tokenizer:

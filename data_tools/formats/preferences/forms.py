@@ -104,7 +104,7 @@ class PreferenceColumns:
             if self.paired and not preference.is_pair:
                 raise DataError(
                     f"{rows.file}:{line}: one response that is desired or not, expected a chosen and a rejected one. "
-                    "Give rows with both."
+                    "--loss_type kto learns from single responses."
                 )
         return rows
 

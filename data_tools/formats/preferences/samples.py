@@ -206,9 +206,8 @@ class DesiredDataset(PreferenceDataset):
         super().__init__(samples, 2, cuts)
 
     def _tokens(self) -> np.ndarray:
-        prompts, responses = self.lengths[:, 0], self.lengths[:, 1]
-        unrelated = np.minimum(np.roll(responses, -(len(self) // 2)), self._max_length - prompts)
-        return 2 * prompts + responses + unrelated - 2
+        """Those of the judged responses' rows: from unrelated ones nothing is learnt."""
+        return self.lengths.sum(1) - 1
 
     def __getitem__(self, i: int) -> Desired:
         prompt = self.part(i, 0)
@@ -216,7 +215,8 @@ class DesiredDataset(PreferenceDataset):
         return Desired(prompt, self.part(i, 1), bool(self._desired[i]), unrelated)
 
     def identity(self) -> dict:
-        return super().identity() | {"desired": hashlib.sha256(self._desired.tobytes()).hexdigest()}
+        desired = hashlib.sha256(self._desired.tobytes()).hexdigest()
+        return super().identity() | {"desired": desired, "max_length": self._max_length}
 
 
 class PackedPairs:

@@ -1,10 +1,20 @@
 """Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss."""
 
-from launch.config.preference_flags import ADAPTER_OFF, AUTO, NONE, SECOND_COPY, SMOOTHED, reference_of
+from launch.config.preference_flags import (
+    ADAPTER_OFF,
+    AUTO,
+    KTO,
+    NONE,
+    PRECOMPUTED,
+    SECOND_COPY,
+    SMOOTHED,
+    reference_of,
+)
 from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 REFERENCE = "launch/training/reference.py"
 LOSSES = "launch/training/preference_losses.py"
+OF_KTO = "launch/training/kto_loss.py"
 
 
 def _tunes(run: Request) -> bool:
@@ -20,6 +30,10 @@ def _reference(run: Request) -> str:
 def _copies(run: Request) -> bool:
     """Whether the reference is a second copy of the model, in full tuning."""
     return _reference(run) == SECOND_COPY and not run.flags.lora
+
+
+def _kto(run: Request) -> bool:
+    return run.run.prefers and run.flags.loss_type == KTO
 
 
 RULES = (
@@ -94,6 +108,50 @@ RULES = (
         found="{run.flags.reference} does nothing here",
         reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1",
         source=LOSSES,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="zero_padding",
+        when=lambda run: _kto(run) and bool(run.flags.zero_padding),
+        found="1 with --loss_type kto",
+        reason="single responses are not packed: each prompt is read twice, with its response and with another one",
+        source=OF_KTO,
+        fix="--zero_padding 0; at --per_device_train_batch_size 1 no row has padding",
+    ),
+    Rule(
+        flag="reference",
+        when=lambda run: _kto(run) and _reference(run) == PRECOMPUTED,
+        found="precomputed with --loss_type kto",
+        reason="what is kept on disk has no log-probabilities of responses to other prompts, which z0 needs",
+        source=OF_KTO,
+        fix="--reference auto",
+    ),
+    Rule(
+        flag="reference_free",
+        when=lambda run: _kto(run) and bool(run.flags.reference_free),
+        found="1 with --loss_type kto",
+        reason="KTO compares each response with the policy's distance from its reference",
+        source="arXiv 2402.01306, equation 7",
+        fix="--reference_free 0",
+    ),
+    Rule(
+        flag="pref_loss_ratio",
+        when=lambda run: _kto(run) and (run.flags.given("pref_loss_ratio") or run.flags.given("sft_loss_ratio")),
+        found="this and --sft_loss_ratio do nothing with --loss_type kto",
+        reason="its weights are --desirable_weight and --undesirable_weight",
+        source=OF_KTO,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="desirable_weight",
+        when=lambda run: (
+            _tunes(run)
+            and not _kto(run)
+            and (run.flags.given("desirable_weight") or run.flags.given("undesirable_weight"))
+        ),
+        found="this and --undesirable_weight do nothing with --loss_type {run.flags.loss_type}",
+        reason="they are for kto",
+        source=OF_KTO,
         action=ANNOUNCE,
     ),
     Rule(

@@ -4,7 +4,7 @@ import json
 
 from tests.preflight.variants.variant import wrong
 
-DPO, REWARD = "qwen2.5-7b/dpo-lora", "qwen2.5-7b/reward-lora"
+DPO, KTO, REWARD = "qwen2.5-7b/dpo-lora", "qwen3-8b/kto-lora", "qwen2.5-7b/reward-lora"
 ROWS = "".join(json.dumps({"prompt": f"{n}", "chosen": f"yes {n}", "rejected": f"no {n}"}) + "\n" for n in range(8))
 FILES = {"data/train.json": ROWS, "data/dev.json": ROWS}
 
@@ -13,14 +13,32 @@ def said(argv: str, *faults, told=(), **more):
     return wrong(DPO, argv, *faults, told=told, files=FILES, **more)
 
 
+def of_kto(argv: str, *faults, told=(), **more):
+    return wrong(KTO, argv, *faults, told=told, files=FILES, **more)
+
+
 def of_reward(argv: str, *faults, told=(), **more):
     return wrong(REWARD, argv, *faults, told=told, files=FILES, **more)
 
 
 VARIANTS = [
     said(
-        "--loss_type kto",
-        ("--loss_type", "'kto'"),
+        "--loss_type apo",
+        ("--loss_type", "'apo'"),
+    ),
+    of_kto(
+        "--zero_padding 1 --reference_free 1",
+        ("--zero_padding", "1 with --loss_type kto: single responses are not packed"),
+        ("--reference_free", "1 with --loss_type kto: KTO compares each response"),
+    ),
+    of_kto("--reference precomputed", ("--reference", "precomputed with --loss_type kto")),
+    of_kto(
+        "--sft_loss_ratio 0.5",
+        told=[("--pref_loss_ratio", "this and --sft_loss_ratio do nothing with --loss_type kto")],
+    ),
+    said(
+        "--undesirable_weight 2",
+        told=[("--desirable_weight", "this and --undesirable_weight do nothing with --loss_type sigmoid")],
     ),
     said(
         "--pipeline_parallel_degree 2",

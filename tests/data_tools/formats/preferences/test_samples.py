@@ -109,13 +109,13 @@ def test_pairs_that_are_equal_when_cut_are_dropped_counted_and_told(opened, tmp_
 
 def test_single_responses_are_no_pairs_and_a_pair_makes_two_of_them(opened, tmp_path):
     labeled = [{"prompt": f"q{i}", "completion": "abc"[: i + 1], "label": i != 1} for i in range(3)]
-    with pytest.raises(DataError, match=r"train\.json:1: one response .* rejected one\. Give rows with both\.$"):
+    with pytest.raises(DataError, match=r"train\.json:1: one response .* --loss_type kto learns from single responses"):
         opened(labeled)
     singles = opened(labeled, paired=False, src_length=4, max_length=6).train
     assert isinstance(singles, DesiredDataset)
     assert [sample.desired for sample in singles] == [True, False, True]
     assert [decode(sample.unrelated_ids) for sample in singles] == ["ab</s>", "abc", "a</s>"]
-    assert singles.tokens.tolist() == [4 + 5, 5 + 5, 5 + 4]
+    assert singles.tokens.tolist() == [4, 5, 5]
     of_pair = opened([row("q", "a", "b")], paired=False).train
     assert [(decode(sample.response_ids), sample.desired) for sample in of_pair] == [("a</s>", True), ("b</s>", False)]
     turned = [one | {"label": not one["label"]} for one in labeled]
