@@ -75,7 +75,10 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as directory:
         ranks(1, f"{WORKER}:make_material", directory, sizes)
         export_directory(Path(directory, "model"), Path(directory, "exported"), None, 10**9)
-        server = start_serve("--model_name_or_path", Path(directory, "model"), "--device", "cpu")
+        server = start_serve(
+            *("--model_name_or_path", Path(directory, "model"), "--device", "cpu"),
+            *("--kv_cache_gb", 0.5),  # soon full of what is kept, so that memory can be seen to be flat
+        )
         waits: list[float] = []
         exported = Path(directory, "exported")
         ways = _served(server, asked, waits) | _transformers(exported, asked)
