@@ -4,9 +4,8 @@
 # Hardware   8 cards of 80 GB (A100, A800, H100)
 # Batch      8 data ranks x 1 sample of 2 rows x 4 accumulation = 32 a step
 # Loss       sigmoid, beta 0.1; ARGS="--loss_type ipo", hinge, simpo, or (docs/align.md)
-# Reference  a second copy of the model in 16 bits, whole on every card: 15.0 GiB. In the layout
-#            ARGS="--tensor_parallel_degree 2 --sequence_parallel 1 --sharding stage1" each card has half of it
-#            ARGS="--reference precomputed" needs none, and passes the reference once, before training
+# Reference  computed once, before training, and kept on disk (docs/align.md); a second copy in its place
+#            (ARGS="--reference copy") takes 15.0 GiB on every card
 # Rate       5e-7, as is usual for DPO of all parameters: a twentieth of that of fine-tuning
 # Template   Llama 3's; select another with ARGS="--chat_template NAME"
 # Weights    `make download MODEL=meta-llama/Meta-Llama-3-8B-Instruct`, then start with
@@ -23,8 +22,8 @@ run recipes/methods/preferences.sh \
     --loss_type sigmoid \
     --beta 0.1 \
     --sharding stage2 \
-    --recompute 1 \
-    --recompute_granularity full_attn \
+    --reference precomputed \
+    --recompute 0 \
     --per_device_train_batch_size 1 \
     --gradient_accumulation_steps 4 \
     --learning_rate 5e-7 \

@@ -11,7 +11,7 @@ import pytest
 from launch import preflight
 from launch.commands import fit
 from launch.config.flag_values import parse_flags
-from launch.config.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY
+from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
 from launch.config.run_config import RunConfig
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
@@ -127,7 +127,7 @@ def test_every_method_has_a_recipe():
 
 
 def test_preferences_are_planned_with_two_rows_and_their_reference():
-    for method, loss, compares in (("dpo", "sigmoid", SECOND_COPY), ("dpo-qlora", "sigmoid", ADAPTER_OFF)):
+    for method, loss, compares in (("dpo", "sigmoid", PRECOMPUTED), ("dpo-qlora", "sigmoid", ADAPTER_OFF)):
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))
         assert (job.loss_type, job.reference, job.rows) == (loss, compares, 2)
     given = fit.run_of_recipe("dpo-lora", "facebook/llama-7b", {"ARGS": "--loss_type simpo --chat_template llama"})
