@@ -10,7 +10,7 @@
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -47,6 +47,9 @@ demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
 
 demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)
 	@$(RUN) launch/commands/demo_finetune.py $(ARGS)
+
+demo-align: setup ## then DPO on it: a preference that can be checked (5 min)
+	@$(RUN) launch/commands/demo_align.py $(ARGS)
 
 fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = [
     "launch/commands/config_from.py PATH",
     "launch/commands/dashboard.py --logdir PATH",
+    "launch/commands/demo_align.py --model PATH",
     "launch/commands/demo_finetune.py --model PATH",
     "launch/commands/doctor.py --deepspeed PATH",
     "launch/commands/evaluate.py --compare PATH PATH",
@@ -185,7 +186,7 @@ def test_a_model_of_hugging_face_is_to_be_imported_first(folder, command):
 @pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS + OTHERS)
 def test_an_unknown_flag_is_told(folder, command):
-    if command in ("launch/commands/demo.py", "launch/commands/demo_finetune.py --model PATH"):
+    if command.startswith("launch/commands/demo"):
         pytest.skip("takes the flags of another command, or files alone")
     assert refused(start(f"{command} --nonsense", folder, "empty")), command
     assert files(folder) == {str(folder / name) for name in ("empty", "folder", "binary.jsonl", "text.jsonl")}

@@ -41,6 +41,7 @@ NEXT_COMMANDS = """\
 Next:
   make lora-tiny                    a LoRA on this model (2 minutes)
   make demo-finetune                this model fine-tuned in every way, compared (10 minutes)
+  make demo-align                   DPO on this model: a preference that can be checked (5 minutes)
   make dashboard                    the curves of this run in the browser
   make rehearse-pretrain-llama7b    the 8-card LLaMA-7B recipe, rehearsed on this machine's CPU
   make print-pretrain-llama7b       the command that eight cards would run
@@ -114,8 +115,7 @@ class Demo:
             "device": "cpu",
             "report_to": "none",
         }
-        words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-        run([sys.executable, ROOT / "launch/run_pretrain.py", *words])
+        run([sys.executable, ROOT / "launch/run_pretrain.py", *words_of(flags)])
 
     def generate(self) -> None:
         heading("4 of 5: what the model writes")
@@ -169,6 +169,12 @@ def held_out_check(held_out_loss: float, unigram: float) -> Finding:
 
 def heading(text: str) -> None:
     print(f"\n== {text}", flush=True)
+
+
+def words_of(flags: dict) -> list[str]:
+    """Each flag and the words of its value. A path is one word: it may contain spaces."""
+    values = {name: [str(value)] if isinstance(value, Path) else str(value).split() for name, value in flags.items()}
+    return [word for name, words in values.items() for word in (f"--{name}", *words)]
 
 
 def run(command: list, variables: dict[str, str] | None = None) -> None:

@@ -24,7 +24,7 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_questions
 from launch.checkpoint.safetensors_file import read_header
-from launch.commands.demo import heading, run
+from launch.commands.demo import heading, run, words_of
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary
@@ -150,14 +150,9 @@ class FinetuneDemo:
     def _run(self, output: Path, flags: dict) -> dict:
         """The summary of a run."""
         places = {"model_name_or_path": self.model, "dataset_name_or_path": self.data, "output_dir": output}
-        words = [word for name, value in (places | COMMON | flags).items() for word in (f"--{name}", *_words(value))]
+        words = words_of(places | COMMON | flags)
         run([sys.executable, ROOT / "launch" / "finetune_generation.py", *words, *self.flags])
         return read_summary(output)
-
-
-def _words(value: object) -> list[str]:
-    """The words of a flag's value. A path is one word: it may contain spaces."""
-    return [str(value)] if isinstance(value, Path) else str(value).split()
 
 
 def print_table(before: dict, rows: list[dict]) -> None:

@@ -151,11 +151,12 @@ def load_tokenizer(adapter: Path | None, directory: Path, name: str):
     return open_tokenizer("model_name_or_path", name)
 
 
-def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int) -> list[str]:
+def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int, batch_size: int = 1) -> list[str]:
     """The text that follows each prompt."""
     predictor = load_predictor(str(model_directory), None, "float32")
     ids = [predictor.tokenizer(prompt)["input_ids"] for prompt in prompts]
-    answers = dict(answer for [answer] in predictor.answer(ids, Decoding(max_new_tokens), batch_size=1))
+    batches = predictor.answer(ids, Decoding(max_new_tokens), batch_size)
+    answers = dict(answer for batch in batches for answer in batch)
     return [answers[index] for index in range(len(prompts))]
 
 

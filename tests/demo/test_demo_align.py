@@ -1,8 +1,17 @@
-"""`make demo-align`: pairs by a rule that can be checked."""
+"""`make demo-align`: pairs by a rule that can be checked, and a shortened run."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from data_tools.stdlib_corpus import quote_pairs, write_preferences
+from launch.commands.demo_align import RESULTS, following
+
+COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo_align.py"
 
 SOURCE = """\
 a = 1
@@ -32,3 +41,28 @@ def test_the_rows_follow_the_rule_and_those_to_evaluate_on_are_others(tmp_path):
         assert "'" not in row["chosen"] and '"' not in row["rejected"]
     known = {row["prompt"] for row in rows["train"]}
     assert sum(row["prompt"] in known for row in rows["dev"]) < 8  # copies within the library
+
+
+def test_what_follows_the_rule():
+    assert following(['"a", 1)', " \"b')", "'it\"s')", 'f("a")', ""]) == 2
+
+
+def test_without_the_demos_model_it_says_how_to_get_one(tmp_path):
+    done = subprocess.run([sys.executable, COMMAND, "--model", tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no model. Make one first: make demo\n")
+
+
+@pytest.mark.long
+def test_a_short_run_prefers_what_the_rule_says(ranks, tmp_path):
+    """On a small model with random weights."""
+    ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
+    command = [sys.executable, COMMAND, "--model", tmp_path / "model", "--directory", tmp_path / "out"]
+    command += ["--max_steps", "12", "--learning_rate", "1e-2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads((tmp_path / "out" / RESULTS).read_text())
+    before, after = found["before"]["accuracy"], found["after"]["accuracy"]
+    assert before < 0.7 and after >= 0.8
+    assert re.search(rf"likelier +│ +{before:.1%} │ +{after:.1%} │", done.stdout)
+    assert len(found["prompts"]) == len(found["after"]["texts"]) == 64
+    assert found["before"]["texts"] != found["after"]["texts"]

@@ -46,6 +46,7 @@ RUN_BY = {
     "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
     "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
     "make demo": "tests/demo/test_demo.py::test_the_whole_demo",
+    "make demo-align": "tests/demo/test_demo_align.py::test_a_short_run_prefers_what_the_rule_says",
     "make download": "tests/hubs/test_download.py::test_the_commands_of_the_page",
     "make doctor": "tests/environment/test_doctor.py::test_lines_and_json_tell_the_same_from_any_folder",
     "make export": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
@@ -83,6 +84,7 @@ RUN_BY = {
     "custom_ops/fused_rms_norm/harness/cuda_on_cpu.py": (
         "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance"
     ),
+    "python -m data_tools.preference": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.tokenize": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.tokenizer": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
     "python -m data_tools.verify": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.config.recipe_file import recipe_paths
+from launch.plan.hardware import GIB
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [path.relative_to(ROOT) for path in recipe_paths(ROOT)]
@@ -127,6 +130,15 @@ def test_flags_of_the_command_line_count():
     small = recipe(path, GPU_MEMORY_GB="16")
     assert small.returncode == 0 and "DOES NOT FIT" in small.stdout
     assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
+
+
+def test_full_dpo_on_four_cards_needs_what_its_page_says():
+    """docs/align.md; ms-swift states 47 GiB a card for the same."""
+    page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")
+    [line] = re.findall(r"^make plan-dpo-llama3-8b (.*)$", page, re.M)
+    variables = dict(word.split("=", 1) for word in shlex.split(line))
+    peak = json.loads(recipe(Path("recipes/llama3-8b/dpo.sh"), FORMAT="json", **variables).stdout)["peak_bytes"] / GIB
+    assert peak < 47 and f"says {peak:.1f} GiB on each card" in page
 
 
 def test_paddle_is_not_imported():

@@ -1,0 +1,170 @@
+"""Teach the demo's model a preference whose rule can be checked: strings in double quotes, by DPO with a LoRA.
+
+    python launch/commands/demo_align.py [flags of run_dpo.py]
+
+Each pair is a line of the standard library with its string in both styles of quotes; the one with double quotes is
+chosen. The LoRA is merged into the model of `make demo`, and both are compared on lines of modules that neither has
+seen: how often the chosen response is likelier, and how often the model begins with double quotes by itself. Other
+flags are passed on to each run: --max_steps 20 makes the demo shorter.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # the repository, not this folder
+
+from rich.console import Console
+from rich.table import Table
+
+from data_tools.cli import BEGINS_ANEW, Parser
+from data_tools.formats.atomic import written_aside
+from data_tools.stdlib_corpus import write_preferences
+from launch.commands.demo import heading, run, words_of
+from launch.cpu.settings import prepare
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.reporting.quiet import import_paddle_quietly
+from launch.reporting.records import read_summary
+
+RESULTS = "results.json"
+CONTINUED, SHOWN = 64, 4  # prompts: continued by both models, and shown
+COMMON = {
+    "src_length": 96,
+    "max_length": 160,
+    "per_device_train_batch_size": 16,
+    "per_device_eval_batch_size": 32,
+    "loss_type": "sigmoid",
+    "beta": 0.1,
+    "do_eval": 1,
+    "resume_from_checkpoint": "none",
+    "overwrite_output_dir": 1,
+    "device": "cpu",
+    "report_to": "none",
+}
+TRAINING = {
+    "do_train": 1,
+    "lora": 1,
+    "lora_rank": 8,
+    "sft_loss_ratio": 1,  # so that the model comes to write what it prefers (docs/align.md)
+    "learning_rate": 2e-3,
+    "lr_scheduler_type": "linear",
+    "warmup_steps": 5,
+    "max_steps": 40,
+    "logging_steps": 10,
+    "eval_steps": 1_000_000,  # once, at the end
+    "save_steps": 1_000_000,
+}
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("python launch/commands/demo_align.py", __doc__)
+    parser.add_argument(
+        "--model",
+        type=Path,
+        default=ROOT / "build" / "demo" / "model",
+        help="model to start from; default build/demo/model",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=ROOT / "build" / "demo-align",
+        help="folder for all files; default build/demo-align",
+    )
+    args, flags = parser.parse_known_args(argv)
+    if not (args.model / "config.json").is_file():
+        raise UserError(f"{args.model}: no model. Make one first: make demo")
+    base, directory = args.model.resolve(), args.directory.resolve()
+    demo = AlignDemo(directory, flags)
+    heading("1 of 6: pairs of lines of the standard library, those to evaluate on of modules never seen")
+    write_preferences(demo.data)
+    print((demo.data / "train.json").read_text(encoding="utf-8").partition("\n")[0])
+    heading("2 of 6: before: how often the model finds the chosen response likelier")
+    before: dict = {"accuracy": demo.accuracy(base, directory / "before")}
+    heading("3 of 6: DPO with a LoRA")
+    demo.train(base)
+    heading("4 of 6: the LoRA merged into the model")
+    demo.merge(base)
+    heading("5 of 6: after")
+    after: dict = {"accuracy": demo.accuracy(demo.merged, directory / "after")}
+    heading("6 of 6: what both models write")
+    prompts = demo.prompts()
+    before["texts"], after["texts"] = continued([base, demo.merged], prompts)
+    with written_aside(directory / RESULTS) as file:
+        results = {"prompts": prompts, "before": before, "after": after}
+        file.write((json.dumps(results, indent=2) + "\n").encode())
+    print_examples(prompts, before["texts"], after["texts"])
+    print_table(before, after)
+    print(f"The model: {demo.merged}; the LoRA alone: {demo.adapter}. To ask it: docs/align.md")
+
+
+class AlignDemo:
+    """The steps of the demo. flags: for all runs of run_dpo.py, each in its own directory."""
+
+    def __init__(self, directory: Path, flags: list[str]):
+        self.flags = flags
+        self.data, self.adapter, self.merged = (directory / name for name in ("data", "adapter", "model"))
+
+    def accuracy(self, model: Path, output: Path) -> float:
+        """The share of the pairs of dev.json whose chosen response is the likelier one."""
+        self._run(model, output, {"do_train": 0, "reference_free": 1})
+        return read_summary(output)["evaluation"]["eval_accuracy"]
+
+    def train(self, model: Path) -> None:
+        self._run(model, self.adapter, TRAINING)
+
+    def merge(self, base: Path) -> None:
+        places = {"model_name_or_path": base, "adapter_path": self.adapter, "output_dir": self.merged}
+        shutil.rmtree(self.merged, ignore_errors=True)  # of an earlier demo: merge replaces nothing
+        run([sys.executable, ROOT / "launch" / "commands" / "merge.py", *words_of(places)])
+
+    def prompts(self) -> list[str]:
+        """Of dev.json, CONTINUED of all modules."""
+        rows = [json.loads(line) for line in (self.data / "dev.json").read_text(encoding="utf-8").splitlines()]
+        return [row["prompt"] for row in rows[:: max(1, len(rows) // CONTINUED)][:CONTINUED]]
+
+    def _run(self, model: Path, output: Path, flags: dict) -> None:
+        places = {"model_name_or_path": model, "dataset_name_or_path": self.data, "output_dir": output}
+        words = words_of(places | COMMON | flags)
+        run([sys.executable, ROOT / "launch" / "run_dpo.py", *words, *self.flags])
+
+
+def continued(models: list[Path], prompts: list[str]) -> list[list[str]]:
+    """What each model writes behind each prompt."""
+    prepare("auto", processes=1)  # before Paddle is imported
+    import_paddle_quietly()
+    from launch.prediction.predictor import continuations
+
+    return [continuations(model, prompts, max_new_tokens=16, batch_size=16) for model in models]
+
+
+def following(texts: list[str]) -> int:
+    """How many continuations follow the rule: they begin with a string in double quotes."""
+    return sum(text.lstrip().startswith('"') for text in texts)
+
+
+def print_examples(prompts: list[str], before: list[str], after: list[str]) -> None:
+    """The last line of some prompts, and the rest of it by both models."""
+    for number in range(0, len(prompts), max(1, len(prompts) // SHOWN)):
+        line = prompts[number].rpartition("\n")[2].strip()
+        for name, texts in (("before", before), ("after", after)):
+            print(f"{name:>6}  {line} {texts[number].strip().partition(chr(10))[0]}")
+        print()
+
+
+def print_table(before: dict, after: dict) -> None:
+    table = Table(title="Double quotes preferred, on modules never seen")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="right" if column else "left")
+    accuracies = (f"{one['accuracy']:.1%}" for one in (before, after))
+    table.add_row("pairs whose chosen response is likelier", *accuracies)
+    shares = (f"{following(one['texts'])} of {len(one['texts'])}" for one in (before, after))
+    table.add_row("continuations that begin with double quotes", *shares)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))
