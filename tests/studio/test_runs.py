@@ -17,7 +17,7 @@ STANDS_FOR_A_RECIPE = """
 trap 'echo saved; exit 0' TERM
 echo "ACTION=$ACTION OUTPUT=${OUTPUT-unset} ARGS=${ARGS-unset} MAKEFLAGS=${MAKEFLAGS-unset}"
 echo "session $(ps -o sid= -p $$ | tr -d ' ') of $$"
-while true; do sleep 0.05; done
+for _ in $(seq 600); do sleep 0.05; done  # it is asked to end long before
 """
 
 
