@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 
 from launch.adapters.adapter_files import LoRAModel
+from launch.families.sparse_decoder import EXPERT
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class LoraRows:
 
     def _adding(self, adapters: SideBySide):
         def add(_, inputs, output):
+            if not self.tokens:  # the base alone, outside chosen()
+                return output
             mask = self._mask(adapters.owners)
             return (
                 output
@@ -69,6 +72,13 @@ class LoraRows:
             mask = of_tokens[:, None] == np.array(owners)
             self.masks[owners] = paddle.to_tensor(mask[None]).astype(self.dtype) if mask.any() else None
         return self.masks[owners]
+
+
+def reads_sorted(adapter: LoRAModel) -> bool:
+    """Whether a layer of the adapter belongs to one of several experts, which read the tokens of a step in an order of
+    their own: LoraRows cannot serve it."""
+    layers = adapter.model.named_sublayers()
+    return any(hasattr(layer, "lora_A") and EXPERT.match(path) for path, layer in layers)
 
 
 def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:

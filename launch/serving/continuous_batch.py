@@ -9,7 +9,7 @@ import paddle
 
 from launch.adapters.adapter_files import LoRAModel
 from launch.adapters.add import PrefixModel
-from launch.adapters.lora_rows import LoraRows
+from launch.adapters.lora_rows import LoraRows, reads_sorted
 from launch.cpu.kernels import replace_rms_norms
 from launch.families.family import Family
 from launch.generation.key_values import BLOCK, KeyValues, Text
@@ -169,6 +169,7 @@ def _prefix(model: PrefixModel, family: Family) -> Prefix:
 def batch_for(models: Mapping, largest: int, memory_bytes: int) -> Batch:
     """What a base and its adapters are served with. largest, memory_bytes: see ContinuousBatch."""
     base = next(iter(models.values())).predictor
-    if packs(base.family, base.config.to_dict()):
+    loras = [served.predictor.model for served in models.values() if isinstance(served.predictor.model, LoRAModel)]
+    if packs(base.family, base.config.to_dict()) and not any(map(reads_sorted, loras)):
         return ContinuousBatch(models, largest, memory_bytes)
     return WholeBatches(models, largest)

@@ -86,6 +86,54 @@ def in_company(directory: str) -> dict:
     }
 
 
+def beside_scored(directory: str) -> list[list]:
+    """What a row of a LoRA is told alone, beside a row of the base whose prompt is scored, and with what was kept."""
+    models, prompt = served(directory), list(range(20, 38))
+    batch = Watched(models, 2, 400)
+    asked = [row("lora", prompt, 6), row("lora", prompt, 6), row("lora", prompt, 6)]
+    models["lora"].answer([asked[0][0]])
+    drive(batch, [asked[1][0], row("model", prompt[:7], 2, prompt_logprobs=0)[0]])
+    drive(batch, [asked[2][0]])
+    return [told for _, told in asked]
+
+
+def lora_of_experts() -> dict:
+    """A Mixtral and a LoRA of its experts: what rows of both are told, alone and together."""
+    from types import SimpleNamespace
+
+    import paddle
+
+    from launch.adapters.add import add_lora
+    from launch.families.registry import FAMILIES
+    from launch.serving.models import Served, _twin
+    from launch.training.arguments import AdapterArguments
+    from tests.families.family_ranks import VOCABULARY, build, tiny
+
+    base = build("mixtral", tiny("mixtral"))
+    lora = add_lora(_twin(base), SimpleNamespace(model_name_or_path=""), AdapterArguments(lora_rank=4), seed=1)
+    for name, parameter in lora.model.state_dict().items():
+        if name.endswith("lora_B"):  # zero at first: it would change nothing
+            parameter.set_value(paddle.randn(parameter.shape))
+    models = {}
+    for name, model in (("model", base), ("lora", lora)):
+        model.eval()
+        parts = {"family": FAMILIES["mixtral"], "eos": VOCABULARY + 1, "known_ids": None, "config": base.config}
+        models[name] = Served(name, SimpleNamespace(model=model, **parts), None, "")
+    asked = [("model", [5, 6, 7]), ("lora", [5, 6, 7]), ("lora", [9, 8])]
+    alone = [row(name, prompt, 6) for name, prompt in asked]
+    for one, _ in alone:
+        models[one.group[0]].answer([one])
+    together = [row(name, prompt, 6) for name, prompt in asked]
+    batch = continuous_batch.batch_for(models, 4, 2**20)
+    drive(batch, [one for one, _ in together])
+    return {
+        "alone": [told for _, told in alone],
+        "together": [told for _, told in together],
+        "batch": type(batch).__name__,
+        "base": type(continuous_batch.batch_for({"model": models["model"]}, 4, 2**20)).__name__,
+    }
+
+
 def same_beginning(directory: str, tokens: int) -> dict:
     """Rows whose prompts begin alike: tokens computed of prompts, in all, with so much memory; what they are told."""
     models = served(directory)

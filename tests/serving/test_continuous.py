@@ -21,6 +21,18 @@ def test_rows_of_a_base_and_its_adapters_are_answered_together_as_alone(ranks, r
     assert found["allocated"] <= found["reserved"] <= 1200 and found["left"] == 0
 
 
+def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(ranks, root):
+    """Neither in that step nor in the keys and values that are kept of it."""
+    [[alone, beside, after]] = ranks(1, f"{MODULE}:beside_scored", root)
+    assert beside == alone and after == alone
+
+
+def test_a_lora_of_experts_is_answered_in_whole_batches(ranks):
+    [found] = ranks(1, f"{MODULE}:lora_of_experts")
+    assert found["together"] == found["alone"] and found["alone"][0] != found["alone"][1]
+    assert (found["batch"], found["base"]) == ("WholeBatches", "ContinuousBatch")
+
+
 @pytest.mark.parametrize(("tokens", "computed", "kept"), [(400, 62, 14), (48, 126, 0)], ids=["room", "none"])
 def test_what_prompts_begin_with_is_computed_once(ranks, root, tokens, computed, kept):
     """16 tokens once for the base and once for the LoRA; 3 that differ and 2 of the answer for each of 6. Kept: 4
