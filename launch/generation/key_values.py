@@ -10,8 +10,10 @@
 Texts that need about the same room share a group, whose tensors have a row for each of them. Their rows are dense, as
 products want them: reading them by a table of blocks costs more than the attention itself (CPU, 64 texts of 192 tokens:
 2.6 ms a layer for the copies, 1.0 for the products). Room is counted in blocks. A text reserves all that it may ever
-need, so that what has begun can end. What is left holds blocks of texts that were computed, for those that begin alike;
-the least recently used go first.
+need, so that what has begun can end. A group reserves for each row what the longest of its texts needs, and its rows
+are a power of two. The needs of its texts have the same power of two above them, so that this is less than four times
+what they need. What is left holds blocks of texts that were computed, for those that begin alike; the least recently
+used go first, of a text its end before its beginning.
 """
 
 from collections import OrderedDict
@@ -47,7 +49,8 @@ class Text:
 
     most: tokens of prompt and answer, at most. owner: name of the model or adapter that reads it. prefix: trained keys
     and values of prefix tuning before it, as tokens. computed: tokens of `ids` whose keys and values are there.
-    group, place: where they are. last_block: what the next block of its beginning follows, `blocks` being its number.
+    group, place: where they are. chain: what the kept blocks of its beginning are known by. last_block: what the next
+    one follows.
     """
 
     ids: list[int]
@@ -57,8 +60,8 @@ class Text:
     computed: int = 0
     group: "Group | None" = field(default=None, repr=False)
     place: int = -1
+    chain: list[tuple] = field(default_factory=list, repr=False)
     last_block: "int | str" = field(default="", repr=False)
-    blocks: int = 0
 
     def __post_init__(self):
         self.last_block = self.owner  # adapters compute other keys and values of the same tokens
@@ -77,7 +80,7 @@ class Text:
     def next_block(self) -> tuple | None:
         """What the next block of its beginning is known by; None where there is no whole one before the last token,
         which is computed in any case."""
-        start = self.blocks * BLOCK
+        start = len(self.chain) * BLOCK
         if start + BLOCK >= len(self.ids):
             return None
         return self.last_block, tuple(self.ids[start : start + BLOCK])
@@ -100,6 +103,11 @@ class Group:
     @property
     def members(self) -> list[Text]:
         return [text for text in self.texts if text is not None]
+
+    @property
+    def size(self) -> int:
+        """Tokens: what each of its texts needs, rounded up to a power of two."""
+        return _power_of_two(self.members[0].need)
 
     def reserved(self, *more: Text) -> int:
         """Tokens of memory, at most, with these texts, too."""
@@ -225,12 +233,12 @@ class KeyValues:
             self.kept.popitem(last=False)
 
     def _group_for(self, text: Text) -> Group | None:
-        """The one whose texts need the most similar room; None: a new one, where this one would grow too large."""
-        free = [group for group in self.groups if len(group.members) < GROUP]
-        nearest = min(free, key=lambda group: abs(text.need - max(one.need for one in group.members)), default=None)
-        if nearest and self.reserved + nearest.reserved(text) - nearest.reserved() > self.limit:
+        """One whose texts need about the same room; None: a new one, where there is none or it would grow too large."""
+        size = _power_of_two(text.need)
+        free = [group for group in self.groups if len(group.members) < GROUP and group.size == size]
+        if not free or self.reserved + free[0].reserved(text) - free[0].reserved() > self.limit:
             return None
-        return nearest
+        return free[0]
 
     def add(self, text: Text) -> None:
         group = self._group_for(text)
@@ -254,25 +262,43 @@ class KeyValues:
     def reuse(self, text: Text) -> None:
         """Take over what is kept of the text's next tokens."""
         assert text.group is not None, "in no group"
-        while text.computed == text.blocks * BLOCK and (key := text.next_block) and (block := self.kept.get(key)):
+        while text.computed == len(text.chain) * BLOCK and (key := text.next_block) and (block := self.kept.get(key)):
             start = text.prefix + text.computed
             text.group.write(text, start, start + BLOCK, block.layers)
-            self._follow(text, key, block)
+            _follow(text, key, block)
             text.computed += BLOCK
+        self._touch(text)
 
     def keep(self, text: Text) -> None:
-        """Keep the blocks of the text that are computed, as far as there is room beside what is reserved."""
+        """Keep the blocks of the text that are computed, as far as there is room beside what is reserved: its beginning
+        where there is none for all."""
         assert text.group is not None, "in no group"
-        room = self.limit - self.reserved
-        while (text.blocks + 1) * BLOCK <= text.computed and room >= BLOCK and (key := text.next_block):
+        room = (self.limit - self.reserved) // BLOCK
+        self._cut(text)
+        self._touch(text)  # others go first
+        while len(text.chain) < min(room, text.computed // BLOCK) and (key := text.next_block):
             if key not in self.kept:
-                start = text.prefix + text.blocks * BLOCK
-                self._forget(room - BLOCK)
+                start = text.prefix + len(text.chain) * BLOCK
+                self._forget((room - 1) * BLOCK)
                 self.kept[key] = Block(next(self.numbers), text.group.read(text, start, start + BLOCK))
-            self._follow(text, key, self.kept[key])
+            self.kept.move_to_end(key)
+            _follow(text, key, self.kept[key])
+        self._touch(text)
 
-    def _follow(self, text: Text, key: tuple, block: Block) -> None:
-        """The text's last block is this one."""
-        self.kept.move_to_end(key)
-        text.last_block = block.number
-        text.blocks += 1
+    def _cut(self, text: Text) -> None:
+        """Of the text's chain, drop what has been forgotten meanwhile: nothing could be found behind it."""
+        found = next((place for place, key in enumerate(text.chain) if key not in self.kept), len(text.chain))
+        del text.chain[found:]
+        text.last_block = self.kept[text.chain[-1]].number if text.chain else text.owner
+
+    def _touch(self, text: Text) -> None:
+        """The text's blocks are the most recently used, each after those that follow it and cannot be found without."""
+        for key in reversed(text.chain):
+            if key in self.kept:
+                self.kept.move_to_end(key)
+
+
+def _follow(text: Text, key: tuple, block: Block) -> None:
+    """The text's last block is this one."""
+    text.chain.append(key)
+    text.last_block = block.number

@@ -175,6 +175,33 @@ def limits(directory: str) -> dict:
     }
 
 
+def kept_and_reserved() -> dict:
+    """How many of 8 kept blocks a text takes over when one is forgotten, and how many are kept where 5 have room; how
+    many texts of 128 tokens have room in 8,192 beside one of 4,096."""
+    key_values.BLOCK = BLOCK
+    layout = key_values.Layout(layers=1, heads=1, size=2, dtype="float32")
+    found = {}
+    for name, limit in (("reused", 400), ("room", 56)):
+        memory, ids = key_values.KeyValues(layout, limit), list(range(8 * BLOCK + 1))
+        for turn in range(3):
+            text = key_values.Text(list(ids), len(ids))
+            memory.add(text)
+            memory.prepare()
+            memory.reuse(text)
+            found[name] = text.computed // BLOCK
+            text.computed = len(ids)
+            memory.keep(text)
+            memory.remove(text)
+            memory._forget((len(memory.kept) - 1) * BLOCK if turn == 1 else limit)
+    memory, short = key_values.KeyValues(layout, 8192), 0
+    memory.add(key_values.Text([1], 4096))
+    while memory.has_room(text := key_values.Text([1], 128)):
+        memory.add(text)
+        memory.prepare()
+        short += 1
+    return found | {"short": short, "reserved": memory.reserved}
+
+
 def moved(seed: int) -> int:
     """Texts come and go in groups whose tensors are copied: how many keys were read back, each what was written."""
     import numpy as np

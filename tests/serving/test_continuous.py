@@ -49,5 +49,11 @@ def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
     assert found["after"] == 1 and len(found["left"]) == 1 and found["stays"] == 2
 
 
+def test_the_end_of_a_text_is_forgotten_first_and_a_long_text_takes_no_room_from_short_ones(ranks):
+    """56 tokens: 36 of the text, and 5 blocks."""
+    [found] = ranks(1, f"{MODULE}:kept_and_reserved")
+    assert found == {"reused": 7, "room": 4, "short": 32, "reserved": 8192}
+
+
 def test_keys_and_values_stay_with_their_texts_when_these_move(ranks):
     assert ranks(1, f"{MODULE}:moved", 0)[0] > 10_000
