@@ -40,7 +40,9 @@ def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
 
 
 def read_summary(output_dir: Path | str) -> dict:
-    return json.loads((Path(output_dir) / RUN_SUMMARY).read_text(encoding="utf-8"))
+    """NaN and infinity, which other writers may have left, are None: as write_summary has them."""
+    text = (Path(output_dir) / RUN_SUMMARY).read_text(encoding="utf-8")
+    return json.loads(text, parse_constant=lambda name: None)
 
 
 class LogWriter:

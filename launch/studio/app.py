@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, FastAPI, Header, Request
+from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -62,6 +62,7 @@ def make_app(token: str, runs: Runs, slow: ProcessPoolExecutor, local: bool = Tr
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(UserError, _mistake)
     app.add_exception_handler(DataError, _mistake)
+    app.add_exception_handler(OSError, _mistake)  # a path that the system refuses, a full disk
     app.include_router(api_of(token, runs, slow))
 
     @app.middleware("http")
@@ -107,8 +108,8 @@ def api_of(token: str, runs: Runs, slow: ProcessPoolExecutor) -> APIRouter:
         return runs.list()
 
     @api.get("/records")
-    def records(output: str, offset: int = 0) -> dict:
-        return runs.records(output, offset)
+    def records(output: str, offset: Annotated[int, Query(ge=0)] = 0, identity: str = "") -> dict:
+        return runs.records(output, offset, identity)
 
     @api.get("/log")
     def log(output: str, of: str) -> str:

@@ -11,9 +11,12 @@ import os
 import re
 import subprocess
 import time
+import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
 
 import psutil
 
@@ -53,6 +56,16 @@ class Started:
     output: str
     log_dir: str
 
+    @classmethod
+    def read(cls, path: Path) -> "Started | None":
+        """None for a file that cannot be read: damaged, or of another version."""
+        try:
+            stored = json.loads(path.read_text())
+            whole = all(type(stored[field.name]) is field.type for field in fields(cls)) and stored["pid"] > 0
+            return cls(**stored) if whole else None
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
     @property
     def process(self) -> psutil.Process | None:
         """None once it has ended."""
@@ -71,15 +84,24 @@ class Runs:
     def __init__(self, where: Iterable[str] = WHERE):
         self.where = [Path(folder) for folder in where]
         self.children: dict[str, subprocess.Popen] = {}
+        self.starting = Lock()
 
     def start(self, choice: Choice, action: str) -> str:
-        """Start a choice's recipe; its output folder. Nothing is checked here: the command checks as ever.
+        """Start a choice's recipe; its output folder. The command checks all else as ever.
 
-        Raises UserError for an action that there is not.
+        Raises UserError for an action that there is not, and for a folder in which a run goes on: the command would
+        fail there at once, and hide that run.
         """
         if action not in ACTIONS:
             raise UserError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
         output, log_dir = _folders(choice, action)
+        with self.starting:
+            earlier = self._latest().get(str(output))
+            if earlier and earlier.process or active_run(log_dir.parent) is not None:  # which a command locks
+                raise UserError(f"OUTPUT: a run goes on in {output}. Stop it first, or choose another OUTPUT.")
+            return self._start(choice, action, output, log_dir)
+
+    def _start(self, choice: Choice, action: str, output: Path, log_dir: Path) -> str:
         STARTED.mkdir(parents=True, exist_ok=True)
         name, log = _new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{action}-{choice.recipe.target}")
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
@@ -118,37 +140,39 @@ class Runs:
         process.terminate()
 
     def list(self) -> list[dict]:
-        """All runs, the latest first. What was started over in the same folder is one run."""
+        """All runs, the latest first. What was started over in the same folder is one run. Files that cannot be read
+        are left out."""
         for child in self.children.values():
             child.poll()  # or those that have ended stay as zombies
         found: dict[str, Started | None] = {str(folder): None for folder in self._folders_with_logs()}
-        for started in self._started().values():  # oldest first
-            found[started.output] = started
-        rows = [self._row(output, started) for output, started in found.items()]
+        found |= self._latest()
+        rows = [row for output, started in found.items() if (row := self._row(output, started))]
         return sorted(rows, key=lambda row: row["changed"], reverse=True)
 
-    def records(self, output: str, offset: int = 0) -> dict:
-        """{"records": those behind so many bytes of the log, "offset": where they end}. A log that has become shorter,
-        because its run went back to a checkpoint or began anew, is read from its beginning: "anew" says so."""
+    def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
+        """{"records": those behind so many bytes of the log, "offset": where they end, "identity": of the log}.
+
+        identity: as answered with the offset. A log that is another one, or has become shorter, because its run went
+        back to a checkpoint or began anew, is read from its beginning: "anew" says so."""
         path = self._known(output) / TRAIN_LOG
         try:
             with open(path, "rb") as file:
+                found = _identity(file)
                 size = file.seek(0, os.SEEK_END)
-                anew = size < offset
+                anew = offset > 0 and (size < offset or identity != found)
                 begin = file.seek(0 if anew else offset)
                 text = file.read(LARGEST_PART)
         except FileNotFoundError:
-            return {"records": [], "offset": 0, "anew": offset > 0}
+            return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
         whole = text[: text.rfind(b"\n") + 1]
-        return {"records": list(_records(whole)), "offset": begin + len(whole), "anew": anew}
+        return {"records": list(_records(whole)), "offset": begin + len(whole), "identity": found, "anew": anew}
 
     def log(self, output: str, of: str) -> str:
         """The end of a log. of: "console", or the number of a rank."""
         folder = self._known(output)
-        started = next((one for one in self._started().values() if one.output == output), None)
+        started = self._latest().get(output)
         if of == CONSOLE:
-            latest = [one.name for one in self._started().values() if one.output == output]
-            return last_lines(STARTED / f"{latest[-1]}.log", LINES) if latest else ""
+            return last_lines(STARTED / f"{started.name}.log", LINES) if started else ""
         if not re.fullmatch("[0-9]{1,5}", of):
             raise UserError(f"log: found {of!r}, allowed: {CONSOLE}, the number of a rank.")
         return last_lines(log_path(Path(started.log_dir) if started else _log_dir(folder), int(of)), LINES)
@@ -156,14 +180,22 @@ class Runs:
     def _known(self, output: str) -> Path:
         """Only folders of runs are read, whatever a request names."""
         folder = Path(output)
-        below = any(folder.resolve().is_relative_to(top.resolve()) for top in self.where)
-        if not below and output not in {started.output for started in self._started().values()}:
+        below = "\0" not in output and any(folder.resolve().is_relative_to(top.resolve()) for top in self.where)
+        if not below and output not in self._latest():
             raise UserError(f"output: found {output!r}, which is no folder of a run here.")
         return folder
 
     def _started(self) -> dict[str, Started]:
         """Oldest first."""
-        return {path.stem: Started(**json.loads(path.read_text())) for path in sorted(STARTED.glob("*.json"))}
+        return {path.stem: started for path in sorted(STARTED.glob("*.json")) if (started := Started.read(path))}
+
+    def _latest(self) -> dict[str, Started]:
+        """Of each output: the start that is alive, else the last one."""
+        latest: dict[str, Started] = {}
+        for started in self._started().values():
+            if started.output not in latest or not latest[started.output].process:
+                latest[started.output] = started
+        return latest
 
     def _folders_with_logs(self) -> Iterator[Path]:
         for top in self.where:
@@ -172,20 +204,25 @@ class Runs:
                 if TRAIN_LOG in files:
                     yield Path(folder)
 
-    def _row(self, output: str, started: Started | None) -> dict:
-        folder = Path(output)
+    def _row(self, output: str, started: Started | None) -> dict | None:
+        """None for a folder that cannot be read, or has gone meanwhile."""
+        try:
+            return self._described(Path(output), started)
+        except (OSError, ValueError):
+            return None
+
+    def _described(self, folder: Path, started: Started | None) -> dict:
         log_dir = Path(started.log_dir) if started else _log_dir(folder)
         running = bool(started and started.process)
         elsewhere = not running and folder.is_dir() and active_run(folder) is not None
-        files = [path for name in (TRAIN_LOG, RUN_SUMMARY) if (path := folder / name).exists()]
-        files += [STARTED / f"{started.name}.log"] if started else []
+        files = [folder / TRAIN_LOG, folder / RUN_SUMMARY, *([STARTED / f"{started.name}.log"] if started else [])]
         return {
-            "output": output,
+            "output": str(folder),
             "name": started.name if started else "",
             "command": started.command if started else "",
             "state": "running" if running or elsewhere else _how_it_ended(folder, started),
             "can_stop": running,
-            "changed": max((path.stat().st_mtime for path in files), default=0.0),
+            "changed": max((path.stat().st_mtime for path in files if path.exists()), default=0.0),
             "ranks": len(list(log_dir.glob("workerlog.*"))),
             "summary": _summary(folder),
         }
@@ -194,10 +231,11 @@ class Runs:
 def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
     """Where the run's ranks will write, and their logs: as launch/rehearsal and LaunchCommand.of_run have them."""
     if action == "rehearse":
-        directory = Path(choice.variables.get("OUTPUT") or _short(REHEARSALS / choice.recipe.target))
+        directory = _short(Path(choice.variables.get("OUTPUT") or REHEARSALS / choice.recipe.target))
         return directory / "output", directory / "log"
     run, _ = choice.run(sizes_alone=False)
-    return Path(run.flags.output_dir), Path(run.flags.output_dir, "log")
+    output = _short(Path(run.flags.output_dir))
+    return output, output / "log"
 
 
 def _short(path: Path) -> Path:
@@ -231,17 +269,20 @@ def _how_it_ended(folder: Path, started: Started | None) -> str:
 
 
 def _summary(folder: Path) -> dict:
-    """What of run_summary.json the page shows; {} without one."""
+    """What of run_summary.json the page shows; {} without one, or where it is damaged."""
     try:
         whole = read_summary(folder)
-    except (OSError, ValueError):
+        arguments = {name: value for part in (whole.get("arguments") or {}).values() for name, value in part.items()}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
     names = ("global_step", "first_loss", "last_loss", "evaluation", "seconds", "topology", "first_step_memory")
-    return {name: whole.get(name) for name in names} | {"arguments": _flat(whole.get("arguments") or {})}
+    return {name: whole.get(name) for name in names} | {"arguments": arguments}
 
 
-def _flat(arguments: dict) -> dict:
-    return {name: value for part in arguments.values() for name, value in part.items()}
+def _identity(log: BinaryIO) -> str:
+    """Tells a log from the one that a new run writes in its place: a file system may give both the same number, a run
+    that goes back to a checkpoint writes the same first line to another file."""
+    return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
 
 
 SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "tokens_per_second", "peak_memory_bytes", "eta_seconds")
@@ -253,7 +294,7 @@ def _records(text: bytes) -> Iterator[dict]:
         try:
             record = json.loads(line)
             yield {name: _finite(record[name]) for name in SHOWN if name in record}
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
 
 

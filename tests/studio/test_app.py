@@ -72,6 +72,25 @@ def test_what_is_refused_is_not_started(client, runs, monkeypatch, tmp_path):
     assert runs.started == [("lora-qwen3-8b", {}, "rehearse")]
 
 
+def test_what_no_path_can_be_is_a_mistake_of_the_request(client, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert client.get("/api/records", headers=KEY, params={"output": "build", "offset": -5}).status_code == 422
+    for path, given in [
+        ("records", {"output": "\0"}),
+        ("log", {"output": "\0", "of": "0"}),
+        ("records", {"output": f"build/{'x' * 5000}"}),
+    ]:
+        reply = client.get(f"/api/{path}", headers=KEY, params=given)
+        assert reply.status_code == 400, (path, reply.text)
+    for path in ("plan", "checks", "start/rehearse", "start/run"):
+        reply = client.post(f"/api/{path}", headers=KEY, json=CHOICE | {"OUTPUT": "x" * 5000})
+        assert reply.status_code == 400 and "too long" in reply.json()["detail"], (
+            path,
+            reply.status_code,
+            reply.text[:300],
+        )
+
+
 def test_messages_are_translated_and_names_are_not(client):
     reply = client.post("/api/plan", headers=KEY | {"Accept-Language": "zh"}, json=CHOICE).json()
     assert reply["verdict"].startswith("放得下") or not reply["verdict"].isascii()

@@ -3,11 +3,13 @@
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launch.checkpoint.output_directory import lock_start
 from launch.errors import UserError
 from launch.studio.planning import Choice
 from launch.studio.runs import Runs
@@ -66,6 +68,35 @@ def test_an_action_that_there_is_not(chosen):
     assert not Path("build").exists()
 
 
+def test_a_second_start_in_the_folder_of_a_run_is_refused(chosen):
+    runs = Runs()
+
+    def start(number: int) -> str:
+        output = os.path.abspath("build/mine") if number % 2 else "./build//mine"  # one folder
+        try:
+            return runs.start(replace(chosen, variables={"OUTPUT": output}), "rehearse")
+        except UserError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as clicks:
+        said = sorted(clicks.map(start, range(4)), key=len)
+    refused = "OUTPUT: a run goes on in build/mine/output. Stop it first, or choose another OUTPUT."
+    assert said == ["build/mine/output", refused, refused, refused]
+    [file] = Path("build/studio").glob("*.json")
+    later = json.loads(file.read_text()) | {"name": "later", "created": 1.0}  # what failed at once, as of a race
+    file.with_stem("later").write_text(json.dumps(later))
+    [row] = runs.list()
+    assert (row["name"], row["can_stop"]) == (file.stem, True)
+    wait_for(lambda: "session" in runs.log(row["output"], "console"), "the console of the run that goes on")
+    runs.stop(row["name"])
+    wait_for(lambda: runs.list()[0]["state"] == "stopped", "its end")
+    lock = lock_start("build/mine")  # a rehearsal that was started in a terminal
+    assert start(0) == refused
+    os.close(lock)
+    assert start(0) == "build/mine/output"
+    runs.stop(runs.list()[0]["name"])
+
+
 def test_a_process_that_has_taken_the_number_is_left_alone(chosen):
     runs = Runs()
     runs.start(chosen, "rehearse")
@@ -95,21 +126,48 @@ def test_records_are_read_as_they_come(tmp_path, monkeypatch):
     assert first["records"] == [{"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": None}]
     with open(folder / "train_log.jsonl", "a") as file:
         file.write('{"global_step": 3, "loss": 1.5}\n{"global_step": 4, "lo')
-    second = runs.records("build/run", first["offset"])
+    second = runs.records("build/run", first["offset"], first["identity"])
     assert (second["records"], second["anew"]) == ([{"global_step": 3, "loss": 1.5}], False)
-    assert runs.records("build/run", second["offset"])["records"] == []  # the line is not whole yet
+    known = second["offset"], second["identity"]
+    assert runs.records("build/run", *known)["records"] == []  # the line is not whole yet
     with open(folder / "train_log.jsonl", "a") as file:
         file.write('ss": 1.25}\n')
-    assert runs.records("build/run", second["offset"])["records"] == [{"global_step": 4, "loss": 1.25}]
+    assert runs.records("build/run", *known)["records"] == [{"global_step": 4, "loss": 1.25}]
     log_of(folder, {"global_step": 1, "loss": 3.5})
-    again = runs.records("build/run", second["offset"])
+    again = runs.records("build/run", second["offset"], second["identity"])
     assert (again["records"], again["anew"]) == ([{"global_step": 1, "loss": 3.5}], True)
+
+
+def test_a_log_of_as_many_bytes_is_known_to_be_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, runs = (
+        log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": 2.0}),
+        Runs(),
+    )
+    read = runs.records("build/run")
+    known = read["offset"], read["identity"]
+    assert runs.records("build/run", *known) == {"records": [], "offset": known[0], "identity": known[1], "anew": False}
+    cut = log_of(tmp_path / "aside", {"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": 1.0})
+    (cut / "train_log.jsonl").replace(folder / "train_log.jsonl")  # back to step 1, and on: the same first line
+    read = runs.records("build/run", *known)
+    assert (read["anew"], [record["loss"] for record in read["records"]]) == (True, [2.5, 1.0])
+    known = read["offset"], read["identity"]
+    log_of(
+        folder, {"global_step": 1, "loss": 3.5}, {"global_step": 2, "loss": 3.0}
+    )  # the number of the file may come again
+    read = runs.records("build/run", *known)
+    assert (read["anew"], [record["loss"] for record in read["records"]]) == (True, [3.5, 3.0])
 
 
 def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     old = log_of(tmp_path / "checkpoints/old/output", {"global_step": 20, "loss": 1.0})
-    summary = {"global_step": 20, "last_loss": 1.0, "arguments": {"A": {"lora_rank": 8}, "B": {"seed": 1}}}
+    summary = {
+        "global_step": 20,
+        "first_loss": float("nan"),
+        "last_loss": 1.0,
+        "arguments": {"A": {"lora_rank": 8}, "B": {"seed": 1}},
+    }
     (old / "run_summary.json").write_text(json.dumps(summary))
     (tmp_path / "checkpoints/old/log").mkdir()
     for rank in range(2):
@@ -121,11 +179,35 @@ def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
     new, found = Runs().list()
     assert (new["output"], new["state"]) == ("build/new", "stopped")
     assert (found["output"], found["state"], found["ranks"]) == ("checkpoints/old/output", "ended", 2)
-    assert found["summary"]["last_loss"] == 1.0 and found["summary"]["arguments"] == {"lora_rank": 8, "seed": 1}
+    assert found["summary"]["last_loss"] == 1.0 and found["summary"]["first_loss"] is None  # which JSON can say
+    assert found["summary"]["arguments"] == {"lora_rank": 8, "seed": 1}
     assert Runs().log("checkpoints/old/output", "1") == "rank 1 says"
 
 
-@pytest.mark.parametrize("output", ["/etc", "..", "build/../..", "elsewhere", "build/link"])
+ANOTHER = {"name": "x", "command": "make x", "action": "run", "created": 1.0, "output": "build/gone", "log_dir": "gone"}
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [("studio/x.json", text) for text in ("{}", "[]", "{", json.dumps(ANOTHER | {"pid": "1"}), "[" * 10_000)]
+    + [
+        ("studio/x.json", json.dumps(ANOTHER | {"pid": 1, "new": 1})),
+        ("studio/x.json", json.dumps(ANOTHER | {"pid": -1})),
+    ]
+    + [("studio/x.json", json.dumps(ANOTHER | {"pid": 1, "output": "x" * 5000}))]
+    + [
+        ("run/run_summary.json", text) for text in ("[]", '{"arguments": {"a": 1}}', '{"arguments": [1]}', "[" * 10_000)
+    ],
+)
+def test_a_damaged_file_is_left_out_and_hides_no_other_run(tmp_path, monkeypatch, file, text):
+    monkeypatch.chdir(tmp_path)
+    log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5})
+    (tmp_path / "build/studio").mkdir()
+    (tmp_path / "build" / file).write_text(text)
+    assert [(row["output"], row["summary"]) for row in Runs().list()] == [("build/run", {})]
+
+
+@pytest.mark.parametrize("output", ["\0", "/etc", "..", "build/../..", "elsewhere", "build/link"])
 def test_only_folders_of_runs_are_read(tmp_path, monkeypatch, output):
     monkeypatch.chdir(tmp_path)
     log_of(tmp_path / "elsewhere", {"global_step": 1})

@@ -260,6 +260,13 @@ async function start(action) {
   go({view: "runs", shown: output});
 }
 
+// One request of these at a time: a second click would start the run twice.
+async function alone(work) {
+  $("starting").disabled = true;
+  await attempt(work);
+  $("starting").disabled = false;
+}
+
 async function copy() {
   const text = $("command").textContent;
   try {
@@ -276,6 +283,6 @@ $("choice").addEventListener("input", changed);
 $("choice").addEventListener("submit", event => event.preventDefault());
 $("copy").addEventListener("click", copy);
 $("find_layouts").addEventListener("click", findLayouts);
-$("check").addEventListener("click", () => attempt(check));
-$("rehearse").addEventListener("click", () => attempt(() => start("rehearse")));
-$("start").addEventListener("click", () => attempt(() => start("run")));
+$("check").addEventListener("click", () => alone(check));
+$("rehearse").addEventListener("click", () => alone(() => start("rehearse")));
+$("start").addEventListener("click", () => alone(() => start("run")));

@@ -5,7 +5,7 @@ import {$, attempt, call, element, isChinese, parameters, remember, t} from "./c
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
-const kept = new Map();  // output -> {offset, records}
+const kept = new Map();  // output -> {offset, identity, records}
 let rows = [], timer, looking = false;
 
 const shown = () => (parameters().shown || "").split("|").filter(Boolean);
@@ -35,9 +35,10 @@ export async function showRuns() {
 }
 
 async function read(output) {
-  const one = kept.get(output) || {offset: 0, records: []};
-  const {records, offset, anew} = await call(`records?${new URLSearchParams({output, offset: one.offset})}`);
-  kept.set(output, {offset, records: anew ? records : [...one.records, ...records]});
+  const one = kept.get(output) || {offset: 0, identity: "", records: []};
+  const asked = new URLSearchParams({output, offset: one.offset, identity: one.identity});
+  const {records, offset, identity, anew} = await call(`records?${asked}`);
+  kept.set(output, {offset, identity, records: anew ? records : [...one.records, ...records]});
 }
 
 function showList() {
@@ -48,7 +49,7 @@ function showList() {
     chosen.addEventListener("change", () => choose(row.output, chosen.checked));
     const latest = kept.get(row.output)?.records.findLast(record => record.loss !== undefined);
     const step = latest?.global_step ?? row.summary.global_step ?? "", loss = latest?.loss ?? row.summary.last_loss;
-    const cells = [chosen, t(row.state), describe(row), step, loss == null ? "" : loss.toFixed(4),
+    const cells = [chosen, t(row.state), describe(row), step, Number.isFinite(loss) ? loss.toFixed(4) : "",
                    new Date(row.changed * 1000).toLocaleString(isChinese() ? "zh" : "en")];
     return element("tr", {}, ...cells.map(cell => element("td", {}, cell)), element("td", {}, ...(row.can_stop ? [stopButton(row)] : [])));
   }));
@@ -62,6 +63,7 @@ function describe(row) {
 function stopButton(row) {
   const button = element("button", {textContent: t("Save and stop"), id: `stop${row.name}`});
   button.addEventListener("click", () => attempt(async () => {
+    button.disabled = true;
     await call("stop", {name: row.name});
     await showRuns();
   }));
