@@ -34,6 +34,7 @@ from launch.processes.command import LaunchCommand
 VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "ARGS")
 FROM_HERE = ("CUDA_VISIBLE_DEVICES",)  # what a recipe also reads, from the environment that it is started in
 LONGEST_VALUE = 10_000  # letters of a variable
+PREFERENCES = {"run_dpo": "preferences", "run_reward": "reward model"}  # methods of scripts that read pairs
 OFFERED = 5  # changes that make a run fit
 # The key in front of a message, which tells the control that it is about.
 KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
@@ -87,6 +88,7 @@ def _described(recipe: Recipe) -> dict:
         "target": recipe.target,
         "summary": recipe.summary,
         "method": _method(recipe),
+        "length_flag": _length_flag(recipe.script),
         "gpus": recipe.gpus,
         "gpu_memory_gb": recipe.gpu_memory_gb,
         "processes": recipe.processes,
@@ -95,13 +97,17 @@ def _described(recipe: Recipe) -> dict:
 
 def _method(recipe: Recipe) -> str:
     flags, script = recipe.flags, Path(recipe.script).stem
-    if script == "run_dpo":
-        return "preferences"
+    if script in PREFERENCES:
+        return PREFERENCES[script]
     if flags.get("prefix_tuning", ["0"]) != ["0"]:
         return "prefix tuning"
     if flags.get("lora", ["0"]) != ["0"]:
         return "LoRA on a base in 8 or 4 bits" if "weight_quantize_algo" in flags else "LoRA"
     return "pretraining" if script == "run_pretrain" else "fine-tuning of all parameters"
+
+
+def _length_flag(script: str) -> str:
+    return "max_seq_length" if Path(script).stem == "run_pretrain" else "max_length"
 
 
 def plan_of(choice: Choice) -> dict:
@@ -140,10 +146,9 @@ def _planned(run: RunConfig, card: Card | None) -> dict:
 
 def _values(run: RunConfig) -> dict[str, str]:
     """What the controls mean now, where they are left empty."""
-    flags, length = run.flags, "max_length" if run.finetunes else "max_seq_length"
+    flags = run.flags
     return {
-        "length_flag": length,
-        "tokens": str(getattr(flags, length)),
+        "tokens": str(getattr(flags, _length_flag(run.script))),
         "micro_batch": str(flags.per_device_train_batch_size),
         "accumulation": str(flags.gradient_accumulation_steps),
         "MODEL": flags.model_name_or_path or "",

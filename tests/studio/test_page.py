@@ -93,10 +93,19 @@ def test_from_the_first_view_to_compared_curves(browser):
     assert "cannot be dealt to 3" in browser.run("document.querySelector('[name=GPUS]').parentNode.innerText")
     assert browser.run("document.getElementById('rehearse').disabled && document.getElementById('check').disabled")
 
+    # The length is written by the flag that the recipe has, and its control shows it.
+    choose(browser, recipe="pretrain-baichuan13b-lora")
+    choose(browser, tokens="1536")
+    assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
+    assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
+
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.
     choose(browser, recipe="lora-tiny", OUTPUT="build/first")
     browser.wait("!document.getElementById('rehearse').disabled")
     click(browser, "#rehearse")
+    assert browser.run(
+        "document.querySelector('#rehearse:disabled, #runs:not([hidden])') !== null"
+    )  # for a second click
     watched(browser, FIRST, "running")
     watched(browser, FIRST, r"ended[^]*\b20\b")
     browser.wait("document.querySelectorAll('#curves polyline').length >= 4")

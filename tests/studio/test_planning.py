@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.config.recipe_file import load_recipes
 from launch.errors import UserError
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 
@@ -47,7 +48,6 @@ def test_the_command_and_what_empty_controls_mean():
     found = plan_of(choice("lora-qwen3-8b", GPUS="2", ARGS="--max_length 2048"))
     assert found["command"] == "lora-qwen3-8b GPUS=2 ARGS='--max_length 2048'"
     assert found["values"] | {"MODEL": "", "DATA": "", "OUTPUT": ""} == {
-        "length_flag": "max_length",
         "tokens": "2048",
         "micro_batch": "1",
         "accumulation": "8",  # 16 samples a step over 2 cards
@@ -120,9 +120,19 @@ def test_the_checks_are_those_of_a_start(monkeypatch, tmp_path):
     assert {"python", "flags", "output"} <= {check["subject"] for check in found}
 
 
+def test_the_length_is_set_by_the_flag_that_the_recipe_has():
+    flags = {recipe["target"]: recipe["length_flag"] for recipe in offered()["recipes"]}
+    assert flags["pretrain-baichuan13b-lora"] == "max_seq_length"  # by its script, not by its method
+    lengths = {"max_seq_length", "max_length"}
+    assert {recipe.target: lengths & recipe.flags.keys() for recipe in load_recipes(ROOT)} == {
+        target: {flag} for target, flag in flags.items()
+    }
+
+
 def test_all_recipes_are_offered():
     found = offered()
     targets = {recipe["target"]: recipe["method"] for recipe in found["recipes"]}
     assert targets["lora-tiny"] == "LoRA" and targets["pretrain-tiny"] == "pretraining"
     assert targets["dpo-lora-qwen2.5-7b"] == "preferences" and targets["prefix-llama7b"] == "prefix tuning"
+    assert targets["reward-lora-qwen2.5-7b"] == "reward model" and targets["pretrain-baichuan13b-lora"] == "LoRA"
     assert found["cards"]["4090"] == 24 and "qwen3-8b" in found["models"]

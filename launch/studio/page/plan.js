@@ -4,8 +4,8 @@ import {$, attempt, call, element, go, parameters, remember, t} from "./common.j
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
-// Controls that are flags of ARGS; the name of the length's flag depends on the recipe.
-const FLAGS = {tokens: "max_length", micro_batch: "per_device_train_batch_size", accumulation: "gradient_accumulation_steps"};
+// Controls that are flags of ARGS; tokens: as the recipe has it.
+const FLAGS = {tokens: "", micro_batch: "per_device_train_batch_size", accumulation: "gradient_accumulation_steps"};
 const DELAY = 150;  // milliseconds from a key to its plan
 const controls = $("choice").elements;
 
@@ -37,7 +37,6 @@ function withFlag(text, name, value) {
   return [...flags].map(([flag, values]) => [`--${flag}`, ...values].join(" ")).join(" ");
 }
 
-const flagOf = control => control === "tokens" && planned?.values ? planned.values.length_flag : FLAGS[control];
 const choice = () => Object.fromEntries(Object.entries(parameters()).filter(([name]) => VARIABLES.includes(name)));
 
 // ---- the controls
@@ -67,8 +66,8 @@ export async function showPlan() {
   }
   const flags = flagsOf(now.ARGS || "");
   for (const name of [...VARIABLES, "price"]) controls[name].value = now[name] || "";
-  const {gpus, method} = recipeOf(now.recipe);
-  FLAGS.tokens = method === "pretraining" ? "max_seq_length" : "max_length";
+  const {gpus, length_flag} = recipeOf(now.recipe);
+  FLAGS.tokens = length_flag;
   for (const [control, flag] of Object.entries(FLAGS)) controls[control].value = flags.get(flag)?.[0] || "";
   for (const one of document.querySelectorAll(".on_cards")) one.hidden = !gpus;
   for (const one of document.querySelectorAll(".on_cpu")) one.hidden = gpus > 0;
@@ -79,7 +78,7 @@ export async function showPlan() {
 
 function changed(event) {
   const {name, value} = event.target;
-  if (name in FLAGS) remember({ARGS: withFlag(controls.ARGS.value, flagOf(name), value)});
+  if (name in FLAGS) remember({ARGS: withFlag(controls.ARGS.value, FLAGS[name], value)});
   else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, true);
   else remember({[name]: value.trim()});
   if (name === "price") return showNumbers();
@@ -118,7 +117,7 @@ function showFaults({faults}) {
   }
   const others = [];
   faults.forEach(({control, found, fix}, number) => {
-    const named = Object.keys(FLAGS).find(name => flagOf(name) === control) || control;
+    const named = Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
     const text = [found, fix].filter(Boolean).join("; ");
     const place = controls[named]?.closest("label");
     if (!place || place.hidden) return others.push(control && !text.startsWith(control) ? `--${control}: ${text}` : text);
