@@ -5,17 +5,23 @@ Text has whole characters only, and nothing of a stop word.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from launch.generation.text import UNFINISHED
 from launch.serving.request import Event, Finish, Likelihood, Options, Reason, Refusal, Row
 
+T = TypeVar("T")
+PATIENCE = 8  # ids that may come without a whole character; one has 4 bytes at most
+UNCERTAIN = 3  # signs for bytes that lack those behind them, at most
+
 
 class Decoder:
     """Decodes ids as they come. Each id costs the same however long the answer is: only the ids since the last piece
-    but one are decoded again, and the text of the last piece is left out.
+    but one are decoded again, and the text of the last piece is left out. Many ids without a whole character, as bytes
+    that are none, and many without any text, as special tokens, are not decoded again, either.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]):
@@ -23,7 +29,15 @@ class Decoder:
         self.ids: list[int] = []
         self.start = 0  # of the ids that are decoded again
         self.end = 0  # of the ids whose text has been returned
+        self.held = 0  # of their last characters, so many have not been returned
         self.characters = 0  # that have been returned
+
+    def copy(self) -> "Decoder":
+        """One that goes on from here by itself."""
+        other = Decoder(self.decode)
+        other.ids, other.end = self.ids[self.start :], self.end - self.start
+        other.held, other.characters = self.held, self.characters
+        return other
 
     def put(self, token: int) -> str:
         """The text that this id completes; empty where a character lacks its last bytes."""
@@ -37,16 +51,28 @@ class Decoder:
     def _more(self, whole: bool) -> str:
         known = self.decode(self.ids[self.start : self.end])
         text = self.decode(self.ids[self.start :])
-        if whole and (text.endswith(UNFINISHED) or len(text) <= len(known)):
-            return ""
-        self.start, self.end = self.end, len(self.ids)
-        self.characters += len(text) - len(known)
-        return text[len(known) :]
+        returned, held = len(known) - self.held, 0
+        if whole and (text.endswith(UNFINISHED) or len(text) <= returned):
+            if len(self.ids) - self.end <= PATIENCE:
+                return ""
+            if len(text) <= returned or text == known:  # the new ids have no text
+                del self.ids[self.end : -1]
+                return ""
+            held = min(UNCERTAIN, _unfinished(text), _unfinished(self.decode(self.ids[self.end :])))
+        self.start, self.end, self.held = self.end, len(self.ids), held
+        piece = text[returned : len(text) - held]
+        self.characters += len(piece)
+        return piece
+
+
+def _unfinished(text: str) -> int:
+    """How many signs for a part of a character the text ends with."""
+    return len(text) - len(text.rstrip(UNFINISHED))
 
 
 class Echo:
     """A prompt as it stands before its answer. text: as it was given, or that of its ids. offsets: of its ids in the
-    text, in characters. decoder: goes on with the answer."""
+    text, in characters. decoder: what goes on with an answer is a copy of it."""
 
     def __init__(self, decode: Callable[[list[int]], str], given: str | list[int], ids: list[int]):
         self.decoder = Decoder(decode)
@@ -144,7 +170,9 @@ class Answer:
         self.on_end: Callable[[Answer, str], None] = lambda answer, outcome: None
         self.loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
-        self.decoders = [echo.decoder for echo in echoes] if echoes else [Decoder(served.decode) for _ in prompts]
+        self.decoders = (
+            [echo.decoder.copy() for echo in echoes] if echoes else [Decoder(served.decode) for _ in prompts]
+        )
         self.told: list[list[Told]] = [[] for _ in prompts]  # and not yet part of a piece
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [
@@ -171,7 +199,7 @@ class Answer:
                 for number, echo in enumerate(self.echoes):
                     yield Piece(number, echo.text)
             while ended < len(self.rows):
-                number, event = await self._next()
+                number, event = await before(self.deadline, self.events.get())
                 piece = self._piece(number, event)
                 if piece:
                     ended += piece.finish is not None
@@ -183,21 +211,6 @@ class Answer:
         finally:
             self.cancel()
             self.on_end(self, outcome)
-
-    async def _next(self) -> tuple[int, Event]:
-        """The next event of a row. Raises Refusal when time runs out.
-
-        Without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event: the
-        answer to a client that has left would be generated to its end.
-        """
-        event = asyncio.ensure_future(self.events.get())
-        try:
-            await asyncio.wait({event}, timeout=max(self.deadline - time.monotonic(), 0))
-        finally:
-            event.cancel()  # changes nothing where it is there
-        if event.cancelled() or not event.done():
-            raise _refusal(Finish.LATE)
-        return event.result()
 
     def cancel(self) -> None:
         """Free the places that these answers have in the queue and in their batches."""
@@ -238,6 +251,22 @@ class Answer:
         offsets = echo.offsets if echo else [0] * len(likelihoods)
         told = tuple(Told(one, offset) for one, offset in zip(likelihoods, offsets, strict=True))
         return Piece(number, echo.text if echo else "", prompt=told)
+
+
+async def before(deadline: float, wanted: Awaitable[T]) -> T:
+    """What is awaited. Raises Refusal when time runs out. deadline: as time.monotonic().
+
+    Without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event: the
+    answer to a client that has left would be generated to its end.
+    """
+    future = asyncio.ensure_future(wanted)
+    try:
+        await asyncio.wait({future}, timeout=max(deadline - time.monotonic(), 0))
+    finally:
+        future.cancel()  # changes nothing where it is there
+    if future.cancelled() or not future.done():
+        raise _refusal(Finish.LATE)
+    return future.result()
 
 
 def _refusal(finish: Finish) -> Refusal:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from launch.serving.answer import Answer, Echo
+from launch.serving.answer import Answer, Echo, before
 from launch.serving.engine import Engine, QueueFull
 from launch.serving.request import Finish, Options, Reason, Refusal
 from launch.serving.whole_batches import Batch
@@ -121,12 +120,15 @@ class Service:
             found = f"{name} reads a prompt in both directions, so its tokens have no likelihoods"
             raise Refusal(Reason.INVALID, f"prompt_logprobs: {found}", "prompt_logprobs")
         served.prompts.require_known((token for token, _ in options.logit_bias), "logit_bias")
-        run = partial(asyncio.get_running_loop().run_in_executor, self.encoder)
+
+        async def run(function: Callable, *arguments):
+            loop = asyncio.get_running_loop()
+            return await before(deadline, loop.run_in_executor(self.encoder, function, *arguments))
+
         encoded = await run(lambda: [encode(served, prompt) for prompt in prompts])
         ids = [one for one in encoded for _ in range(options.n)]
         lengths = [self._length(served, one, options) for one in ids]
-        given = [prompt for prompt in prompts for _ in range(options.n)]
-        echoes = await run(_echoes, served.decode, given, ids) if options.echo else None
+        echoes = await run(_echoes, served.decode, prompts, encoded, options.n) if options.echo else None
         grammars = await run(served.grammars, options.json_schema, len(ids)) if options.json_schema else ()
         answer = Answer(served, ids, lengths, options, deadline, echoes, grammars)
         if options.max_tokens == 0 and options.scores_prompt is None:  # an echo alone
@@ -162,5 +164,7 @@ class Service:
         return most if options.max_tokens is None else options.max_tokens
 
 
-def _echoes(decode: Callable, prompts: list[str | list[int]], ids: list[list[int]]) -> list[Echo]:
-    return [Echo(decode, given, encoded) for given, encoded in zip(prompts, ids, strict=True)]
+def _echoes(decode: Callable, prompts: list[str | list[int]], ids: list[list[int]], answers: int) -> list[Echo]:
+    """Of each prompt for so many answers."""
+    echoes = [Echo(decode, given, encoded) for given, encoded in zip(prompts, ids, strict=True)]
+    return [echo for echo in echoes for _ in range(answers)]

@@ -6,7 +6,9 @@ import time
 import pytest
 
 from launch.serving.answer import Answer
-from launch.serving.request import Options
+from launch.serving.request import Options, Refusal
+from launch.serving.service import Limits, Service
+from launch.serving.whole_batches import WholeBatches
 from tests.serving.fake_model import FakeModel
 
 
@@ -34,3 +36,24 @@ def test_a_cancelled_answer_ends_whatever_comes_at_that_moment(steps):
         return using.cancelled(), answer.rows[0].done, outcomes
 
     assert asyncio.run(cancel()) == (True, True, ["cancelled"])
+
+
+def test_a_prompt_is_decoded_once_for_all_its_answers_and_not_beyond_the_deadline(tmp_path):
+    model, decoded = FakeModel("base"), []
+    model.decode = lambda ids: decoded.append(ids) or bytes(ids).decode()
+    batch = WholeBatches({"base": model}, 1)
+
+    async def ask(seconds: float, prompt: str, **options) -> Answer:
+        return await Service({"base": model}, batch, Limits(9, 9, seconds)).complete(
+            "base", [prompt], Options(**options)
+        )
+
+    echo = {"echo": True, "max_tokens": 0}
+    asyncio.run(ask(60, "some text", **echo))
+    once = len(decoded)
+    assert asyncio.run(ask(60, "some text", **echo, n=4)).echoes[3].text == "some text" and len(decoded) == 2 * once
+    with pytest.raises(Refusal, match="not answered within --request_timeout"):
+        try:
+            asyncio.run(ask(0.05, f"heavy {tmp_path}"))
+        finally:
+            (tmp_path / "go").touch()

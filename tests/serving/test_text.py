@@ -27,7 +27,8 @@ def test_what_is_no_character_comes_when_it_is_certain():
 def test_random_bytes_come_as_they_are_decoded_in_one():
     draw = random.Random(0)
     for _ in range(200):
-        data = bytes(draw.choice(b"ab\xc3\xa9\xe5\xad\x97\xf0\x9f\x98\x80") for _ in range(draw.randrange(30)))
+        size, signs = draw.randrange(30), draw.choice([b"ab\xc3\xa9\xe5\xad\x97\xf0\x9f\x98\x80", b"\xe5\xad\x97\xff"])
+        data = bytes(draw.choice(signs) for _ in range(size))
         assert "".join(streamed(data)) == decode(data)
 
 
@@ -37,6 +38,28 @@ def test_a_long_answer_is_not_decoded_from_its_beginning_each_time():
     for byte in b"word " * 200:
         decoder.put(byte)
     assert max(lengths) <= 2
+
+
+def test_ids_of_no_text_and_bytes_of_no_character_are_not_decoded_again_each_time():
+    """0 is a special token. A character that begins between them is whole."""
+    for data in (bytes(2000), b"\xff" * 2000, b"\xe5" + bytes(2000), "字".encode()[1:] * 1000):
+        given, data = [], b"a" + data + "字".encode() + b" b"
+        decoder = Decoder(lambda ids, given=given: given.append(len(ids)) or decode([one for one in ids if one]))
+        pieces = [decoder.put(byte) for byte in data]
+        assert "".join(pieces) == decode(data.replace(b"\0", b""))
+        assert sum(given) < 50 * len(data)
+
+
+def test_a_copy_of_a_decoder_goes_on_by_itself():
+    decoder = Decoder(decode)
+    for byte in b"ab" + b"\xff" * 12 + b"\xe5":
+        decoder.put(byte)
+    copies = [decoder.copy(), decoder.copy()]
+    ends = ["".join(map(copy.put, end)) + copy.rest() for copy, end in zip(copies, (b"\xad\x97a", b"b"), strict=True)]
+    assert [end.lstrip("\ufffd") for end in ends] == ["字a", "b"] and ends[1].count("\ufffd") == 1 + ends[0].count(
+        "\ufffd"
+    )
+    assert copies[0].characters == len(decode(b"ab" + b"\xff" * 12)) + 2
 
 
 def spaces_before_all_but_the_first(ids: list[int]) -> str:
