@@ -118,7 +118,13 @@ def _dataset(
         raise DataError(f"{', '.join(rows.file for rows in files)}: nothing is left to learn from; {cuts}.")
     if paired:
         return PairDataset(samples, cuts, whole)
-    return DesiredDataset(samples, cuts, next(iter(encodings.values())).max_length)
+    responses = DesiredDataset(samples, cuts, next(iter(encodings.values())).max_length)
+    if responses.prompts < 2:
+        raise DataError(
+            f"{', '.join(rows.file for rows in files)}: all {plural(len(responses), 'response')} to the same prompt; "
+            "--loss_type kto compares with responses to other prompts. Give data with two prompts at least."
+        )
+    return responses
 
 
 def _line(name: str, parts: list[PairDataset | DesiredDataset], sources: list[list[Rows[Preference]]]) -> str:

@@ -197,12 +197,17 @@ class PairDataset(PreferenceDataset):
 
 
 class DesiredDataset(PreferenceDataset):
-    """Single responses, each with that of the sample half of the dataset away, cut to fit into max_length ids behind
-    the prompt."""
+    """Single responses, each with that of the sample half of the dataset away, or the next one behind it that has
+    another prompt, cut to fit into max_length ids behind the prompt.
+
+    prompts: how many different ones there are; KTO needs two."""
 
     def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts, max_length: int):
         self._desired = np.array([sample.desired for sample in samples], dtype=bool)
         self._max_length = max_length
+        numbers: dict[tuple[int, ...], int] = {}
+        prompts = np.array([numbers.setdefault(tuple(sample.prompt), len(numbers)) for sample in samples])
+        self.prompts, self._partners = len(numbers), _of_another_prompt(prompts)
         super().__init__(samples, 2, cuts)
 
     def _tokens(self) -> np.ndarray:
@@ -211,12 +216,23 @@ class DesiredDataset(PreferenceDataset):
 
     def __getitem__(self, i: int) -> Desired:
         prompt = self.part(i, 0)
-        unrelated = self.part((i + len(self) // 2) % len(self), 1)[: self._max_length - len(prompt)]
+        unrelated = self.part(self._partners[i], 1)[: self._max_length - len(prompt)]
         return Desired(prompt, self.part(i, 1), bool(self._desired[i]), unrelated)
 
     def identity(self) -> dict:
         desired = hashlib.sha256(self._desired.tobytes()).hexdigest()
         return super().identity() | {"desired": desired, "max_length": self._max_length}
+
+
+def _of_another_prompt(prompts: np.ndarray) -> np.ndarray:
+    """int64: for each sample the first one with another prompt, from half of them away on, behind the last the first
+    one; where there is only one prompt, half of them away. prompts: int64, a number for each."""
+    half = np.roll(np.arange(len(prompts)), -(len(prompts) // 2))
+    changes = np.flatnonzero(prompts != np.roll(prompts, 1))  # where the one before, in a circle, has another
+    if not changes.size:
+        return half
+    behind = changes[np.searchsorted(changes, half, side="right") % len(changes)]
+    return np.where(prompts[half] == prompts, behind, half)
 
 
 class PackedPairs:

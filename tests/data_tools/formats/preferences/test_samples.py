@@ -116,10 +116,33 @@ def test_single_responses_are_no_pairs_and_a_pair_makes_two_of_them(opened, tmp_
     assert [sample.desired for sample in singles] == [True, False, True]
     assert [decode(sample.unrelated_ids) for sample in singles] == ["ab</s>", "abc", "a</s>"]
     assert singles.tokens.tolist() == [4, 5, 5]
-    of_pair = opened([row("q", "a", "b")], paired=False).train
-    assert [(decode(sample.response_ids), sample.desired) for sample in of_pair] == [("a</s>", True), ("b</s>", False)]
+    of_pair = opened([row("q", "a", "b"), row("r", "c", "d")], paired=False).train
+    found = [(decode(sample.response_ids), sample.desired) for sample in of_pair]
+    assert found == [("a</s>", True), ("b</s>", False), ("c</s>", True), ("d</s>", False)]
     turned = [one | {"label": not one["label"]} for one in labeled]
     assert opened(turned, paired=False).train.identity() != opened(labeled, paired=False).train.identity()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "partners"),
+    [
+        ("abcdabcd", "67812345"),  # TRL's form: the desired response to each prompt, then the undesired ones
+        ("aabb", "3412"),
+        ("aaab", "4442"),
+        ("abbbba", "466163"),
+        ("aba", "232"),
+    ],
+)
+def test_an_unrelated_response_is_to_another_prompt(opened, prompts, partners):
+    """The one half of the data away, or the next one behind it that is."""
+    numbered = enumerate(prompts, 1)
+    rows = [{"prompt": prompt, "completion": str(number), "label": number == 1} for number, prompt in numbered]
+    assert "".join(decode(sample.unrelated_ids)[0] for sample in opened(rows, paired=False).train) == partners
+
+
+def test_responses_to_one_prompt_have_no_unrelated_ones(opened):
+    with pytest.raises(DataError, match=r"train\.json: all 2 responses to the same prompt; .* Give"):
+        opened([row("q", "a", "b")], paired=False)
 
 
 def test_a_row_that_the_template_refuses_is_a_broken_one(tmp_path, opened):
