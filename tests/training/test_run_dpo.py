@@ -263,6 +263,17 @@ def test_packed_pairs_are_the_same_pairs(run):
         assert read_summary(rows)["evaluation"][key] == pytest.approx(read_summary(apart)["evaluation"][key], abs=5e-6)
 
 
+def test_packed_batches_that_are_all_padding_count_for_nothing(run):
+    """Of the last step, and of an evaluation on two ranks, the second of which has no pair left."""
+    flags = {"loss_type": "simpo", "zero_padding": 1, "num_train_epochs": 1, "max_steps": -1, "do_eval": 1}
+    whole = run("whole", per_device_train_batch_size=16, **flags)
+    batches = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "per_device_eval_batch_size": FEW}
+    parts = run("parts", 2, **flags, **batches)
+    assert column(parts, "loss") == pytest.approx(column(whole, "loss"), abs=2e-6)
+    losses = [read_summary(output)["evaluation"]["eval_loss"] for output in (parts, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=5e-6)
+
+
 @pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
 def test_a_run_that_goes_on_is_the_run_to_the_bit(run, lora):
     """Its reference is still the model from before the first step, not that of the checkpoint."""
