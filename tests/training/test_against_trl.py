@@ -1,4 +1,7 @@
-"""run_dpo.py and TRL (requirements/compare.txt) find the same losses: of the same pairs, by the same models."""
+"""run_dpo.py and TRL (requirements/compare.txt) find the same losses: of the same pairs, by the same models.
+
+KTO: of the responses that the pairs make, with z0 of all of them.
+"""
 
 import json
 import subprocess
@@ -20,6 +23,7 @@ FLAGS = {
     "ipo": {"beta": 0.2},
     "simpo": {"beta": 2.0, "simpo_gamma": 1.0},
     "or": {"beta": 0.3, "pref_loss_ratio": 0.3, "sft_loss_ratio": 0},
+    "kto": {"beta": 0.1, "desirable_weight": 1.2, "undesirable_weight": 0.8},
 }
 
 

@@ -1,4 +1,4 @@
-"""The losses of pairs by TRL's own trainers, for tests/training/test_against_trl.py.
+"""The losses of preference tuning by TRL's own trainers, for tests/training/test_against_trl.py.
 
     python -m tests.training.trl_losses DIRECTORY
 
@@ -9,18 +9,21 @@ each as JSON.
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from trl import CPOConfig, CPOTrainer, DPOConfig, DPOTrainer, ORPOConfig, ORPOTrainer
+from trl import CPOConfig, CPOTrainer, DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, ORPOConfig, ORPOTrainer
 
 # A trainer wants both, and reads neither here.
 ROW = Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])
+SINGLE_ROW = Dataset.from_list([{"prompt": "a", "completion": "b", "label": True}])
 WORDS = models.WordLevel({"a": 0, "b": 1, "c": 2}, unk_token="a")
 IGNORED = -100
+ROOM = 96  # --max_length of the runs, to which an unrelated response is cut, too
 
 
 def padded(rows: list[list[int]], value: int) -> torch.Tensor:
@@ -41,14 +44,30 @@ def by_parts(pairs: list) -> dict:
 
 def by_rows(pairs: list) -> dict:
     """A batch of CPOTrainer and ORPOTrainer."""
-    batch = {}
-    for number, name in enumerate(("chosen", "rejected"), 1):
-        rows = [pair[0] + pair[number] for pair in pairs]
-        batch[f"{name}_input_ids"] = padded(rows, 0)
-        batch[f"{name}_attention_mask"] = padded([[1] * len(row) for row in rows], 0)
-        labels = [[IGNORED] * len(pair[0]) + pair[number] for pair in pairs]
-        batch[f"{name}_labels"] = padded(labels, IGNORED)
-    return batch
+    chosen, rejected = ([(pair[0], pair[number]) for pair in pairs] for number in (1, 2))
+    return labeled("chosen", chosen) | labeled("rejected", rejected)
+
+
+def by_responses(pairs: list) -> dict:
+    """A batch of KTOTrainer, of all responses: for z0, each prompt has the response half of the data away."""
+    prompts = [pair[0] for pair in pairs for _ in range(2)]
+    responses = [response for pair in pairs for response in pair[1:]]
+    others = responses[len(pairs) :] + responses[: len(pairs)]
+    batch = labeled("completion", zip(prompts, responses, strict=True))
+    cut = [(prompt, other[: ROOM - len(prompt)]) for prompt, other in zip(prompts, others, strict=True)]
+    batch |= labeled("KL_completion", cut)
+    return batch | {"label": [True, False] * len(pairs)}
+
+
+def labeled(name: str, texts: Iterable[tuple[list[int], list[int]]]) -> dict:
+    """texts: (prompt, response)"""
+    texts = list(texts)
+    rows = [prompt + response for prompt, response in texts]
+    return {
+        f"{name}_input_ids": padded(rows, 0),
+        f"{name}_attention_mask": padded([[1] * len(row) for row in rows], 0),
+        f"{name}_labels": padded([[IGNORED] * len(prompt) + response for prompt, response in texts], IGNORED),
+    }
 
 
 @torch.no_grad()
@@ -58,7 +77,8 @@ def mean_loss(root: Path, loss: str, pairs: list) -> float:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WORDS), pad_token="a", eos_token="b", bos_token="c", unk_token="a"
     )
-    parts = {"model": model, "train_dataset": ROW, "processing_class": tokenizer}
+    row = SINGLE_ROW if loss == "kto" else ROW
+    parts = {"model": model, "train_dataset": row, "processing_class": tokenizer}
     usual = {
         "output_dir": str(root / "trl"),
         "report_to": "none",
@@ -76,6 +96,12 @@ def mean_loss(root: Path, loss: str, pairs: list) -> float:
         trainer = CPOTrainer(args=config, **parts)
         chosen, rejected, *_ = trainer.concatenated_forward(model, by_rows(pairs))
         return trainer.cpo_loss(chosen, rejected)[0].mean().item()
+    if loss == "kto":
+        weights = {name: flags[name] for name in ("desirable_weight", "undesirable_weight")}
+        trainer = KTOTrainer(args=KTOConfig(**weights, **usual), ref_model=before, **parts)
+        found, measures = trainer.get_batch_loss_metrics(model, by_responses(pairs))
+        assert measures["kl"] > 0, "with z0 at its bound the comparison says nothing of it"
+        return found.item()
     trainer = DPOTrainer(args=DPOConfig(loss_type=loss, **smoothed), ref_model=before, **parts)
     found, _ = trainer.get_batch_loss_metrics(model, by_parts(pairs), "eval")
     return found.item()
