@@ -25,6 +25,7 @@ METRICS = {
     "run_dpo": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin", "kl"),
     "run_reward": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin"),
 }
+LOWER_IS_BETTER = ("loss", "perplexity", "rewards_rejected", "kl")
 
 Flags = dict[str, list[str]]  # name without dashes -> its words
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
+from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.preference_flags import AUTO, COMPARES, REFERENCES
 from launch.config.run_config import RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
@@ -256,6 +257,8 @@ class RunArguments(TrainingArguments):
         self.sharding = " ".join(word for word in words if word != "offload")
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
+        if self.greater_is_better is None and self.metric_for_best_model:  # upstream: of all metrics but the loss
+            self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LOWER_IS_BETTER
         super().__post_init__()
 
     @property

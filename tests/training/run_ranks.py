@@ -82,3 +82,21 @@ def arguments_of_both(runs: list) -> list[str]:
                 if (mine[name], type(mine[name])) != (right[name], type(right[name]))
             ]
     return differences
+
+
+def greater_is_better(names: list[str]) -> list[list[bool]]:
+    """What --metric_for_best_model means as NAME and as eval_NAME, and where --greater_is_better is 0 and 1."""
+    from launch.config.run_config import RunConfig
+    from launch.training.arguments import pretraining_arguments
+
+    def meant(name: str, *stated: str) -> bool:
+        words = ["--model_name_or_path", "llama-tiny", "--output_dir", "out", "--input_dir", "data", "--max_steps", "1"]
+        run, _ = RunConfig.from_words("run_pretrain", [*words, "--metric_for_best_model", name, *stated])
+        *_, training = pretraining_arguments(run)
+        return training.greater_is_better
+
+    stated = [(name, "--greater_is_better", switch) for name in names for switch in "01"]
+    return [
+        [meant(name), meant(f"eval_{name}"), meant(*no), meant(*yes)]
+        for name, no, yes in zip(names, stated[::2], stated[1::2], strict=True)
+    ]

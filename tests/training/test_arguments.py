@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from launch.config.flag_values import flag_words
+from launch.config.flag_values import METRICS, flag_words
 from launch.config.recipe_file import load_recipes
 from launch.config.variables import DATA_FLAGS
 
@@ -35,6 +35,14 @@ def test_argument_objects_are_those_of_paddlenlps_parser(ranks):
     runs = [(script, _with_data(script, words)) for script, words in runs]
     runs += [("run_pretrain", [*NEEDED, *form.split()]) for form in FORMS]
     assert ranks(1, f"{RANKS}:arguments_of_both", runs) == [[]]
+
+
+def test_the_better_metric_is_the_larger_or_the_smaller_by_its_name(ranks):
+    lower = {"loss", "perplexity", "rewards_rejected", "kl"}
+    names = sorted({name for measured in METRICS.values() for name in measured})
+    assert lower < set(names)
+    expected = [[name not in lower, name not in lower, False, True] for name in names]
+    assert ranks(1, f"{RANKS}:greater_is_better", names) == [expected]
 
 
 def _with_data(script: str, words: list[str]) -> list[str]:
