@@ -49,9 +49,10 @@ def write_files(files: dict) -> None:
 
 
 def matches(found: list, expected: tuple) -> bool:
-    """Whether they are as many, and each has the subject and the part of the text expected."""
+    """Whether they are as many, and each has the subject and the part of the text expected, which may be of the fix."""
     return len(found) == len(expected) and all(
-        one.subject == subject and part in one.found for one, (subject, part) in zip(found, expected, strict=True)
+        one.subject == subject and part in f"{one.found}. Fix: {one.fix}"
+        for one, (subject, part) in zip(found, expected, strict=True)
     )
 
 

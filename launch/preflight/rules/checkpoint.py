@@ -1,6 +1,5 @@
 """What is saved, and how a run continues from it."""
 
-from launch.config.flag_values import METRICS
 from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
@@ -18,15 +17,9 @@ def drops_words(run: Request) -> bool:
     return "enable_all_options" in config_words(run) and bool(config_words(run) - IN_ALL_OPTIONS)
 
 
-def measured(run: Request) -> tuple[str, ...]:
-    """What an evaluation of the run measures; answers are scored only where they are made."""
-    names = METRICS.get(run.flags.script, ())
-    return tuple(name for name in names if run.flags.eval_with_do_generation or not name.startswith(("bleu", "rouge")))
-
-
 def is_not_measured(run: Request) -> bool:
     name = run.flags.metric_for_best_model
-    return bool(name and run.flags.do_eval and measured(run)) and name.removeprefix("eval_") not in measured(run)
+    return bool(name and run.flags.do_eval and run.metrics) and name.removeprefix("eval_") not in run.metrics
 
 
 RULES = (
@@ -88,7 +81,7 @@ RULES = (
         found="{run.flags.metric_for_best_model}",
         reason="an evaluation of this run does not measure it",
         source="launch/training/evaluation.py, Evaluator.metrics",
-        fix="loss or perplexity; in fine-tuning accuracy, too, and bleu or rougel with --eval_with_do_generation 1",
+        fix="one of {run.metric_names}; in fine-tuning bleu and rougel, too, with --eval_with_do_generation 1",
     ),
     Rule(
         flag="load_best_model_at_end",

@@ -4,11 +4,9 @@ from launch.config.preference_flags import (
     ADAPTER_OFF,
     AUTO,
     KTO,
-    NONE,
     PRECOMPUTED,
     SECOND_COPY,
     SMOOTHED,
-    reference_of,
 )
 from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
@@ -22,14 +20,9 @@ def _tunes(run: Request) -> bool:
     return run.run.prefers and not run.run.scores
 
 
-def _reference(run: Request) -> str:
-    flags = run.flags
-    return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference) if _tunes(run) else NONE
-
-
 def _copies(run: Request) -> bool:
     """Whether the reference is a second copy of the model, in full tuning."""
-    return _reference(run) == SECOND_COPY and not run.flags.lora
+    return run.reference == SECOND_COPY and not run.flags.lora
 
 
 def _kto(run: Request) -> bool:
@@ -72,7 +65,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and run.has_word("sharding", "offload"),
+        when=lambda run: _copies(run) and not _kto(run) and run.has_word("sharding", "offload"),
         found="{run.flags.sharding} with a reference that is a second copy",
         reason="the copy would stay on the device, whole",
         source=REFERENCE,
@@ -80,7 +73,23 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and run.stage == "stage3",
+        when=lambda run: _copies(run) and _kto(run) and run.has_word("sharding", "offload"),
+        found="{run.flags.sharding} with a reference that is a second copy",
+        reason="the copy would stay on the device, whole",
+        source=REFERENCE,
+        fix="--lora 1, which needs no copy, or --sharding without offload",
+    ),
+    Rule(
+        flag="sharding",
+        when=lambda run: _copies(run) and _kto(run) and run.stage == "stage3",
+        found="stage3 with a reference that is a second copy",
+        reason="the copy is whole on every rank: only tensor parallelism shards it; --lora 1 needs none",
+        source=REFERENCE,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="sharding",
+        when=lambda run: _copies(run) and not _kto(run) and run.stage == "stage3",
         found="stage3 with a reference that is a second copy",
         reason="the copy is whole on every rank: only tensor parallelism shards it; --reference precomputed needs none",
         source=REFERENCE,
@@ -88,7 +97,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: _reference(run) == ADAPTER_OFF and not run.flags.lora,
+        when=lambda run: run.reference == ADAPTER_OFF and not run.flags.lora,
         found="adapter_off without --lora 1",
         reason="there is no adapter that could be switched off",
         source=REFERENCE,
@@ -96,7 +105,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: _reference(run) == SECOND_COPY and bool(run.flags.lora),
+        when=lambda run: run.reference == SECOND_COPY and bool(run.flags.lora),
         found="copy with --lora 1",
         reason="the model without its adapter is the reference already, a copy would take memory for nothing",
         source=REFERENCE,
@@ -104,7 +113,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: _tunes(run) and run.flags.reference != AUTO and not _reference(run),
+        when=lambda run: _tunes(run) and run.flags.reference != AUTO and not run.reference,
         found="{run.flags.reference} does nothing here",
         reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1",
         source=LOSSES,
@@ -120,7 +129,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: _kto(run) and _reference(run) == PRECOMPUTED,
+        when=lambda run: _kto(run) and run.reference == PRECOMPUTED,
         found="precomputed with --loss_type kto",
         reason="what is kept on disk has no log-probabilities of responses to other prompts, which z0 needs",
         source=OF_KTO,

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from launch.config.flag_values import FlagValues
+from launch.config.flag_values import METRICS, FlagValues
 from launch.config.layout import Layout
+from launch.config.preference_flags import KTO, NONE, reference_of
 from launch.config.run_config import RunConfig
 from launch.devices.precision import stated as stated_precision
 from launch.errors import UserError
@@ -121,6 +122,29 @@ class Request:
     @property
     def fusion_words(self) -> str:
         return ", ".join(word for word in FUSION if self.has_word("sharding_parallel_config", word))
+
+    @property
+    def reference(self) -> str:
+        """What preference tuning compares with, one of REFERENCES; NONE in other runs."""
+        if not self.run.prefers or self.run.scores:
+            return NONE
+        flags = self.flags
+        return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What each evaluation of the run measures: no scores of answers that are not made, no distance from a
+        reference that is not there. Of KTO's what data with one kind of response have, too."""
+        flags, names = self.flags, METRICS.get(self.flags.script, ())
+        if not flags.eval_with_do_generation:
+            names = tuple(name for name in names if not name.startswith(("bleu", "rouge")))
+        if not self.reference:
+            return tuple(name for name in names if name != "kl")
+        return tuple(name for name in names if flags.loss_type != KTO or not name.startswith("rewards"))
+
+    @property
+    def metric_names(self) -> str:
+        return ", ".join(self.metrics)
 
     @property
     def family(self) -> Family | None:

@@ -33,6 +33,23 @@ VARIANTS = [
     ),
     of_kto("--reference precomputed", ("--reference", "precomputed with --loss_type kto")),
     of_kto(
+        "--lora 0 --sharding 'stage3 offload'",
+        ("--weight_quantize_algo", "nf4 without an adapter"),
+        ("--sharding", "the copy would stay on the device, whole. Fix: --lora 1, which needs no copy, or --sharding"),
+        told=[("--sharding", "only tensor parallelism shards it; --lora 1 needs none")],
+        wishes={"GPUS": "2"},
+    ),
+    of_kto(
+        "--metric_for_best_model rewards_margin",
+        ("--metric_for_best_model", "does not measure it. Fix: one of loss, accuracy, kl; in"),
+    ),
+    said(
+        "--metric_for_best_model kl --reference_free 1",
+        ("--metric_for_best_model", "Fix: one of loss, accuracy, rewards_chosen, rewards_rejected, rewards_margin; in"),
+    ),
+    said("--metric_for_best_model kl"),
+    of_kto("--metric_for_best_model kl"),
+    of_kto(
         "--sft_loss_ratio 0.5",
         told=[("--pref_loss_ratio", "this and --sft_loss_ratio do nothing with --loss_type kto")],
     ),
