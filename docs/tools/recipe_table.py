@@ -38,7 +38,8 @@ def table() -> str:
 
 def _row(recipe: Recipe) -> dict:
     run = run_of(recipe.path)
-    plan, time = json.loads(planned(run, JSON)), plan_time(Job.from_run(run, card_of_plan(run)), card_of_plan(run))
+    card = card_of_plan(run)
+    plan, time = json.loads(planned(run, JSON)), plan_time(Job.from_run(run, card), card).spread
     peak = plan["peak_bytes"] / GIB
     layout = plan["layout"].partition(": ")[2] or ("one card" if plan["card"] else "one process")
     if plan["card"]:

@@ -150,7 +150,7 @@ def changed_arguments(before: Flags, after: Flags) -> str:
 
 
 def _seconds_a_token(job: Job, card: Card) -> float:
-    return 1 / plan_time(job, card).tokens_per_second
+    return 1 / plan_time(job, card).spread.tokens_per_second
 
 
 def advice_lines(changes: list[Change]) -> list[str]:
@@ -240,7 +240,7 @@ def faster_ways(run: RunConfig, card: Card, legal: Legal) -> list[tuple[float, C
     """(how many times as fast, the way): the fastest that fits in the run's own layout, and in others, if it is worth a
     change. Nothing of what is learned changes: a step has the same samples. Of recompute all or nothing is tried."""
     before = Job.from_run(run, card)
-    seconds = plan_time(before, card).step_seconds
+    seconds = plan_time(before, card).spread.step_seconds
     ways = _timed(run, card, legal, before.global_batch, ("", "full"), (False,))
     worth = (way for way in ways if way[0].step_seconds * (1 + WORTH) < seconds)
     found = _fastest_of_each(worth, lambda job: job.layout == before.layout, 2, card)
@@ -355,7 +355,7 @@ def _timed(
         while global_batch % (micro_batch * job.layout.data_ranks) == 0:
             steps = global_batch // (micro_batch * job.layout.data_ranks)
             sized = changed | {MICRO_BATCH: [str(micro_batch)], ACCUMULATION: [str(steps)]}
-            yield plan_time(job.changed(micro_batch=micro_batch, accumulation=steps), card), sized
+            yield plan_time(job.changed(micro_batch=micro_batch, accumulation=steps), card).spread, sized
             micro_batch *= 2
 
 

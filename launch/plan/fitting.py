@@ -54,7 +54,7 @@ class Way:
     @cached_property
     def seconds(self) -> float:
         """Of a step; all ways have as many samples a step."""
-        return plan_time(self.job, self.card).step_seconds
+        return plan_time(self.job, self.card).spread.step_seconds
 
     @cached_property
     def peak_bytes(self) -> int:

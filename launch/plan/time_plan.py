@@ -218,6 +218,12 @@ class TimePlan:
         return sum(self.parts.values())
 
     @property
+    def spread(self) -> "TimePlan":
+        """The same with each step's share of what passes before training in the step: to compare whole runs, each
+        sample once."""
+        return replace(self, parts=self.parts | {COMPARING: self.before}, before=0.0) if self.before else self
+
+    @property
     def tokens_per_second(self) -> float:
         """Tokens of all ranks together; tokens that pad a sample to its length count."""
         return self.job.global_batch * self.job.rows * self.job.sequence_length / self.step_seconds

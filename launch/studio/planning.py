@@ -134,7 +134,7 @@ def _planned(run: RunConfig, card: Card | None) -> dict:
         "verdict": verdict(memory),
         "speed": speed_of(time),
         "mfu": mfu_of(time),
-        "duration": duration_of(time, steps * time.step_seconds if steps else time.days(MILLION) * DAY),
+        "duration": duration_of(time, time.seconds(steps) if steps else time.days(MILLION) * DAY),
         "steps": steps,
         "calibrated": time.calibrated,
         "shares": time.shares,

@@ -13,9 +13,11 @@ from launch.commands import fit
 from launch.config.flag_values import parse_flags
 from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
 from launch.config.run_config import RunConfig
+from launch.plan.changes import fastest_layouts
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
+from launch.plan.time_plan import plan_time
 from tests.recipes.machine import ROOT, Machine
 
 
@@ -130,6 +132,9 @@ def test_preferences_are_planned_with_two_rows_and_their_reference():
     for method, loss, compares in (("dpo", "sigmoid", PRECOMPUTED), ("dpo-qlora", "sigmoid", ADAPTER_OFF)):
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))
         assert (job.loss_type, job.reference, job.rows) == (loss, compares, 2)
+    run, card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
+    [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, preflight.is_legal, 16)
+    assert way.time.step_seconds == plan_time(way.job, card).seconds(1), "with the pass before training"
     given = fit.run_of_recipe("dpo-lora", "facebook/llama-7b", {"ARGS": "--loss_type simpo --chat_template llama"})
     assert Job.from_run(given).reference == NONE and given.words["chat_template"] == ["llama"]
 

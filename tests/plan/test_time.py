@@ -12,7 +12,9 @@ from benchmarks.page import place
 from benchmarks.published import ROWS
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
+from launch.config.preference_flags import PRECOMPUTED, SECOND_COPY
 from launch.families.named_configs import config_names, load_config
+from launch.plan.fitting import Way
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, FLOAT32, Job, Lora, Offload, Prefix
 from launch.plan.plan_report import duration, duration_of, speed_of, time_lines
@@ -218,6 +220,17 @@ def test_the_gradients_of_a_prefix_are_those_of_keys_and_values():
     job = JOB.changed(config=load_config("llama-3-8b"), layout=Layout(8, 1, 1, 1, ""), adapter=Prefix(128))
     size = 2 * 128 * 2 * 32 * 8 * 128  # fp16, tokens, keys and values, layers, their heads and sizes
     assert plan_time(job, A100).parts[REDUCE] == pytest.approx(2 * 7 / 8 * size / (300e9 * 0.65) + 20e-6)
+
+
+def test_a_whole_run_is_no_faster_by_a_pass_that_comes_before_it():
+    """The reference's pass before training takes as long as in the steps, and ways are compared with it."""
+    pairs = JOB.changed(loss_type="sigmoid", finetunes=True)
+    beside, before = (plan_time(pairs.changed(reference=one), A100) for one in (SECOND_COPY, PRECOMPUTED))
+    assert before.step_seconds < 0.8 * beside.step_seconds and before.tokens_per_second > beside.tokens_per_second
+    assert before.spread.tokens_per_second == pytest.approx(beside.tokens_per_second)
+    assert before.spread.seconds(10) == pytest.approx(before.seconds(10)) and before.spread.mfu < before.mfu
+    assert beside.spread is beside
+    assert Way(before.job, A100, {}).seconds == before.spread.step_seconds
 
 
 def test_a_quantized_base_is_written_out_before_each_product():

@@ -11,6 +11,7 @@ import pytest
 
 from launch.config.recipe_file import load_recipes
 from launch.errors import UserError
+from launch.plan.plan_report import duration
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,11 @@ def test_the_plan_is_that_of_make(chosen):
     stages = [sum(parts.values()) for parts in plan.pop("peak_parts")]
     assert json.loads(json.dumps(plan)) == printed(chosen)
     assert stages == [stage["peak_bytes"] for stage in plan["stages"]]
+
+
+def test_the_duration_has_the_pass_before_training():
+    found = plan_of(choice("dpo-llama3-8b", ARGS="--max_steps 300"))
+    assert found["calibrated"] and found["duration"] == duration(found["plan"]["time"]["steps_seconds"])
 
 
 def test_the_command_and_what_empty_controls_mean():
