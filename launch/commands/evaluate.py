@@ -87,15 +87,12 @@ def main(argv: list[str]) -> None:
     if rank() == 0:
         print("\n".join(lines), file=sys.stderr)
     positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
-    if args.max_new_tokens >= positions and any(task.scores for task in tasks):
-        raise UserError(
-            f"--max_new_tokens: found {args.max_new_tokens}, the model has {positions} positions for question and "
-            f"answer. --max_new_tokens {positions // 2}, or less."
-        )
     tokenizer = predictor.tokenizer
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
     encoder = Encoder(encoding, first, positions, args.max_new_tokens)
+    if any(task.scores for task in tasks):
+        encoder.require_room()
     report = evaluate(model, encoder, tasks, _head(args), output)
     if report:
         print("\n".join([*table(report), f"{output}: the results, and each answer"]))

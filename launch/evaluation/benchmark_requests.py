@@ -14,6 +14,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.questions import SOME_ANSWER
 from data_tools.formats.errors import DataError
+from launch.errors import UserError
 from launch.evaluation.shared_prefixes import Request
 
 
@@ -46,8 +47,16 @@ class Encoder:
         question, _ = asked.question.turn
         ids = [*self.encoding.begin, *self.encoding.encode(self._before(asked, question))]
         room = self.positions - self.written - len(self.encoding.marks)
-        ids = (*ids[-room:], *self.encoding.marks)
+        ids = (*ids[max(len(ids) - room, 0) :], *self.encoding.marks)
         return Request(ids, len(ids))
+
+    def require_room(self) -> None:
+        """Raises UserError where an answer leaves no position for its question."""
+        if self.written + len(self.encoding.marks) >= self.positions:
+            raise UserError(
+                f"--max_new_tokens: found {self.written}, the model has {self.positions} positions for question and "
+                f"answer. --max_new_tokens {self.positions // 2}, or less."
+            )
 
     def _before(self, asked: Asked, question: str) -> str:
         """All text before the model's answer."""

@@ -11,6 +11,7 @@ from data_tools.formats.benchmarks.files import Asked, read_benchmark
 from data_tools.formats.benchmarks.forms import FORMS
 from data_tools.formats.benchmarks.questions import Question
 from data_tools.formats.dialogues.encoding import Encoding
+from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
 from launch.evaluation.benchmark_results import compare
 from launch.evaluation.tasks import measures
@@ -95,6 +96,20 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_loses_its_beginning():
         encoding = Encoding(None, lambda text: list(text.encode()), (1,), 2, 99, 99, marks)
         request = Encoder(encoding, 1, positions, 5).prompt(asked)
         assert list(request.ids) == kept and request.start == len(kept)
+
+
+def test_an_answer_that_leaves_no_room_for_its_question_is_refused():
+    asked = Asked(Question((("a question", "right"),), (), 0), "x:1", "about ", ())
+    encoding = Encoding(None, lambda text: list(text.encode()), (1,), 2, 99, 99, (7, 8))
+    encoder = Encoder(encoding, 1, positions=9, written=6)
+    encoder.require_room()
+    assert encoder.prompt(asked).ids == (*b"n", 7, 8)
+    for written in (7, 8, 9):
+        encoder = Encoder(encoding, 1, positions=9, written=written)
+        assert encoder.prompt(asked).ids == (7, 8)
+        expected = f"--max_new_tokens: found {written}, the model has 9 positions for question and answer. --max_new_"
+        with pytest.raises(UserError, match=expected):
+            encoder.require_room()
 
 
 def test_what_stands_before_all_choices_is_tokenized_once():
