@@ -1,9 +1,17 @@
 """Chinese characters."""
 
 import re
+from collections.abc import Iterable
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef"  # a range in regular expressions
 
 
-def has_han(text: str) -> bool:
-    return re.search(f"[{HAN}]", text) is not None
+def is_chinese(text: str) -> bool:
+    """Whether most of its letters are Han characters: an English text may quote some."""
+    return 2 * len(re.findall(f"[{HAN}]", text)) > sum(map(str.isalpha, text))
+
+
+def are_chinese(texts: Iterable[str]) -> bool:
+    """Whether most of those that have letters are: numbers are of no language."""
+    found = [is_chinese(text) for text in texts if any(map(str.isalpha, text))]
+    return 2 * sum(found) > len(found)

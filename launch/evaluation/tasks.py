@@ -18,6 +18,7 @@ import numpy as np
 
 from data_tools.formats.benchmarks.files import Asked, read_benchmark
 from data_tools.formats.benchmarks.forms import FORMS
+from data_tools.formats.han import are_chinese
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
@@ -55,8 +56,12 @@ class Task:
     @cached_property
     def scores(self) -> Scores | None:
         """Of answers that the model writes; None where it writes none."""
-        measures = FORMS[self.form].measures if self.form != TEXT else ()
-        return Scores(measures, [one for item in self.items for one in _right(item)]) if measures else None
+        form = FORMS.get(self.form)
+        if not form or not form.measures:
+            return None
+        if form.chinese is not None:
+            return Scores(form.measures, form.chinese)
+        return Scores(form.measures, are_chinese(one for item in self.items for one in _right(item)))
 
     def requests(self, encoder: Encoder, item: Item) -> list[Request]:
         """One for each choice, the windows of a text, or what the model shall answer."""

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from data_tools.formats.han import HAN, has_han
+from data_tools.formats.han import HAN
 from launch.generation.text import bleu_scorer, rouge_scorer
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -29,11 +29,11 @@ ORDERS = 4  # of BLEU's n-grams
 
 
 class Scores:
-    """measures: of MEANS, and BLEU. right: all right answers of a task; its texts are Chinese where one of them is."""
+    """measures: of MEANS, and BLEU. chinese: whether the answers of the task are."""
 
-    def __init__(self, measures: Sequence[str], right: Sequence[str]):
+    def __init__(self, measures: Sequence[str], chinese: bool):
         self.measures = measures
-        self.chinese = any(map(has_han, right))
+        self.chinese = chinese
 
     def of(self, answer: str, right: Sequence[str]) -> dict[str, float | list[int]]:
         """From the name of each measure: 0 to 1; of BLEU the sums that corpus_bleu takes."""

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from data_tools.formats.han import HAN, has_han
+from data_tools.formats.han import HAN, are_chinese
 
 UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
 
@@ -78,7 +78,7 @@ def bleu_scorer(chinese: bool, of_one: bool = False):
 def scores(answers: list[str], references: list[str]) -> dict[str, float]:
     """{"bleu", "rouge1", "rouge2", "rougel"} of answers and what they should be, one for one, in per cent: BLEU of the
     whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts."""
-    bleu = bleu_scorer(any(map(has_han, references))).corpus_score(answers, [references])
+    bleu = bleu_scorer(are_chinese(references)).corpus_score(answers, [references])
     scorer = rouge_scorer(ROUGE)
     found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
     means = {name.lower(): 100 * sum(score[name].fmeasure for score in found) / len(found) for name in ROUGE}

@@ -96,6 +96,10 @@ ROWS |= {
 }
 
 
+# An English context may quote Chinese.
+QUOTES = SPANS | {"title": "", "context": "Chinese: 元朝. Ice floats.", "question": "What floats?"}
+
+
 def write(path, *rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -109,6 +113,10 @@ def test_each_form_is_found_and_asked_as_the_harness_asks(form, tmp_path):
     assert (name, asked.before, list(asked.question.pairs)) == (form, about, pairs)
     assert asked.question.answer == answer
     assert asked.place == f"{tmp_path / 'x_val.jsonl'}:1"
+
+
+def test_an_english_context_that_quotes_chinese_is_squad(tmp_path):
+    assert read_benchmark(write(tmp_path / "x_val.jsonl", QUOTES), None, None, 0)[0] == "squad"
 
 
 def test_examples_are_the_first_of_the_subject_and_csv_needs_no_names(tmp_path):

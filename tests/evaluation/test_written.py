@@ -11,10 +11,11 @@ from data_tools.formats.benchmarks.files import Asked, read_benchmark
 from data_tools.formats.benchmarks.forms import FORMS
 from data_tools.formats.benchmarks.questions import Question
 from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.han import are_chinese
 from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
 from launch.evaluation.benchmark_results import compare
-from launch.evaluation.tasks import measures
+from launch.evaluation.tasks import measures, open_task
 from launch.evaluation.written_scores import Scores
 from tests.evaluation.test_evaluate import CHAT, EVALUATE, OFFLINE, ROOT, argv, read
 
@@ -55,7 +56,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 def test_scores(name):
     measure, answer, right, expected = ANSWERS[name]
-    assert Scores([measure], right).of(answer, right)[measure] == pytest.approx(expected, rel=1e-12)
+    assert Scores([measure], are_chinese(right)).of(answer, right)[measure] == pytest.approx(expected, rel=1e-12)
 
 
 def test_bleu_is_of_all_answers_together_and_compared_so():
@@ -63,7 +64,7 @@ def test_bleu_is_of_all_answers_together_and_compared_so():
 
     said = ["the cat sat on the mat today", "a dog", "it rained all day in the town"] * 12
     right = [["the cat sat on a mat today", "cats"], ["a dog ran", "dog"], ["it rained the whole day", "rain"]] * 12
-    scores = Scores(["bleu"], [one for of in right for one in of])
+    scores = Scores(["bleu"], chinese=False)
     records = [scores.of(said[number], right[number]) | {"digest": str(number)} for number in range(36)]
     expected = BLEU().corpus_score(said, [[of[number] for of in right] for number in (0, 1)]).score
     assert measures(records)["bleu"] == pytest.approx(expected, rel=1e-12) and 20 < expected < 60
@@ -110,6 +111,32 @@ def test_an_answer_that_leaves_no_room_for_its_question_is_refused():
         expected = f"--max_new_tokens: found {written}, the model has 9 positions for question and answer. --max_new_"
         with pytest.raises(UserError, match=expected):
             encoder.require_room()
+
+
+@pytest.mark.parametrize(
+    ("form", "answers", "chinese"),
+    [
+        ("squad", [["冰"]], False),
+        ("cmrc", [["iPhone"]], True),
+        ("qa", [["Yuan dynasty (元朝)"], ["cats"], ["元"]], False),
+        ("qa", [["元朝"], ["北京市", "北京"], ["iPhone"], ["1998"], ["1999"], ["12"]], True),  # numbers: no language
+        ("qa", [["1998"]], False),
+    ],
+)
+def test_the_language_of_a_task_is_not_that_of_one_character(form, answers, chinese, tmp_path):
+    rows = [
+        {"context": "Ice" if form == "squad" else "冰", "question": f"{number}?"}
+        | {"answers": of if form == "qa" else {"text": of}}
+        for number, of in enumerate(answers)
+    ]
+    (tmp_path / "x_test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    scores = open_task(
+        str(tmp_path / "x_test.jsonl") if form != "qa" else f"qa={tmp_path}/x_test.jsonl", None, 0, None
+    ).scores
+    assert scores.chinese is chinese
+    # The articles of English are left out, the signs of Chinese.
+    assert scores.of("the cat", ["cat"])["exact_match"] == (not chinese)
+    assert scores.of("元朝。", ["元朝"])["exact_match"] == chinese
 
 
 def test_what_stands_before_all_choices_is_tokenized_once():

@@ -51,7 +51,8 @@ class Form:
     """A benchmark's rows. keys: that tell it from others. read: the question of a row, or NoQuestion. description: the
     text before all questions of a subject, by its name; None: none. fits: tells rows from others with the same keys.
     measures: of answers that the model writes (launch/evaluation/written_scores.py); none where it chooses. until:
-    texts that end such an answer and are no part of it."""
+    texts that end such an answer and are no part of it. chinese: whether such answers are; None: as most of the right
+    ones."""
 
     keys: tuple[str, ...]
     read: Callable[[dict], Question]
@@ -59,6 +60,7 @@ class Form:
     fits: Callable[[dict], bool] = lambda row: True
     measures: tuple[str, ...] = ()
     until: tuple[str, ...] = ()
+    chinese: bool | None = False
 
 
 def _choices(text: str, choices: list[str], answer: int, subject: str = "") -> Question:

@@ -8,7 +8,7 @@ Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/tasks.
 from collections.abc import Iterator
 
 from data_tools.formats.benchmarks.questions import Form, NoQuestion, Question, text_of
-from data_tools.formats.han import has_han
+from data_tools.formats.han import is_chinese
 
 UNANSWERABLE = "unanswerable"  # what SQuAD 2.0 wants to hear about a question without an answer
 
@@ -64,7 +64,7 @@ def _has_spans(row: dict) -> bool:
 
 
 def _has_chinese_spans(row: dict) -> bool:
-    return _has_spans(row) and has_han(str(row["context"]))
+    return _has_spans(row) and is_chinese(str(row["context"]))
 
 
 def _qa(row: dict) -> Question:
@@ -81,7 +81,7 @@ def _has_no_choices(row: dict) -> bool:
 
 SPANS = ("context", "question", "answers")
 WRITTEN = {
-    "cmrc": Form(SPANS, _cmrc, fits=_has_chinese_spans, measures=("exact_match", "f1"), until=("\n",)),
+    "cmrc": Form(SPANS, _cmrc, fits=_has_chinese_spans, measures=("exact_match", "f1"), until=("\n",), chinese=True),
     "squad": Form(SPANS, _squad, fits=_has_spans, measures=("exact_match", "f1"), until=("\n",)),
     "gsm8k": Form(
         ("question", "answer"),
@@ -91,7 +91,12 @@ WRITTEN = {
         until=("Question:", "</s>", "<|im_end|>"),
     ),
     "qa": Form(
-        ("question",), _qa, fits=_has_no_choices, measures=("exact_match", "f1", "rouge_l", "bleu"), until=("\n\n",)
+        ("question",),
+        _qa,
+        fits=_has_no_choices,
+        measures=("exact_match", "f1", "rouge_l", "bleu"),
+        until=("\n\n",),
+        chinese=None,
     ),
 }
 
