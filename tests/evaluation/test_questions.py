@@ -119,6 +119,13 @@ def test_an_english_context_that_quotes_chinese_is_squad(tmp_path):
     assert read_benchmark(write(tmp_path / "x_val.jsonl", QUOTES), None, None, 0)[0] == "squad"
 
 
+@pytest.mark.parametrize("end", ["#### ", "#### four", "#### 4 apples", "#### ."])
+def test_an_answer_of_gsm8k_ends_with_its_number(tmp_path, end):
+    rows = [{"question": f"{end}?", "answer": f"so\n{end}"} for end in ("#### 1,250", "#### -4\n", "#### .5", end)]
+    with pytest.raises(DataError, match=r":4: answer: no #### before a number at the end: 'so\\n####"):
+        read_benchmark(write(tmp_path / "x_val.jsonl", *rows), "gsm8k", None, 0)
+
+
 def test_examples_are_the_first_of_the_subject_and_csv_needs_no_names(tmp_path):
     for split, rows in (("dev", "1+1?,2,3,4,5,A\n1+2?,1,3,9,8,B\n"), ("test", SIX)):
         (tmp_path / split).mkdir()

@@ -5,12 +5,14 @@ qa the texts that end an answer where a task names none.
 Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/tasks.
 """
 
+import re
 from collections.abc import Iterator
 
 from data_tools.formats.benchmarks.questions import Form, NoQuestion, Question, text_of
 from data_tools.formats.han import is_chinese
 
 UNANSWERABLE = "unanswerable"  # what SQuAD 2.0 wants to hear about a question without an answer
+ENDS_WITH_NUMBER = re.compile(r"#### -?\.?[0-9][0-9.,]*\s*$")
 
 
 def _written(text: str, answers: list[str]) -> Question:
@@ -30,12 +32,12 @@ def _texts(row: dict, key: str) -> list[str]:
 def _gsm8k(row: dict) -> Question:
     answer = text_of(row, "answer")
     if not _ends_with_number(row):
-        raise NoQuestion("answer: no #### before a number at the end")
+        raise NoQuestion(f"answer: no #### before a number at the end: {answer[-40:]!r}")
     return _written(f"Question: {text_of(row, 'question')}\nAnswer:", [answer])
 
 
 def _ends_with_number(row: dict) -> bool:
-    return isinstance(row["answer"], str) and "#### " in row["answer"]
+    return isinstance(row["answer"], str) and ENDS_WITH_NUMBER.search(row["answer"]) is not None
 
 
 def _squad(row: dict) -> Question:
