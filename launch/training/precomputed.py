@@ -103,8 +103,7 @@ class Precomputed:
                 for first in range(done + args.dataset_rank * batch, done + batches * at_once, at_once):
                     mine |= self._losses(trainer, dataset, range(first, first + batch))
                 found = {sample: losses for part in gather(mine) for sample, losses in part.items()}
-                if rank() == 0:
-                    store.append([found[sample] for sample in range(done, stop)])
+                first_on_rank_zero(partial(_append, store, [found[sample] for sample in range(done, stop)]))
                 done = stop
                 reach(to_do - len(dataset) + done)
                 seconds = max(time.monotonic() - started, 1e-3)
@@ -124,6 +123,12 @@ class Precomputed:
             losses = self.token_losses(trainer.model, inputs, paddle.to_tensor(labels)).numpy()
         rows = [row[counts] for row, counts in zip(losses, labels != IGNORED, strict=True)]
         return dict(zip(there, zip(rows, rows[len(samples) :], strict=False), strict=False))
+
+
+def _append(store: StoredLosses, losses: list[Losses]) -> None:
+    """By first_on_rank_zero, so that no rank waits for one that cannot write."""
+    if rank() == 0:
+        store.append(losses)
 
 
 class Joined:

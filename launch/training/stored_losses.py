@@ -1,26 +1,29 @@
 """The -ln p of response tokens by a reference, kept on disk. No Paddle.
 
-OUTPUT/reference/train.json          what the values depend on, and the files with sizes and SHA-256
-    train-0.npy                      float32, of the samples from number 0 on, token after token
-    train-0-sizes.npy                int64 [samples, 2], tokens of a sample in its first and in its second row
+OUTPUT/reference/train.json          what the values depend on, and the parts written: samples, values, SHA-256
+    train.values                     float32, sample after sample, token after token
+    train.sizes                      int64 [samples, 2], tokens of a sample in its first and in its second row
 OUTPUT/reference/dev.json, ...       the same of the evaluation data
 
-The record is written after the files that it names, so a kill costs those alone that were not finished.
+The record is written after the part that it names, so a kill costs those alone that were not finished; what the files
+hold beyond it is overwritten by the next part. A split is two files, however many parts it has: each part in a file of
+its own would stay open in a run of hours until the process may open no more.
 """
 
-import io
+import hashlib
 import json
-from bisect import bisect_right
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from data_tools.formats.atomic import written_aside
-from launch.checkpoint.checkpoint_writer import write_hashed
-from launch.checkpoint.manifest import sha256
 
 FOLDER = "reference"
+RECORD, VALUES, SIZES = ".json", ".values", ".sizes"
+VALUE, SIZE = np.dtype("<f4"), np.dtype("<i8")
+ROW = 2 * SIZE.itemsize  # of SIZES, bytes
 Losses = tuple[np.ndarray, np.ndarray]  # of a sample: of the tokens that count in its first and in its second row
 
 
@@ -28,7 +31,8 @@ class StoredLosses:
     """changed: names of `made_by` that differ from those of the values on disk, which then are not used. damaged: the
     first file that is not what was written, "" for none; what lies behind it is not used either.
 
-    made_by: JSON objects that the values depend on, by name. verify: compare the files' hashes.
+    made_by: JSON objects that the values depend on, by name. verify: compare the files' hashes. Raises OSError where a
+    file is there but cannot be read.
     """
 
     def __init__(self, folder: Path, name: str, made_by: dict[str, object], verify: bool):
@@ -37,73 +41,84 @@ class StoredLosses:
         self.changed: list[str] = []
         self.damaged = ""
         self._parts: list[dict] = []
-        self._firsts: list[int] = []  # sample of each part
-        self._values: list[np.ndarray] = []
-        self._ends: list[np.ndarray] = []  # where the rows of a part's samples end among its values
-        self.samples = 0
+        self.samples = self._count = 0  # of the parts: samples, and values
+        self._values: np.ndarray = np.empty(0, VALUE)
         self._read(verify)
 
     def __getitem__(self, sample: int) -> Losses:
-        part = bisect_right(self._firsts, sample) - 1
-        values, ends = self._values[part], self._ends[part]
-        row = 2 * (sample - self._firsts[part])
-        return values[ends[row] : ends[row + 1]], values[ends[row + 1] : ends[row + 2]]
+        first, second, end = self._ends[2 * sample : 2 * sample + 3]
+        return self._values[first:second], self._values[second:end]
 
     def append(self, losses: Sequence[Losses]) -> None:
-        """Write those of the samples that follow. For one process alone."""
-        sizes = np.array([[len(row) for row in rows] for rows in losses], dtype=np.int64)
-        values = np.concatenate([row for rows in losses for row in rows]).astype(np.float32)
+        """Write those of the samples that follow, which another StoredLosses reads. For one process alone. Raises
+        OSError."""
+        sizes = np.array([[len(row) for row in rows] for rows in losses], SIZE)
+        values = np.concatenate([row for rows in losses for row in rows]).astype(VALUE)
         self._folder.mkdir(parents=True, exist_ok=True)
-        files = {}
-        for suffix, array in (("", values), ("-sizes", sizes)):
-            file = f"{self._name}-{self.samples}{suffix}.npy"
-            files[file] = write_hashed(self._folder / file, iter([_npy(array)]))
-        self._take({"samples": len(losses), "files": files})
+        hashes = {}
+        places = ((VALUES, values, VALUE.itemsize * self._count), (SIZES, sizes, ROW * self.samples))
+        for suffix, array, offset in places:
+            content = array.tobytes()
+            _write(self._path(suffix), offset, content)
+            hashes[suffix] = hashlib.sha256(content).hexdigest()
+        self._add({"samples": len(sizes), "values": len(values), "sha256": hashes})
         self.write_record()
 
     def write_record(self) -> None:
         """As it is now: what was changed or damaged is no longer named."""
-        with written_aside(self._folder / f"{self._name}.json") as file:
+        with written_aside(self._path(RECORD)) as file:
             file.write(json.dumps({"made_by": self._made_by, "parts": self._parts}, indent=1).encode())
 
     def _read(self, verify: bool) -> None:
-        path = self._folder / f"{self._name}.json"
+        record, sizes = self._path(RECORD), [np.zeros(1, SIZE)]
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            made_by, parts = record["made_by"], record["parts"]
+            content = json.loads(record.read_text(encoding="utf-8"))
+            made_by, parts = content["made_by"], content["parts"]
             self.changed = sorted(
                 name for name in made_by.keys() | self._made_by.keys() if made_by.get(name) != self._made_by.get(name)
             )
-            for part in parts if not self.changed else ():
-                self.damaged = self._first_fault(part) if verify else ""
-                if self.damaged:
-                    return
-                self._take(part)
+            if parts and not self.changed:
+                self.damaged = self._read_parts(parts, sizes, verify)
         except FileNotFoundError as error:
-            self.damaged = "" if error.filename == str(path) else str(error.filename)
-        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            self.damaged = str(path)
+            self.damaged = "" if error.filename == str(record) else str(error.filename)
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            self.damaged = str(record)
+        self._ends = np.cumsum(np.concatenate(sizes))
+        if self._count:
+            self._values = np.memmap(self._path(VALUES), VALUE, "r", shape=(self._count,))
 
-    def _first_fault(self, part: dict) -> str:
-        for name, written in part["files"].items():
-            path = self._folder / name
-            if not path.is_file() or path.stat().st_size != written["bytes"] or sha256(path) != written["sha256"]:
-                return str(path)
+    def _read_parts(self, parts: list[dict], sizes: list[np.ndarray], verify: bool) -> str:
+        """The first file that is not what was written, "" for none. sizes: gets those of the parts before it."""
+        with open(self._path(VALUES), "rb") as of_values, open(self._path(SIZES), "rb") as of_sizes:
+            for part in parts:
+                contents = {SIZES: of_sizes.read(ROW * part["samples"])}
+                if verify:
+                    contents[VALUES] = of_values.read(VALUE.itemsize * part["values"])
+                    for suffix, content in contents.items():
+                        if hashlib.sha256(content).hexdigest() != part["sha256"][suffix]:
+                            return str(self._path(suffix))
+                found = np.frombuffer(contents[SIZES], SIZE)
+                if found.sum() != part["values"]:
+                    raise ValueError("sizes of other values")
+                sizes.append(found)
+                self._add(part)
         return ""
 
-    def _take(self, part: dict) -> None:
-        values, sizes = (np.load(self._folder / name, mmap_mode="r") for name in part["files"])
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        if sizes.shape != (part["samples"], 2) or ends[-1] != len(values):
-            raise ValueError("files of different samples")
+    def _add(self, part: dict) -> None:
         self._parts.append(part)
-        self._firsts.append(self.samples)
-        self._values.append(values)
-        self._ends.append(ends)
         self.samples += part["samples"]
+        self._count += part["values"]
+
+    def _path(self, suffix: str) -> Path:
+        return self._folder / f"{self._name}{suffix}"
 
 
-def _npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=False)
-    return stream.getvalue()
+def _write(path: Path, offset: int, content: bytes) -> None:
+    """From an offset to the end of the file, which is made where it is missing."""
+    path.touch()
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())

@@ -101,12 +101,13 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.checkpointer.begin(checkpoint, damaged)
         with watch.out_of_memory_explained(self.watches.phase, self.args):
             try:
-                if self.checkpointer.all_steps_done:
-                    self._restore_without_training()
-                else:
-                    with self.checkpointer.signals_received(), suppress(StoppedBefore):
-                        super().train()
-                        self.checkpointer.saver.settle()
+                with suppress(StoppedBefore):
+                    if self.checkpointer.all_steps_done:
+                        self._restore_without_training()
+                    else:
+                        with self.checkpointer.signals_received():
+                            super().train()
+                            self.checkpointer.saver.settle()
                 self.checkpointer.load_best()
             finally:
                 self.watches.hang_timer.stop()
@@ -115,9 +116,9 @@ class Trainer(paddlenlp.trainer.Trainer):
         """The model of a run that has made all of its steps; upstream's loop fails without one."""
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
-        self._restore()
         assert self.checkpointer.continuation is not None, "what has made all steps continues a checkpoint"
         self.state.global_step = self.checkpointer.continuation.global_step
+        self._restore()
         if rank() == 0:
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
 

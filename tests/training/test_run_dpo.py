@@ -223,15 +223,25 @@ def test_what_is_computed_of_a_reference_is_kept(ranks, run, material, signal):
     assert said == [6]  # of 22
 
 
+def test_time_that_ends_while_a_reference_is_computed_ends_the_run(run):
+    """Of a run that has made all of its steps, too."""
+    flags = {"reference": "precomputed", "save_steps": 2, "max_steps": 2}
+    output = run("out", **flags)
+    shutil.rmtree(output / "reference")
+    run("out", max_run_minutes=1e-3, **flags)
+    assert "stopped by --max_run_minutes 0.001 after step 2 of 2; " in run.said
+    assert "checkpoint-2 is whole" in run.said
+
+
 def test_a_reference_by_other_weights_or_with_damage_is_not_used(run, material):
     flags = {"reference": "precomputed", "save_steps": 2, "max_steps": 2, "learning_rate": 1e-3}
     output = run("out", **flags)
     losses = column(output, "loss")
-    file = output / "reference" / "train-0.npy"
+    file = output / "reference" / "train.values"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     shutil.rmtree(output / "checkpoint-2")
     run("out", overwrite_output_dir=1, resume_from_checkpoint="none", **flags)
-    assert "train-0.npy is not what was written; computed again" in run.said and column(output, "loss") == losses
+    assert "train.values is not what was written; computed again" in run.said and column(output, "loss") == losses
     other = shutil.copytree(material / "model", run.folder / "other")
     [weights] = other.glob("*.safetensors")
     content = bytearray(weights.read_bytes())
@@ -242,6 +252,15 @@ def test_a_reference_by_other_weights_or_with_damage_is_not_used(run, material):
     assert "is of another model (weights) than --model_name_or_path names now" in told
     run("out", resume_changed="model", **changed)
     assert "other weights; computed again" in run.said
+
+
+def test_values_that_cannot_be_written_end_all_ranks(ranks, material, tmp_path):
+    """None waits for the one that writes."""
+    (tmp_path / "out" / "reference" / "train.values").mkdir(parents=True)
+    flags = {"dataset_name_or_path": material / "few", "max_steps": 1, "reference": "precomputed"}
+    found = ranks(2, RUN, argv(material, tmp_path / "out", **flags))
+    assert [said["exit_code"] for said in found] == [2, 2]
+    assert all("Is a directory" in said["stderr"] and "train.values" in said["stderr"] for said in found)
 
 
 def test_equal_models_have_the_loss_ln_2(run):
