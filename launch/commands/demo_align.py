@@ -31,6 +31,7 @@ from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary
 
 RESULTS = "results.json"
+MADE = "made-by-demo-align"  # an empty file in the folders that the demo has made, whose files it may replace
 CONTINUED, SHOWN = 64, 4  # prompts: continued by both models, and shown
 COMMON = {
     "src_length": 96,
@@ -78,6 +79,7 @@ def main(argv: list[str]) -> None:
     if not (args.model / "config.json").is_file():
         raise UserError(f"{args.model}: no model. Make one first: make demo")
     base, directory = args.model.resolve(), args.directory.resolve()
+    _claim(directory, base)
     demo = AlignDemo(directory, flags)
     heading("1 of 6: pairs of lines of the standard library, those to evaluate on of modules never seen")
     write_preferences(demo.data)
@@ -99,6 +101,22 @@ def main(argv: list[str]) -> None:
     print_examples(prompts, before["texts"], after["texts"])
     print_table(before, after)
     print(f"The model: {demo.merged}; the LoRA alone: {demo.adapter}. To ask it: docs/align.md")
+
+
+def _claim(directory: Path, base: Path) -> None:
+    """Raises UserError where the demo would replace what it has not made, or the model that it starts from."""
+    if base.is_relative_to(directory):
+        raise UserError(
+            f"--directory {directory}: found --model {base} in it, and the demo makes all files there anew. Name "
+            "another folder."
+        )
+    if directory.exists() and any(directory.iterdir()) and not (directory / MADE).is_file():
+        raise UserError(
+            f"--directory {directory}: found files that are not of this demo, allowed: a new or empty folder, or that "
+            "of an earlier make demo-align. Name another, or remove it."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MADE).touch()
 
 
 class AlignDemo:

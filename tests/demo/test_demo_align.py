@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from data_tools.stdlib_corpus import quote_pairs, write_preferences
-from launch.commands.demo_align import RESULTS, following
+from launch.commands import demo_align
+from launch.commands.demo_align import MADE, RESULTS, following
+from launch.errors import UserError
 
 COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo_align.py"
 
@@ -50,6 +52,28 @@ def test_what_follows_the_rule():
 def test_without_the_demos_model_it_says_how_to_get_one(tmp_path):
     done = subprocess.run([sys.executable, COMMAND, "--model", tmp_path], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no model. Make one first: make demo\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "directory", "message"),
+    [
+        ("demo/model", "demo", "found --model {root}/demo/model in it"),
+        ("mine", "demo", "found files that are not of this demo"),
+        ("old/model", "old", "found --model {root}/old/model in it"),
+    ],
+    ids=["the model's", "another's", "its own"],
+)
+def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model, directory, message):
+    """Nor the one that it starts from."""
+    for name in ("demo/model", "mine", "old/model"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "old" / MADE).touch()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(demo_align, "run", lambda command: pytest.fail("the demo began"))
+    with pytest.raises(UserError, match=re.escape(message.format(root=tmp_path))):
+        demo_align.main(["--model", str(tmp_path / model), "--directory", str(tmp_path / directory)])
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.long
