@@ -82,8 +82,12 @@ class KnownIds(LogitsProcessor):
     def __call__(self, input_ids: paddle.Tensor | None, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
         if not self.checked:
-            require_numbers(not bool(paddle.isnan(logits[:, : self.size]).any()))
+            require_numbers(not any(damaged(logits, self.size)))
         self.checked = True
+        return self.masked(logits)
+
+    def masked(self, logits: paddle.Tensor) -> paddle.Tensor:
+        """logits: [rows, vocabulary], which are not checked."""
         if self.size is None or self.size >= logits.shape[-1]:
             return logits
         if self.mask is None:
@@ -107,6 +111,12 @@ class End(LogitsProcessor):
         ended = paddle.full([1, logits.shape[-1]], paddle.finfo(logits.dtype).min, logits.dtype)
         ended[:, self.eos] = 0
         return paddle.where(paddle.to_tensor(over).unsqueeze(1), ended, logits)
+
+
+def damaged(logits: paddle.Tensor, known_ids: int | None) -> list[bool]:
+    """Of each row, whether a logit of the first known_ids is NaN; None: of all. logits: [rows, vocabulary]"""
+    found: list[bool] = paddle.isnan(logits[:, :known_ids]).any(axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
+    return found
 
 
 def require_numbers(found: bool) -> None:

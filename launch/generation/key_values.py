@@ -6,6 +6,7 @@
     memory.reuse(text)        # what other texts have computed of its beginning
     memory.keep(text)         # for others
     memory.remove(text)
+    memory.discard(text)      # where its keys and values are no numbers
 
 Texts that need about the same room share a group, whose tensors have a row for each of them. Their rows are dense, as
 products want them: reading them by a table of blocks costs more than the attention itself (CPU, 64 texts of 192 tokens:
@@ -185,6 +186,14 @@ class Group:
             for tensor, part in zip((keys, values), both.chunk(2), strict=True):
                 paddle.scatter_(tensor, rows, part)
 
+    def clear(self, text: Text) -> None:
+        """Zero all that is in the text's place: even unseen, what is no number would make the next text's results
+        none."""
+        rows = paddle.to_tensor(self.rows(text, 0, self.capacity).reshape(-1))
+        zeros = paddle.zeros([rows.shape[0], self.layout.size], self.layout.dtype)
+        for tensor in (*self.keys, *self.values):
+            paddle.scatter_(tensor, rows, zeros)
+
 
 def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
@@ -254,6 +263,14 @@ class KeyValues:
         text.group = None
         if not group.members:
             self.groups.remove(group)
+
+    def discard(self, text: Text) -> None:
+        """Remove a text and all that is known of it."""
+        assert text.group is not None, "in no group"
+        for key in text.chain:
+            self.kept.pop(key, None)
+        text.group.clear(text)
+        self.remove(text)
 
     def prepare(self) -> None:
         for group in self.groups:

@@ -14,6 +14,7 @@ from launch.cpu.kernels import replace_rms_norms
 from launch.families.family import Family
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import Packed, packs
+from launch.serving.models import fail_damaged
 from launch.serving.request import Row
 from launch.serving.whole_batches import Batch, WholeBatches
 
@@ -30,6 +31,7 @@ class ContinuousBatch:
         base = next(iter(models.values())).predictor
         self.models = models
         self.largest = largest
+        self.known_ids = base.known_ids
         self.packed = Packed(base.model, base.family)
         if paddle.get_device() == "cpu":
             replace_rms_norms(base.model)  # a sixth of a step's time
@@ -84,8 +86,11 @@ class ContinuousBatch:
         parts = self._parts()
         with self.loras.chosen([(text.owner, count) for _, text, count in parts]):
             logits = self.packed.run([(text, count) for _, text, count in parts])
-        for _, text, count in parts:
-            if count > 1:
+        failed = fail_damaged([row for row, _, _ in parts], logits, self.known_ids)
+        for row in failed:
+            self.memory.discard(self.texts.pop(row))
+        for row, text, count in parts:
+            if count > 1 and row not in failed:
                 self.memory.keep(text)
         self._choose(parts, logits)
 
@@ -135,7 +140,7 @@ class ContinuousBatch:
             found = [
                 (number, row, text)
                 for number, (row, text, _) in enumerate(parts)
-                if text.owner == name and text.computed == len(text.ids)
+                if text.owner == name and text.computed == len(text.ids) and row in self.texts
             ]
             if not found:
                 continue

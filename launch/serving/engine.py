@@ -1,6 +1,6 @@
 """One thread that answers rows from a bounded queue: between two steps of its batch it takes those that have room.
 
-Where a step fails, each of its rows goes on alone.
+Where a step fails, each of its rows goes on alone. Where a row cannot be taken, it fails alone.
 """
 
 import sys
@@ -32,6 +32,11 @@ class Engine:
 
     def start(self) -> None:
         self.thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the thread was started and is no more."""
+        return self.thread.ident is not None and not self.thread.is_alive()
 
     def submit(self, rows: list[Row]) -> None:
         """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
@@ -69,16 +74,30 @@ class Engine:
                     self.changed.wait_for(lambda: self.waiting or self.stopping)
                     self.changed.wait_for(lambda: self.stopping, self.batch.gathers)
                 self._remove_done()
-                taken = set(self.batch.take(self.waiting))
-                self.waiting = deque(row for row in self.waiting if row not in taken)
+                try:
+                    taken = set(self.batch.take(self.waiting))
+                    self.waiting = deque(row for row in self.waiting if row not in taken)
+                except Exception:
+                    self._give_back()
                 if self.batch.rows:
                     return True
             return False
 
+    def _give_back(self) -> None:
+        """The row that could not be taken fails. Those in work are taken anew, with the tokens that they have."""
+        traceback.print_exc(file=sys.stderr)
+        working = self.batch.rows
+        waiting = [row for row in self.waiting if row not in working]
+        failed = (waiting or working)[:1]
+        self.batch.clear()
+        self.waiting = deque(row for row in [*working, *waiting] if row not in failed)
+        for row in failed:
+            row.finish(Finish.FAILED)
+
     def _step(self) -> None:
         rows = self.batch.rows
-        self.on_step(len(rows))
         try:
+            self.on_step(len(rows))
             self.batch.step()
             left = []
         except Exception:  # a row that fails must end neither the server nor the other rows
@@ -91,7 +110,11 @@ class Engine:
             row.finish(Finish.FAILED)
 
     def _answer_alone(self, row: Row) -> None:
-        self.batch.take([row])
+        try:
+            self.batch.take([row])
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            self.batch.clear()
         while self.batch.rows:
             self._step()
 

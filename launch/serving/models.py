@@ -8,6 +8,7 @@ chats become ids as in training and in launch/commands/predict.py.
 """
 
 import copy
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
 from launch.families.encoding import NONE, encoding_of, template_line
-from launch.generation.generate import Decoding, KnownIds, generate
+from launch.generation.generate import Decoding, KnownIds, damaged, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.likelihoods import likelihoods, prompt_likelihoods
@@ -72,7 +73,7 @@ class Chooser:
 
     def __call__(self, rows: list[Row], logits: paddle.Tensor) -> list[int]:
         """A token for each row; a row that is done gets eos. logits: [rows, vocabulary], as the model gives them"""
-        allowed = self.known(None, logits)
+        allowed = self.known.masked(logits)
         most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
         both = enumerate(zip(rows, most_likely, strict=True))
         tokens = [self._next(row, token, allowed, number) for number, (row, token) in both]
@@ -99,6 +100,17 @@ class Chooser:
                 rows[number].emit(likelihood)
 
 
+def fail_damaged(rows: list[Row], logits: paddle.Tensor, known_ids: int | None) -> list[Row]:
+    """End the rows whose logits are no numbers, and return them. Others of the batch go on. logits: [rows, vocabulary].
+    known_ids: see KnownIds."""
+    found = [row for row, bad in zip(rows, damaged(logits, known_ids), strict=True) if bad]
+    for row in found:
+        if not row.done:
+            print("a request failed: the model's logits are no numbers", file=sys.stderr, flush=True)
+        row.finish(Finish.FAILED)
+    return found
+
+
 class Choice(LogitsProcessor):
     """Returns logits from which greedy search takes the tokens of a Chooser. generate() ends when all rows are done."""
 
@@ -108,6 +120,7 @@ class Choice(LogitsProcessor):
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
+        fail_damaged(self.rows, logits, self.choose.known.size)
         return paddle.nn.functional.one_hot(paddle.to_tensor(self.choose(self.rows, logits)), logits.shape[-1])
 
 

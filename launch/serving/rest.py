@@ -140,8 +140,7 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 
     @app.get("/health")
     async def health():
-        if service.stopping:
-            raise Refusal(Reason.STOPPING, "the server is stopping")
+        service.require_running()
         return {"status": "ok"}
 
     @app.get("/")

@@ -92,6 +92,13 @@ class Service:
             raise Refusal(Reason.UNKNOWN_MODEL, f"model: found {name!r}, there are {', '.join(self.models)}", "model")
         return self.models[name]
 
+    def require_running(self) -> None:
+        """Raises Refusal where nothing is answered any more."""
+        if self.stopping:
+            raise Refusal(Reason.STOPPING, "the server is stopping")
+        if self.engine.ended:
+            raise Refusal(Reason.FAILED, "the thread that answers has ended; the server's terminal says why")
+
     def refuse_more(self) -> None:
         """Refuse requests from now on; earlier ones are answered."""
         self.stopping = True
@@ -108,8 +115,7 @@ class Service:
 
     async def _queued(self, name: str, encode: Callable, prompts: list, options: Options) -> Answer:
         deadline = time.monotonic() + self.limits.seconds
-        if self.stopping:
-            raise Refusal(Reason.STOPPING, "the server is stopping")
+        self.require_running()
         served = self.model(name)
         if options.n > self.limits.places:
             raise Refusal(Reason.INVALID, f"n: found {options.n}, at most {self.limits.places}", "n")

@@ -4,8 +4,8 @@ EOS = 2
 
 
 def chosen() -> dict:
-    """What greedy search is left with in two steps, and what the rows were told: the first row is cancelled, the second
-    may have one token, the third ends itself, the fourth goes on."""
+    """What greedy search is left with in three steps, and what the rows were told: the first row is cancelled, the
+    second may have one token, the third ends itself, the fourth goes on until its logits are no numbers."""
     import time
 
     import paddle
@@ -21,7 +21,8 @@ def chosen() -> dict:
     rows[0].cancel()
     choice = Choice(rows, Chooser(EOS, None))
     steps = []
-    for likely in ([5, 6, EOS, 7], [5, 6, 5, 4]):
+    for step, likely in enumerate(([5, 6, EOS, 7], [5, 6, 5, 4], [5, 6, 5, 4])):
         logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)
+        logits[3, 5] = float("nan") if step == 2 else 0.0
         steps.append(paddle.argmax(choice(None, logits), axis=-1).tolist())
     return {"steps": steps, "told": told}

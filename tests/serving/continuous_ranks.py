@@ -97,6 +97,27 @@ def beside_scored(directory: str) -> list[list]:
     return [told for _, told in asked]
 
 
+def damaged(directory: str) -> dict:
+    """Rows in company, of which one's keys and values become NaN: what all are told, the one that takes its place, and
+    the same prompt again; and alone."""
+    import paddle
+
+    models, shared = served(directory), [20, 21, 22, 23, 24]
+    asked = [[*shared, 30], [40, 41, 42], [50, 51, 52, 53], [*shared, 30]]
+    alone, together = ([row("model", prompt, 6) for prompt in asked] for _ in range(2))
+    for one, _ in alone:
+        models["model"].answer([one])
+    batch = Watched(models, 2, 400)
+    batch.take([one for one, _ in together[:2]])
+    batch.step()
+    batch.step()
+    text = batch.texts[together[0][0]]
+    bad = [paddle.full_like(layer, float("nan")) for layer in text.group.read(text, 4, 5)]
+    text.group.write(text, 4, 5, bad)
+    drive(batch, [one for one, _ in together[2:]])
+    return {"alone": [told for _, told in alone], "together": [told for _, told in together]}
+
+
 def lora_of_experts() -> dict:
     """A Mixtral and a LoRA of its experts: what rows of both are told, alone and together."""
     from types import SimpleNamespace

@@ -2,6 +2,8 @@
 
 import pytest
 
+from launch.serving.request import Finish
+
 MODULE = "tests.serving.continuous_ranks"
 
 
@@ -25,6 +27,13 @@ def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(ranks, ro
     """Neither in that step nor in the keys and values that are kept of it."""
     [[alone, beside, after]] = ranks(1, f"{MODULE}:beside_scored", root)
     assert beside == alone and after == alone
+
+
+def test_a_row_whose_logits_are_no_numbers_fails_alone_and_leaves_nothing(ranks, root):
+    [found] = ranks(1, f"{MODULE}:damaged", root)
+    first, *others = found["together"]
+    assert others == found["alone"][1:]
+    assert first == [*found["alone"][0][:2], Finish.FAILED]
 
 
 def test_a_lora_of_experts_is_answered_in_whole_batches(ranks):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from launch.serving.engine import Engine, QueueFull
-from launch.serving.request import Finish, Options, Row
+from launch.serving.request import Finish, Options, Refusal, Row
+from launch.serving.service import Limits, Service
 from launch.serving.whole_batches import WholeBatches
 
 
@@ -194,3 +195,42 @@ def test_a_stop_ends_the_batch_in_work_and_forgets_what_waits(engine, held):
     engine.stop(10)
     assert running.done and waiting.done and not engine.thread.is_alive()
     assert Finish.FAILED not in running.events
+
+
+def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
+    """Those in work go on with the tokens that they have."""
+    bad, others, batch = row(), [row(), row()], whole(held, 3)
+    stock = batch.take
+
+    def take(waiting):
+        stock([one for one in waiting if one is not bad])
+        if bad in waiting:
+            raise MemoryError("no room to copy")
+        return list(batch.rows)
+
+    batch.take = take
+    engine = Engine(batch, 4)
+    engine.submit([bad, *others])
+    engine.start()
+    held.wait()
+    held.go()
+    until(lambda: all(one.done for one in others))
+    assert bad.events == [Finish.FAILED] and held.batches == [others]
+    assert all(one.events == [7, 7, 7, Finish.LENGTH] for one in others)
+    engine.stop(10)
+    assert "no room to copy" in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_whose_engine_has_ended_says_so():
+    def answer(rows):
+        raise SystemExit
+
+    batch = whole(answer, 1)
+    service = Service({}, batch, Limits(1, 1, 1.0))
+    service.require_running()
+    service.engine.submit([row()])
+    service.engine.start()
+    service.engine.thread.join(10)
+    with pytest.raises(Refusal, match="the thread that answers has ended"):
+        service.require_running()
