@@ -47,6 +47,7 @@ METHODS: dict[str, tuple[Path, dict[str, list[str] | None]]] = {
     "dpo": (RECIPES / "llama3-8b" / "dpo.sh", ITS_OWN),
     "dpo-lora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN | UNQUANTIZED),
     "dpo-qlora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN),
+    "kto-lora": (RECIPES / "qwen3-8b" / "kto-lora.sh", ITS_OWN | UNQUANTIZED),
 }
 # method -> those that need less memory
 SMALLER = {

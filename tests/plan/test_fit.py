@@ -115,8 +115,10 @@ def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
 
 def test_every_method_has_a_recipe():
     """With its shared module, what it trains, and the template of no other model."""
-    modules = {"pretrain": "run_pretrain", "dpo": "run_dpo", "dpo-lora": "run_dpo", "dpo-qlora": "run_dpo"}
-    trained = {"lora": "lora", "qlora": "lora", "prefix": "prefix_tuning", "dpo-lora": "lora", "dpo-qlora": "lora"}
+    modules = {"pretrain": "run_pretrain"} | dict.fromkeys(("dpo", "dpo-lora", "dpo-qlora", "kto-lora"), "run_dpo")
+    trained = dict.fromkeys(("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora"), "lora") | {
+        "prefix": "prefix_tuning"
+    }
     assert {*modules, *trained, "full"} == set(fit.METHODS)
     for method in fit.METHODS:
         found = fit.run_of_recipe(method, "facebook/llama-7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
@@ -128,10 +130,11 @@ def test_every_method_has_a_recipe():
         assert "chat_template" not in found.words
 
 
-def test_preferences_are_planned_with_two_rows_and_their_reference():
-    for method, loss, compares in (("dpo", "sigmoid", PRECOMPUTED), ("dpo-qlora", "sigmoid", ADAPTER_OFF)):
+def test_preferences_are_planned_with_their_rows_and_reference():
+    methods = {"dpo": ("sigmoid", PRECOMPUTED, 2), "dpo-qlora": ("sigmoid", ADAPTER_OFF, 2)}
+    for method, planned in (methods | {"kto-lora": ("kto", ADAPTER_OFF, 1)}).items():
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))
-        assert (job.loss_type, job.reference, job.rows) == (loss, compares, 2)
+        assert (job.loss_type, job.reference, job.rows) == planned
     run, card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
     [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, preflight.is_legal, 16)
     assert way.time.step_seconds == plan_time(way.job, card).seconds(1), "with the pass before training"
