@@ -55,8 +55,15 @@ def check_model(name: str) -> None:
 def check_adapter(name: str, adapter: Path) -> None:
     """Whether a LoRA adapter belongs to the model, by the shapes in its files and the model's configuration.
 
-    Raises UserError where it does not; nothing for a prefix, which is small and compared when it is loaded.
+    Raises UserError where it does not, and for that of a reward model; nothing for a prefix, which is small and
+    compared when it is loaded.
     """
     if (adapter / lora_files.CONFIG).is_file():
+        lora = lora_files.read_lora(adapter)
+        if lora.score:
+            raise UserError(
+                f"{adapter} is the adapter of a reward model: it gives a score of a text and writes none. "
+                "docs/align.md shows how to ask it."
+            )
         shapes = {parameter.name: parameter.shape for parameter in parameters(load_config(name))}
-        lora_files.require_fit(lora_files.read_lora(adapter), name, shapes)
+        lora_files.require_fit(lora, name, shapes)

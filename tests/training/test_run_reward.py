@@ -12,7 +12,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.prediction.model_flags import check_model
+from launch.prediction.model_flags import check_adapter, check_model
 from launch.preflight.model_files import check_weights
 from launch.reporting.records import read_summary, read_train_log
 from launch.weights.model_directories import export_directory, import_directory
@@ -148,6 +148,8 @@ def test_a_reward_model_writes_no_text(run, material):
     [finding] = check_weights(RunConfig("launch/run_dpo.py", flags))
     assert not finding.ok and "score.weight, of a reward model, which writes no text" in finding.found
     assert all(one.ok for one in check_weights(RunConfig("launch/run_reward.py", flags)))
+    with pytest.raises(UserError, match="is the adapter of a reward model: it gives a score of a text and writes none"):
+        check_adapter(str(material / "model"), run("adapter", max_steps=1, **LORA))
 
 
 # ---- what a run leaves, in transformers and PEFT. Needs `make test-long`'s packages.
