@@ -66,7 +66,7 @@ measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
 	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
 
-certify: setup ## check on your cards all that only a card runs (30 minutes)
+certify: setup ## check on your cards all that only a card runs (40 minutes)
 	@$(RUN) launch/commands/certify.py $(ARGS)
 
 # What it was called, when it measured one recipe.

@@ -35,6 +35,7 @@ from launch.plan.time_plan import plan_time
 from launch.processes.orphans import signal_at_parents_end
 
 PRETRAIN = "launch/run_pretrain.py"
+PREFERENCES = ("launch/run_dpo.py", "launch/run_reward.py")
 STEPS = 8
 ACCUMULATION = 2  # at most; unchanged in a pipeline, where the number of micro batches determines the time
 MEMORY_TOLERANCE = 0.10
@@ -282,18 +283,20 @@ def write_data(directory: Path, recipe: Recipe) -> Path:
     directory.mkdir(parents=True)
     words = 2 * int(recipe.flags["max_length"][0])
     for name, count in (("train", _samples(recipe.flags, recipe.gpus)), ("dev", 16)):
-        rows = islice(_dialogues(words, "chat_template" in recipe.flags), count)
+        rows = islice(_rows(words, recipe), count)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (directory / f"{name}.json").write_text(text, encoding="utf-8")
     return directory
 
 
-def _dialogues(words: int, chats: bool) -> Iterator[dict]:
-    """Endless dialogues; each question and each answer has so many words."""
+def _rows(words: int, recipe: Recipe) -> Iterator[dict]:
+    """Endless dialogues or preferences; each text of theirs has so many words."""
     alphabet = cycle("bdfgklmnprstvz")
     while True:
-        question, answer = (" ".join(next(alphabet) + "a" for _ in range(words)) for _ in range(2))
-        if chats:
+        question, answer, other = (" ".join(next(alphabet) + "a" for _ in range(words)) for _ in range(3))
+        if recipe.script in PREFERENCES:
+            yield {"prompt": question, "chosen": answer, "rejected": other}
+        elif "chat_template" in recipe.flags:
             roles = (("user", question), ("assistant", answer))
             yield {"messages": [{"role": role, "content": text} for role, text in roles]}
         else:

@@ -33,7 +33,7 @@ def run_report(output: Path, script: str, card: Card | None) -> dict:
         "steps": summary["global_step"],
         "memory": _memory(job, card, summary["peak_memory_bytes_by_rank"]),
         "speed": _speed(job, card, log),
-        "first_loss": _first_loss(flags, job, log[0]["loss"]),
+        "first_loss": first_loss_of(flags, job, log[0]["loss"]),
         "losses": [record["loss"] for record in log if "loss" in record],
     }
 
@@ -93,9 +93,11 @@ def _speed(job: Job, card: Card | None, log: list[dict]) -> dict:
     }
 
 
-def _first_loss(flags: Flags, job: Job, loss: float) -> dict:
+def first_loss_of(flags: Flags, job: Job, loss: float) -> dict:
+    """What random weights give is known of text alone, not of preferences."""
+    of_text = not (job.loss_type or job.scores)
     random = flags.get("continue_training") == ["False"]
-    expected = ModelShape.from_config(job.config).first_loss if random else None
+    expected = ModelShape.from_config(job.config).first_loss if random and of_text else None
     window = parse_window((flags.get("loss_first") or ["auto"])[0], expected)
     return {"measured": loss} | _within(window, loss)
 

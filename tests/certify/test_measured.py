@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from launch.certify.measured import flags_of, run_report, stage_of_rank
+from launch.certify.measured import first_loss_of, flags_of, run_report, stage_of_rank
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.hardware import CARDS
@@ -98,6 +98,11 @@ def test_the_first_loss_of_random_weights_has_its_window(tmp_path, loss, ok):
     first = run_report(run, SCRIPT, CARD)["first_loss"]
     assert first["ok"] is ok and first["measured"] == loss
     assert first["window"] == pytest.approx([11.19 * 0.95, 11.19 * 1.05], abs=0.01)
+
+
+def test_the_first_loss_of_preferences_has_none(job):
+    first = first_loss_of({"continue_training": ["False"]}, job.changed(loss_type="sigmoid"), 0.69)
+    assert first == {"measured": 0.69, "window": None, "ok": None}
 
 
 @pytest.mark.parametrize(

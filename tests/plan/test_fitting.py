@@ -33,6 +33,7 @@ def batch(run: RunConfig) -> tuple[int, int]:
 
 # Of the recipes of today's models, those of one are in every run.
 OTHERS = {name for name in ON_CARDS if name.startswith(("qwen2.5-", "llama3-8b/", "deepseek-r1-distill-qwen-7b/"))}
+OTHERS |= {"qwen3-8b/kto-lora", "qwen3-8b/simpo-lora"}
 
 
 @pytest.mark.parametrize(

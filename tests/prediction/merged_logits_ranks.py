@@ -29,11 +29,11 @@ def merge_with_another_config(argv: list[str], config: str) -> list[dict]:
 
     stock = logits.fixed_logits
 
-    def changed(directory: Path, lora=None):
+    def changed(directory: Path, *lora, **options):
         if directory != Path(config).parent:
             values = json.loads((directory / "config.json").read_text())
             (directory / "config.json").write_text(json.dumps(values | {"rms_norm_eps": 1.0}))
-        return stock(directory, lora)
+        return stock(directory, *lora, **options)
 
     logits.fixed_logits = changed
     return merge_all([argv])

@@ -58,6 +58,7 @@ def data_workers() -> list[list[int]]:
         ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0)  # PR_GET_PDEATHSIG
         return np.array([os.getpgrp() == os.getpid(), number.value])
 
-    data = SimpleNamespace(train=[0, 1], padding={}, stream=[[0], [1]], collate=describe)
+    data = SimpleNamespace(train=[0, 1], padding={}, stream=[[0], [1]], collate=describe, join=None)
+    data._batched = partial(TrainingData._batched, data)
     data._loader = partial(TrainingData._loader, data)
     return [np.asarray(batch).tolist() for batch in TrainingData.train_loader(data, 2, TrainingClock())]

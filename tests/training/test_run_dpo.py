@@ -161,7 +161,7 @@ def test_a_run_that_unlearns_both_responses_says_so(run, material):
 # ---- batches, layouts, resuming
 
 
-@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("lora", [FULL, pytest.param(LORA, marks=pytest.mark.long)], ids=["full", "lora"])
 def test_every_pair_of_a_step_weighs_the_same(run, lora):
     """However the pairs of a step are cut into micro batches, computed in chunks, divided over ranks."""
     lora = lora | {"learning_rate": 1e-3}

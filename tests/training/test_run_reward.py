@@ -84,7 +84,7 @@ def test_a_run_has_the_loss_of_the_formula(ranks, run, material, method):
     assert "pairs: loss 0.6931  accuracy 0.0%  margin +0.000 (+0.000 - +0.000)\n" in run.said
 
 
-@pytest.mark.parametrize("method", [FULL, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("method", [FULL, pytest.param(LORA, marks=pytest.mark.long)], ids=["full", "lora"])
 def test_every_pair_of_a_step_weighs_the_same(run, method):
     """However the pairs of a step are cut into micro batches and divided over ranks; the last step has fewer."""
     one = run("one", **method)
