@@ -52,7 +52,7 @@ class SampleStream:
         self.start = start
         self.end = start + (steps - first_step) * self.global_batch if end is None else end
         self.epoch_order = epoch_order or partial(shuffled, samples)
-        self._permutation = (-1, np.empty(0, dtype=np.int64))
+        self._orders: dict[int, np.ndarray] = {}  # of the last two epochs; replaced, never changed
 
     def __len__(self) -> int:
         return self.steps * self.accumulation
@@ -87,9 +87,11 @@ class SampleStream:
 
     def _sample(self, position: int) -> int:
         epoch, index = divmod(position, self.samples)
-        if self._permutation[0] != epoch:
-            self._permutation = (epoch, self.epoch_order(self.seed, epoch))
-        return int(self._permutation[1][index])
+        orders = self._orders  # once: the thread that loads batches runs ahead of the one that counts their samples
+        if epoch not in orders:
+            kept = {max(orders): orders[max(orders)]} if orders else {}
+            orders = self._orders = kept | {epoch: self.epoch_order(self.seed, epoch)}
+        return int(orders[epoch][index])
 
 
 class PaddedShard:

@@ -50,6 +50,20 @@ def test_a_dataset_may_have_an_order_of_its_own():
     assert [own.sample_at(position) for position in (0, 6, 8)] == [506, 500, 515]
 
 
+def test_two_epochs_are_read_at_a_time_without_shuffling_again():
+    """The thread that loads batches is ahead of the one that counts their samples."""
+    asked = []
+
+    def in_order(seed, epoch):
+        asked.append(epoch)
+        return np.arange(50) + 100 * epoch
+
+    own = SampleStream(50, 5, 1, 1, 0, 1, steps=100, epoch_order=in_order)
+    read = [own.sample_at(first + n) for n in range(50) for first in (0, 50)]
+    assert read == [first + n for n in range(50) for first in (0, 100)]
+    assert asked == [0, 1]
+
+
 def test_a_run_reads_a_blend_in_the_order_of_its_shares(ranks):
     [(read, own)] = ranks(1, "tests.training.stream_ranks:stream_of_a_blend", 500)
     assert read == own and max(read) >= 203  # what the first epoch had no place for, too
