@@ -85,8 +85,11 @@ def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     set_device(args.device)
     format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
     backend = args.grammar_backend
-    models = load_models(name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format, backend)
-    batch = batch_for(models, args.batch_size, int(args.kv_cache_gb * 2**30))
+    memory = int(args.kv_cache_gb * 2**30)
+    models = load_models(
+        name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format, backend, memory
+    )
+    batch = batch_for(models, args.batch_size, memory)
     return Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
 
 

@@ -2,19 +2,25 @@
 
 The logits of a prompt exist a part at a time (launch/prediction/logits_in_parts.py). A pass also gives those of the
 first token of the answer, so that a request for one token needs no other.
+
+Attention has weights for each head and pair of tokens of a prompt, as there is no flash attention. longest_prompt()
+says how many tokens they have memory for.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import paddle
 
+from launch.families.parameters import attention_heads
 from launch.generation.generate import require_numbers
 from launch.prediction.logits_in_parts import LogitsInParts
 from launch.prediction.predictor import Predictor
 from launch.serving.request import Likelihood
 
 TOKENS = 4096  # of several prompts that are read together, padded; a longer one is read alone
+WEIGHTS = 16  # bytes of a head's weight while it is made, in float32 at most 4 times (CPU, 7 families: 2.4 to 4.1)
 LEAST = -9999.0  # the OpenAI API's logarithm of 0; JSON has no infinity
 
 
@@ -41,14 +47,23 @@ def _finite(value: float) -> float:
     return max(float(value), LEAST)
 
 
+def longest_prompt(config: dict, memory_bytes: float) -> float:
+    """Tokens. config: of the model."""
+    if memory_bytes == math.inf:
+        return math.inf
+    return math.isqrt(int(memory_bytes) // (WEIGHTS * attention_heads(config)))
+
+
 def prompt_likelihoods(
-    predictor: Predictor, prompts: list[list[int]], top: int
+    predictor: Predictor, prompts: list[list[int]], top: int, longest: float = math.inf
 ) -> Iterator[tuple[list[Likelihood], paddle.Tensor]]:
     """For each prompt of a causal model the likelihoods of its tokens, the first without a value, and the logits of
-    what comes behind it, float32 [1, vocabulary]. Prompts of a model with a prefix must have one length."""
+    what comes behind it, float32 [1, vocabulary]. Prompts of a model with a prefix must have one length. longest: of
+    longest_prompt(); prompts that are read together take no more memory than one of so many tokens."""
     batch: list[list[int]] = []
     for prompt in prompts:
-        if batch and max(map(len, [*batch, prompt])) * (len(batch) + 1) > TOKENS:
+        rows, length = len(batch) + 1, max(map(len, [*batch, prompt]))
+        if batch and (rows * length > TOKENS or rows * length**2 > longest**2):
             yield from _of_batch(predictor, batch, top)
             batch = []
         batch.append(prompt)

@@ -8,6 +8,7 @@ chats become ids as in training and in launch/commands/predict.py.
 """
 
 import copy
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,16 +31,17 @@ from launch.families.encoding import NONE, encoding_of, template_line
 from launch.generation.generate import Decoding, KnownIds, damaged, generate
 from launch.generation.text import decode
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
-from launch.serving.likelihoods import likelihoods, prompt_likelihoods
+from launch.serving.likelihoods import likelihoods, longest_prompt, prompt_likelihoods
 from launch.serving.request import Finish, Reason, Refusal, Row
 from launch.serving.token_names import TokenNames
 
 
-def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
+def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf) -> None:
     """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
-    a prefix must have one length."""
+    a prefix must have one length. longest: see prompt_likelihoods()."""
     choose = Chooser(predictor.eos, predictor.known_ids)
-    read_prompts(predictor, choose, [row for row in rows if row.options.scores_prompt is not None and not row.tokens])
+    scored = [row for row in rows if row.options.scores_prompt is not None and not row.tokens]
+    read_prompts(predictor, choose, scored, longest)
     rows = [row for row in rows if not row.done]
     if not rows:
         return
@@ -49,13 +51,13 @@ def answer_rows(predictor: Predictor, rows: list[Row]) -> None:
     generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=processors)
 
 
-def read_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row]) -> None:
+def read_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
     """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers. Rows of a model with a
-    prefix must have one length."""
+    prefix must have one length. longest: see prompt_likelihoods()."""
     if not rows:
         return
     top = max(row.options.scores_prompt or 0 for row in rows)
-    found = prompt_likelihoods(predictor, [row.prompt for row in rows], top)
+    found = prompt_likelihoods(predictor, [row.prompt for row in rows], top, longest)
     for row, (told, logits) in zip(rows, found, strict=True):
         row.emit(told)
         if row.max_tokens:
@@ -203,13 +205,15 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Served:
-    """A model under its name. description: for people. backend: what answers in JSON are made by, if anything."""
+    """A model under its name. description: for people. backend: what answers in JSON are made by, if anything.
+    weights_bytes: memory for the weights of attention where likelihoods of prompts are wanted."""
 
     name: str
     predictor: Predictor
     prompts: Prompts
     description: str
     backend: str | None = None
+    weights_bytes: float = math.inf
 
     def group(self, prompt: list[int]) -> tuple:
         """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
@@ -226,12 +230,17 @@ class Served:
         """Whether a token of a prompt sees only what is before it, so that it has a likelihood."""
         return self.predictor.family.attention == "causal"
 
+    @cached_property
+    def longest_scored(self) -> float:
+        """Tokens of a prompt whose likelihoods there is memory for."""
+        return longest_prompt(self.predictor.config.to_dict(), self.weights_bytes)
+
     def answer(self, rows: list[Row]) -> None:
-        answer_rows(self.predictor, rows)
+        answer_rows(self.predictor, rows, self.longest_scored)
 
     def read_prompts(self, rows: list[Row]) -> None:
         """Where rows want the likelihoods of their prompts, before their first step."""
-        read_prompts(self.predictor, self.choose, rows)
+        read_prompts(self.predictor, self.choose, rows, self.longest_scored)
 
     @cached_property
     def choose(self) -> Chooser:
@@ -269,9 +278,11 @@ def load_models(
     chat_template: str | None = None,
     format: Format | None = None,
     grammar_backend: str | None = None,
+    weights_bytes: float = math.inf,
 ) -> dict[str, Served]:
     """The base under `name` and each adapter under its own. format: of the base's linear layers; None: as they are.
     grammar_backend: "llguidance", whose tables of the tokenizer are then made; None: no answers in JSON.
+    weights_bytes: see Served.
 
     Raises UserError where an adapter does not fit, or there is no tokenizer.
     """
@@ -286,7 +297,7 @@ def load_models(
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
         description = f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
-        served[model] = Served(model, predictor, prompts, description, grammar_backend)
+        served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes)
         if grammar_backend:
             _ = served[model]._grammars
     return served

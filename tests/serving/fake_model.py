@@ -44,7 +44,7 @@ class FakeModel:
     """Has what launch/serving/models.py: Served has."""
 
     prompts = Prompts()
-    positions = POSITIONS
+    positions = longest_scored = POSITIONS
 
     def __init__(self, name: str):
         self.name = name

@@ -78,6 +78,16 @@ def of_prompts(directory: str, names: list[str], at_once: int, read: int) -> dic
     return found
 
 
+def passes() -> list:
+    """How many tokens a prompt may have with 4 heads, and how many prompts are then read together: five of 4 tokens,
+    one of 9 and one of 1."""
+    from launch.serving import likelihoods
+
+    likelihoods._of_batch = lambda _, prompts, __: [len(prompts)]
+    longest = likelihoods.longest_prompt({"num_attention_heads": 4}, 9 * 9 * 64 + 1)
+    return [longest, *likelihoods.prompt_likelihoods(None, [[1] * 4] * 5 + [[1] * 9, [1]], 0, longest)]
+
+
 def names(directory: str) -> list[list]:
     """How pieces of a sentencepiece tokenizer and of one of bytes are called, and their bytes."""
     import json

@@ -57,3 +57,14 @@ def test_a_prompt_is_decoded_once_for_all_its_answers_and_not_beyond_the_deadlin
             asyncio.run(ask(0.05, f"heavy {tmp_path}"))
         finally:
             (tmp_path / "go").touch()
+
+
+def test_a_prompt_whose_log_probabilities_have_no_memory_is_refused():
+    model = FakeModel("base")
+    model.longest_scored = 3
+    service = Service({"base": model}, WholeBatches({"base": model}, 1), Limits(9, 9, 60))
+    scored = Options(prompt_logprobs=0, max_tokens=1)
+    asyncio.run(service.complete("base", ["abc"], scored))
+    asyncio.run(service.complete("base", ["abcd"], Options(max_tokens=1)))
+    with pytest.raises(Refusal, match=r"prompt: 4 tokens, .* have memory for 3 \(--kv_cache_gb\)"):
+        asyncio.run(service.complete("base", ["abcd"], scored))

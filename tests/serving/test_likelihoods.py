@@ -33,6 +33,11 @@ def test_a_steps_likelihoods_are_of_all_logits_before_temperature(ranks):
     assert (token, rank) == (2, 1) and told[2] == [1, -9999.0] and found[3][1] == 2
 
 
+def test_prompts_that_are_read_together_take_no_more_memory_than_the_longest_one(ranks):
+    """16 bytes for each of 4 heads and 9 x 9 tokens; 5 x 4 x 4 are fewer pairs."""
+    assert ranks(1, "tests.serving.likelihood_ranks:passes") == [[9, 5, 1, 1]]
+
+
 def test_tokens_by_themselves_have_names_of_their_own(ranks, tmp_path):
     """With the space that a text's first token may lose."""
     [found] = ranks(1, "tests.serving.likelihood_ranks:names", str(tmp_path))
