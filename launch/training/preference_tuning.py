@@ -89,10 +89,7 @@ class PreferenceTuning(PairStage):
 
     def prepare(self, model) -> list[str]:
         """A reference without dropout is compared with the policy."""
-        dropouts = [layer for layer in model.sublayers() if isinstance(layer, nn.Dropout) and layer.p > 0]
-        for layer in dropouts:
-            layer.p = 0.0
-        return ["dropout: that of the model is off, as in its reference"] if dropouts else []
+        return ["dropout: that of the model is off, as in its reference"] if end_dropout(model) else []
 
     def make_loss(self, model, data: TrainingData) -> PreferenceLoss:
         makers = {
@@ -115,3 +112,21 @@ class PreferenceTuning(PairStage):
             "weights": weights_identity(base, self.model_args, args.seed),
             "precision": [*computes, asdict(quantized) if quantized else None],
         }
+
+
+def end_dropout(model) -> bool:
+    """Set all dropout of a model to 0. Returns whether there was any.
+
+    paddlenlp's layers have it as a layer, as a number of their own (OPT's attention, Bloom), or read it from the
+    configuration in each forward pass (Qwen2, Mixtral, Bloom with flash attention)."""
+    found = False
+    for layer in model.sublayers(include_self=True):
+        owners = [(layer, name) for name in vars(layer) if "dropout" in name]
+        owners += [(layer, "p")] if isinstance(layer, nn.Dropout) else []
+        owners += [(layer.config, "attention_dropout")] if hasattr(layer, "config") else []
+        for owner, name in owners:
+            value = getattr(owner, name, 0)
+            if isinstance(value, float) and value > 0:
+                setattr(owner, name, 0.0)
+                found = True
+    return found

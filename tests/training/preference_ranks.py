@@ -54,6 +54,30 @@ def _sums(model, batch: dict) -> list[float]:
     return [float(-loss[number == pair].sum()) for loss, number in sides for pair in range(len(SIZES))]
 
 
+@paddle.no_grad()
+def differences_by_dropout(names: list[str]) -> dict[str, list[float]]:
+    """For each family, in training: how much two forward passes differ with dropout everywhere, and without it."""
+    from launch.training.preference_tuning import end_dropout
+
+    keys = ("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_dropout", "attention_dropout")
+    found = {}
+    for name in names:
+        config = tiny(name)
+        for key in keys:
+            if hasattr(config, key):
+                setattr(config, key, 0.5)
+        model = build(name, config)
+        model.train()
+        ids = paddle.arange(3, 15).unsqueeze(0)
+        found[name] = []
+        for had in (True, False):
+            outputs = [model(input_ids=ids) for _ in range(2)]
+            one, other = (output[0] if isinstance(output, tuple) else output for output in outputs)
+            found[name].append(float((one - other).abs().max()))
+            assert end_dropout(model) == had
+    return found
+
+
 # ---- for test_run_dpo.py
 
 

@@ -168,3 +168,11 @@ def test_packed_pairs_have_the_log_probabilities_of_padded_ones(ranks):
     for name, (packed, padded) in found.items():
         assert packed == pytest.approx(padded, abs=5e-6), name
         assert max(packed) < -0.5
+
+
+def test_all_dropout_of_a_model_ends(ranks):
+    """That of layers, of numbers that layers have, and of the configuration."""
+    families = ["opt", "bloom", "qwen2", "qwen2_moe", "mixtral", "chatglm_v2"]
+    [found] = ranks(1, "tests.training.preference_ranks:differences_by_dropout", families)
+    for name, (before, after) in found.items():
+        assert before > 1e-4 and after == 0, name
