@@ -243,26 +243,33 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
 
 def speed_of(plan: TimePlan) -> str:
     """Tokens a second of all ranks: 19,013; without published runs the range 14,000–24,000."""
-    return _estimated(plan, [share * plan.tokens_per_second for share in plan.shares], plan.tokens_per_second, _whole)
+    ends = [_two_digits(share * plan.tokens_per_second) for share in plan.shares]
+    return _estimated(plan, ends, plan.tokens_per_second, _whole)
 
 
 def mfu_of(plan: TimePlan) -> str:
     """49%, or 36–61%."""
-    return _estimated(plan, [share * plan.mfu for share in plan.shares], plan.mfu, "{:.0%}".format)
+    return _estimated(plan, [_two_digits(share * plan.mfu) for share in plan.shares], plan.mfu, "{:.0%}".format)
 
 
 def duration_of(plan: TimePlan, seconds: float) -> str:
     """What takes so long by the plan: 25 minutes, or 20–34 minutes."""
-    return _estimated(plan, [seconds / share for share in reversed(plan.shares)], seconds, duration)
+    ends = [_two_digits(seconds / share, _unit_of(seconds / share)) for share in reversed(plan.shares)]
+    return _estimated(plan, ends, seconds, duration)
 
 
 def _estimated(plan: TimePlan, ends: list[float], value: float, text: Callable[[float], str]) -> str:
-    """The value where there are published runs, else its range in two digits, a unit that both have named once."""
+    """The value where there are published runs, else its range, a unit that both ends have named once."""
     if plan.calibrated:
         return text(value)
-    low, high = (_without_zeros(text(float(f"{end:.1e}"))) for end in ends)
+    low, high = (_without_zeros(text(end)) for end in ends)
     unit = high.lstrip("0123456789.,")
     return high if low == high else f"{low.removesuffix(unit)}–{high}"
+
+
+def _two_digits(value: float, unit: float = 1.0) -> float:
+    """Rounded to two digits in the unit that it is shown in."""
+    return float(f"{value / unit:.1e}") * unit
 
 
 def _without_zeros(text: str) -> str:
@@ -282,13 +289,19 @@ def _parts(plan: TimePlan) -> str:
     return ", ".join([*shown, *([f"other {rest / plan.step_seconds:.0%}"] if rest else [])])
 
 
+def _unit_of(seconds: float) -> int:
+    """Seconds of the unit that a duration is given in: there are two of it at least."""
+    return next((unit for unit in (DAY, HOUR, MINUTE) if seconds >= 2 * unit), 1)
+
+
 def duration(seconds: float) -> str:
     """0.90 s, 25 minutes, 7.5 hours, 50 days."""
-    if seconds < 2 * MINUTE:
+    unit = _unit_of(seconds)
+    if unit == 1:
         return f"{seconds:.2f} s"
-    if seconds < 2 * HOUR:
+    if unit == MINUTE:
         return f"{seconds / MINUTE:.0f} minutes"
-    if seconds < 2 * DAY:
+    if unit == HOUR:
         return f"{seconds / HOUR:.1f} hours"
     return f"{seconds / DAY:.1f} days" if seconds < 20 * DAY else f"{seconds / DAY:.0f} days"
 

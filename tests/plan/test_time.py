@@ -333,6 +333,7 @@ def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_er
         line,
     )
     assert duration_of(plan, 7000) == "90 minutes–2.6 hours"  # 5,400 and 9,200 s
+    assert duration_of(plan, 1_230_000 * 1.29) == "14–24 days"  # by 1.23 and 2.09 million seconds: not 13.9–24 days
     assert duration_of(plan, 13) == "10–17 s"  # not 10.00 and 17.00, which nobody knows
     assert speed_of(plan_time(JOB, A100)) == f"{plan_time(JOB, A100).tokens_per_second:,.0f}"
     assert plan_time(JOB.changed(micro_batch=1), A100).error == pytest.approx(0.29)
