@@ -20,7 +20,7 @@ from launch.prediction.predictor import Predictor
 from launch.serving.request import Likelihood
 
 TOKENS = 4096  # of several prompts that are read together, padded; a longer one is read alone
-WEIGHTS = 16  # bytes of a head's weight while it is made, in float32 at most 4 times (CPU, 7 families: 2.4 to 4.1)
+WEIGHTS = 16  # bytes of a head's weight while it is made, in float32 at most 4 times (CPU, 5 families: 2.4 to 4.1)
 LEAST = -9999.0  # the OpenAI API's logarithm of 0; JSON has no infinity
 
 
