@@ -84,7 +84,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "--gpu_memory_gb", type=above_zero, help="memory of each card in GB; default: that of the cards here"
     )
     parser.add_argument("--card", help=f"kind of card, where its memory does not tell: {', '.join(CARDS)}")
-    parser.add_argument("--method", choices=METHODS, default="full", help="method of training")
+    # A word in the place of the choices: the usage line with all of them does not fit a terminal.
+    parser.add_argument(
+        "--method", choices=METHODS, default="full", metavar="METHOD", help=f"method of training: {', '.join(METHODS)}"
+    )
     return parser.parse_args(argv)
 
 
