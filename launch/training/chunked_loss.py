@@ -325,7 +325,7 @@ def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chu
     """What --loss_chunk_tokens means for batches of so many tokens a sample, all of its rows together. trained: whether
     the output layer is.
     The plan decides alike (launch/plan/job.py)."""
-    ranks = args.tensor_parallel_degree
+    ranks = max(args.tensor_parallel_degree, 1)  # upstream's is -1 on one process
     vocabulary = config.vocab_size // (ranks if config.vocab_size % ranks == 0 else 1)
     batch = args.per_device_train_batch_size
     evaluated = batch if args.pipeline_parallel_degree > 1 else args.per_device_eval_batch_size

@@ -10,7 +10,7 @@ from paddlenlp.transformers.llama.modeling import LlamaLMHead
 
 from launch.families.arithmetic import loss_chunk
 from launch.families.registry import FAMILIES
-from launch.training.chunked_loss import Chunks, chunk_loss, chunked_head
+from launch.training.chunked_loss import Chunks, chunk_loss, chunked_head, chunks_of
 from launch.training.finetuning import AnswerLoss
 from launch.training.losses import TokenLoss
 from launch.training.model import norms_and_head_in_float32
@@ -109,6 +109,15 @@ def gradients_of_a_loss_that_is_no_number() -> list[bool]:
     with chunked_head(model).of(labels):
         token_loss(model.lm_head(hidden_states), labels).backward()
     return [bool(tensor.grad.isnan().all()) for tensor in (hidden_states, model.lm_head.weight)]
+
+
+def auto_chunks(tensor_parallel_degree: int) -> list[int]:
+    """Tokens at once, in training and in evaluation, of a 7B model with 8,192 tokens a batch."""
+    config = SimpleNamespace(vocab_size=32000, hidden_size=4096)
+    batch = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "pipeline_parallel_degree": 1}
+    args = SimpleNamespace(loss_chunk_tokens="auto", tensor_parallel_degree=tensor_parallel_degree, **batch)
+    chunks = chunks_of(config, args, length=2048, trained=False)
+    return [chunks.training, chunks.evaluation]
 
 
 def peak_of_loss(tokens: int, vocabulary: int, chunk: str, tied: bool, training: bool) -> int:
