@@ -19,10 +19,8 @@ SLOW = [
     TP2,
     Layout(stage=3, sharding=2),
     Layout(data=2, accumulation=2),
-    Layout(stage=1, sharding=2),
     Layout(stage=2, sharding=2, accumulation=2),
     Layout(tensor=2, pipeline=2, accumulation=4, sequence_parallel=True),
-    Layout(tensor=2, stage=2, sharding=2),
 ]
 METHODS = {
     "full": (FinetuneRuns, ()),
