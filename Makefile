@@ -1,6 +1,6 @@
-# The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is four targets: X runs it,
+# The public face. `make` prints what there is. Each recipe X of recipes/*/*.sh is five targets: X runs it,
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command, plan-X the memory and
-# time that it needs.
+# time that it needs, k8s-X a Kubernetes manifest.
 #
 # MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER CONFIG ARGS, given as `make X GPUS=4`, reach
 # the recipe through the environment, where make puts every variable of its command line. CONFIG counts there alone:
@@ -162,9 +162,9 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 .DEFAULT:
 	@$(PLAIN) $(TARGETS) unknown $@ $(DATA_TOOLS)
 
-# The four forms of a recipe. $(1): its name, $(2): its file, $(3): its target; another name says that one, and goes on.
+# The forms of a recipe. $(1): its name, $(2): its file, $(3): its target; another name says that one, and goes on.
 define recipe_forms
-.PHONY: $(1) rehearse-$(1) print-$(1) plan-$(1)
+.PHONY: $(1) rehearse-$(1) print-$(1) plan-$(1) k8s-$(1)
 $(1): setup
 	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=run bash $(2)
 rehearse-$(1): setup
@@ -173,6 +173,8 @@ print-$(1): setup
 	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=print bash $(2)
 plan-$(1):
 	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=plan bash $(2)
+k8s-$(1): setup
+	@$(call other_name,$(1),$(3))$$(stray_config)$$(EXEC) ACTION=k8s bash $(2)
 endef
 other_name = $(if $(filter-out $(2),$(1)),echo "make $$@ is another name of make $$(@:%$(1)=%$(2))" >&2; )
 stray_config = $(if $(filter environment,$(origin CONFIG)),echo "CONFIG of the environment is not read: make $@ CONFIG=FILE takes a file of arguments" >&2; )

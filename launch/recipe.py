@@ -4,9 +4,11 @@
     ACTION=print     print the whole command, to read or to paste into a shell
     ACTION=plan      print the memory and time that it needs, start nothing
     ACTION=rehearse  run it on the CPU with a tiny model of the family
+    ACTION=k8s       print a Kubernetes manifest that runs it
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
-FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md).
+FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md). STOPPED_EXIT_CODE is the exit
+code of a run that was stopped before its last step and saved (docs/resume.md).
 """
 
 import argparse
@@ -27,7 +29,7 @@ from data_tools.language import localized
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
-from launch.config.variables import DATA_FLAGS, check_variables, given_variables, number
+from launch.config.variables import DATA_FLAGS, check_variables, exit_code_of_stopped, given_variables, number
 from launch.cpu.settings import threads_per_rank
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -37,7 +39,7 @@ from launch.nodes.place import read_nodes
 from launch.preflight.fitted import propose_record
 from launch.preflight.flags import flag_help
 from launch.preflight.requested import card_of_plan, known_model, make_questions, missing_demo_paths, requested_run
-from launch.processes.command import COMMAND, DECIDE_THE_START, LaunchCommand
+from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import next_step
 
@@ -55,8 +57,13 @@ def main(argv: list[str]) -> int:
     action = os.environ.get("ACTION") or "run"
     if action not in ACTIONS:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
-    # A rehearsal runs the ranks of all nodes on this machine and needs no more than their number.
-    nodes = Nodes(number("NNODES", os.environ) or 1) if action == "rehearse" else read_nodes(os.environ)
+    if action == "k8s" and own:
+        raise UserError(
+            f"--{next(iter(own))}: a manifest takes the flags of ARGS. Say ARGS={shlex.quote(shlex.join(argv[1:]))}."
+        )
+    # A rehearsal runs the ranks of all nodes on this machine, and the pods of a manifest number themselves.
+    counted = action in ("rehearse", "k8s")
+    nodes = Nodes(number("NNODES", os.environ) or 1) if counted else read_nodes(os.environ)
     run, notes = requested_run(recipe, os.environ, nodes, own, sizes_alone=action in ("plan", "rehearse"))
     return ACTIONS[action](recipe, run, notes)
 
@@ -78,6 +85,11 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
 
+    stopped_exit_code = exit_code_of_stopped(os.environ)
+    if run.nodes.count > 1:
+        from launch.nodes.meeting import await_master
+
+        await_master(run.nodes)
     notes = [*notes, *make_questions(run)]
     findings = preflight.run(run, starts=run.nodes.rank == 0)
     faults = [finding for finding in findings if not finding.ok]
@@ -106,7 +118,11 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if run.nodes.rank == 0:
         lock_start(run.words["output_dir"][0])
         propose_record(run, card_of_plan(run))
-    exit_code = supervise(command.words(), command.own_log_dir, command.processes, meet(command))
+    os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
+    link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here
+    exit_code = supervise(command.words(), command.own_log_dir, command.processes, link)
+    if exit_code == 0 and os.path.exists(os.environ[STOPPED_FILE]):
+        return stopped_exit_code
     if exit_code == 0 and run.nodes.rank == 0:
         for line in next_step(run, started):
             print(line)
@@ -225,7 +241,18 @@ def _require_legal_flags(run: RunConfig, message: str) -> None:
         raise UserError(message)
 
 
-ACTIONS = {"run": start, "print": show, "rehearse": rehearse, "plan": plan}
+def print_manifest(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
+    """Print a Kubernetes manifest on stdout and the notes on stderr."""
+    from launch.kubernetes import as_yaml, manifests
+
+    objects = manifests(recipe, run, os.environ)
+    _require_legal_flags(run, f"{recipe.target} cannot run with these flags.")
+    _print_notes(notes, sys.stderr)
+    print(as_yaml(objects), end="")
+    return 0
+
+
+ACTIONS = {"run": start, "print": show, "rehearse": rehearse, "plan": plan, "k8s": print_manifest}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ FLOORS = {
         ("processes", "weights"),
         ("hubs", "plan"),
         ("preflight",),
-        ("environment", "watch"),
+        ("environment", "kubernetes", "watch"),
         ("training",),
         ("prediction", "rehearsal"),
         ("serving", "entry", "evaluation"),

@@ -42,6 +42,7 @@ ROOMS = (
     "launch/config/variables.py",
     "launch/config/recipe_file.py",
     "launch/families/named_configs.py",
+    "launch/kubernetes.py",
     "launch/nodes",
     "launch/plan/changes.py",
     "launch/plan/edits.py",

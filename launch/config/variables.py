@@ -25,7 +25,8 @@ RECIPE = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
     *("CONFIG", "ARGS", "FIT", "FORMAT"),
 )
-NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES")
+NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE")
+KUBERNETES = ("IMAGE", "KIND", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 # Variables that are another way to write a flag, and that of DATA for each shared module.
@@ -67,7 +68,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
     What else is in the environment is not looked at: it is there for other programs. GNU make hands its command line
     on in MAKEFLAGS, the variables after ` -- `, spaces in their values escaped.
     """
-    known = (*RECIPE, *NODES, *PLAN, *SETUP)
+    known = (*RECIPE, *NODES, *KUBERNETES, *PLAN, *SETUP)
     _, _, overrides = environment.get("MAKEFLAGS", "").partition(" -- ")
     for name in re.findall(r"(?:^|(?<!\\)\s)(\w+)[:+?]*=", overrides):
         nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75)
@@ -196,3 +197,11 @@ def number(name: str, variables: Mapping[str, str]) -> int | None:
     if not value.isdecimal() or int(value) == 0:
         raise UserError(f"{name}: found {value!r}, expected a whole number above 0.")
     return int(value)
+
+
+def exit_code_of_stopped(variables: Mapping[str, str]) -> int:
+    """STOPPED_EXIT_CODE: of a run that was stopped before its last step and saved; 0 where it is not given."""
+    code = number("STOPPED_EXIT_CODE", variables) or 0
+    if code > 255:
+        raise UserError(f"STOPPED_EXIT_CODE: found {code}, expected a whole number from 1 to 255.")
+    return code

@@ -22,7 +22,7 @@ from launch.config.recipe_file import Recipe, recipe_paths, target_of
 from launch.errors import UserError
 
 WIDTH = 80
-FORMS = ("", "rehearse-", "print-", "plan-")
+FORMS = ("", "rehearse-", "print-", "plan-", "k8s-")
 VARIABLES = """
 Variables of every recipe (docs/recipes.md has the table)
   MODEL= DATA= OUTPUT=      which model, data, output directory
@@ -60,7 +60,12 @@ def help_text() -> str:
     lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(f"  {name:<13} {text}" for name, text in targets)]
     recipes = [_recipe_line(path) for path in recipe_paths(Path())]
     if recipes:
-        lines += ["", "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command)", *recipes]
+        lines += [
+            "",
+            "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command;",
+            "k8s-X: Kubernetes)",
+            *recipes,
+        ]
     return "\n".join([*lines, VARIABLES])
 
 

@@ -5,17 +5,30 @@ The first exists only where a recipe starts the run. The second is made by every
 flags in the store by which Paddle connects them.
 """
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 
 from launch.config.run_config import Nodes
 from launch.errors import UserError
 from launch.nodes.network import Link, address_towards, interface_of, is_loopback, resolve, split_address
-from launch.nodes.roll_call import Assembly, Meeting, Member, differences, facts, flag_facts, refuse, roll_call
+from launch.nodes.roll_call import (
+    RETRY_SECONDS,
+    Assembly,
+    Meeting,
+    Member,
+    differences,
+    facts,
+    flag_facts,
+    refuse,
+    roll_call,
+)
 
 WAIT_VARIABLE = "RENDEZVOUS_MINUTES"
 WAIT_MINUTES = 10.0  # nodes are started by hand one after the other, or by a scheduler at once
+IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in every container of a pod
 PLACE = (("PADDLE_TRAINER_ID", "0"), ("PADDLE_TRAINERS_NUM", "1"))
 SHOWN = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "git revision")
 
@@ -31,6 +44,23 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
     meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds())
     assembly = roll_call(meeting, me)
     return Link({meeting.nodes[index]: connection for index, connection in assembly.connections.items()})
+
+
+def await_master(nodes: Nodes) -> None:
+    """In Kubernetes, wait until the name of node 0 is known here, and on node 0 that it means this pod: a pod gets its
+    name after it has started. Elsewhere a name that is unknown now stays so, which the checks report.
+    """
+    if not os.environ.get(IN_KUBERNETES):
+        return
+    assert nodes.master is not None  # several nodes have one
+    host, _ = split_address(nodes.master)
+    deadline = time.monotonic() + wait_seconds()
+    while time.monotonic() < deadline:
+        with contextlib.suppress(UserError):
+            address = resolve(host)
+            if nodes.rank or address_towards(address) == address:
+                return
+        time.sleep(RETRY_SECONDS)
 
 
 def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:

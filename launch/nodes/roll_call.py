@@ -241,7 +241,7 @@ def _join(meeting: Meeting, me: Member) -> Assembly:
     waiting = _Waiting(meeting)
     while True:
         try:
-            connection = Connection(socket.create_connection((resolve(host), port), timeout=GREETING_SECONDS))
+            connection = Connection(socket.create_connection((host, port), timeout=GREETING_SECONDS))
             connection.send({"protocol": PROTOCOL, **asdict(me)})
             verdict = connection.receive(meeting.seconds + VERDICT_SECONDS)
             refuse(meeting, [str(fault) for fault in verdict["faults"]])

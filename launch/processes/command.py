@@ -70,6 +70,8 @@ def _found(devices: tuple[str, ...], visible: str | None) -> bool:
 LAUNCHER = "paddle.distributed.launch"
 # Set by a recipe for its ranks: the command that started them, to be printed where they can be continued.
 COMMAND = "LAUNCH_COMMAND"
+# Set by a recipe for its ranks: a file that they make where the run is stopped before its last step.
+STOPPED_FILE = "LAUNCH_STOPPED_FILE"
 DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")  # no part of a command that continues
 
 

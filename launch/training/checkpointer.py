@@ -17,7 +17,7 @@ from paddlenlp.trainer import TrainerCallback
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
 from launch.checkpoint.manifest import checkpoint_name, read_manifest
 from launch.checkpoint.ranks import rank, world_size
-from launch.processes.command import COMMAND, DECIDE_THE_START
+from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE
 from launch.processes.orphans import recorded_signals
 from launch.training.resuming import Continuation, fault_for_all, put_later_aside, scaler_state
 from launch.training.saver import Saver
@@ -106,7 +106,9 @@ class Checkpointer:
             )
 
     def print_how_to_continue(self) -> None:
-        """For a run that was stopped: where it is, and the command that continues it."""
+        """For a run that was stopped: where it is, and the command that continues it. The recipe is told by a file."""
+        if path := os.environ.get(STOPPED_FILE):
+            Path(path).touch()
         if rank() == 0:
             step, steps = self.trainer.state.global_step, self.trainer.args.max_steps
             kept = f"{self.saver.last} is whole" if self.saver.last else "no step was made"

@@ -12,7 +12,7 @@ import pytest
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read
 from launch.config.flag_values import load_schema
 from launch.config.recipe_file import SCRIPTS, Recipe
-from launch.config.variables import RECIPE
+from launch.config.variables import KUBERNETES, RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, FENCED, INDENTED, is_there
 from tests.recipes.rehearsing import recipes_by_target
@@ -22,7 +22,7 @@ IN_BLOCKS = [command for page in PAGES for command in in_blocks(page)]
 COMMANDS = [*IN_BLOCKS, *(command for page in PAGES for command in in_prose(page))]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECIPES = set(recipes_by_target())
-FORMS = ("", "rehearse-", "plan-", "print-")
+FORMS = ("", "rehearse-", "plan-", "print-", "k8s-")
 
 # All blocks of a page in a language -> the test that runs them as they stand, in their order.
 PAGES_RUN = {
@@ -53,6 +53,7 @@ RUN_BY = {
     "make evaluate": "tests/evaluation/test_evaluate.py::test_the_make_target",
     "make fit": "tests/plan/test_fit.py::test_the_printed_commands_are_legal_and_fit",
     "make import": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
+    "make k8s-X": "tests/test_kubernetes.py::test_the_commands_of_the_page",
     "make ledger": "tests/kills/test_samples.py::test_the_ledger_proves_it",
     "make measures": "tests/plan/test_guide.py::test_the_command_prints_a_table_and_refuses_what_it_does_not_know",
     "make merge": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
@@ -169,7 +170,7 @@ def test_targets_are_there():
 
 
 def test_variables_are_known():
-    known = {*RECIPE, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"\$\((\w+)\)", MAKEFILE)}
+    known = {*RECIPE, *KUBERNETES, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"\$\((\w+)\)", MAKEFILE)}
     for command in COMMANDS:
         assert command.variables.keys() <= known, str(command)
 
@@ -213,7 +214,7 @@ def asked_of(command: Command) -> str | None:
     """The program of ours whose flags they are."""
     form, program = form_of(command), command.program
     if form.endswith("X"):
-        recipe = recipes_by_target().get(re.sub("^make (print-|rehearse-|plan-)?", "", program))
+        recipe = recipes_by_target().get(re.sub("^make (print-|rehearse-|plan-|k8s-)?", "", program))
         return Recipe.load(recipe).script if recipe else None
     if command.words[0] == "make":
         return script_of(program.removeprefix("make "))

@@ -118,7 +118,7 @@ def test_the_forms_of_a_recipe(house, target, output):
     assert (done.stdout, done.stderr) == (f"{output} GPUS= ARGS=\n", "")
 
 
-@pytest.mark.parametrize("form", ["", "rehearse-", "print-", "plan-"])
+@pytest.mark.parametrize("form", ["", "rehearse-", "print-", "plan-", "k8s-"])
 def test_another_name_of_a_recipe_says_its_target_and_goes_on(house, form):
     done = make(house, f"{form}lora-llama7b", "GPUS=2")
     assert done.stderr == f"make {form}lora-llama7b is another name of make {form}lora-1gpu\n"

@@ -57,6 +57,9 @@ VARIABLES = [
     "MASTER",
     "ARGS",
     "FIT",
+    "IMAGE",
+    "KIND",
+    "JOB",
     "CUDA_VISIBLE_DEVICES",
 ]
 

@@ -76,9 +76,11 @@ def test_a_signal_to_one_rank_saves_and_ends_all_of_them(ranks, material, tmp_pa
 
 
 def test_the_time_limit(ranks, material, tmp_path):
-    [said] = ranks(1, PRETRAIN, argv(material, tmp_path / "out", "--max_run_minutes", "0.0001"))
+    stopped = {"LAUNCH_STOPPED_FILE": str(tmp_path / "stopped")}
+    [said] = ranks(1, PRETRAIN, argv(material, tmp_path / "out", "--max_run_minutes", "0.0001"), environment=stopped)
     assert (said["exit_code"], said["steps"]) == (0, [1])
     assert "stopped by --max_run_minutes 0.0001 after step 1 of 6" in said["stdout"]
+    assert (tmp_path / "stopped").exists()  # for the recipe
     assert names(tmp_path / "out") == ["checkpoint-1"]
 
 

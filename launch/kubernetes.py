@@ -1,0 +1,293 @@
+"""The Kubernetes manifest of a recipe: an indexed Job with a headless Service, or a PaddleJob of Kubeflow.
+
+A pod is a node: it starts the recipe, which starts the ranks of all its cards. A failed pod is started again, and the
+run continues from its newest checkpoint. docs/kubernetes.md gives the reasons for the fields.
+
+Sources: the Kubernetes API reference (batch/v1 Job, v1 PodSpec); Kubeflow's training operator v1.9.0, from
+https://github.com/kubeflow/training-operator: pkg/apis/kubeflow.org/v1/paddlepaddle_types.go, common_types.go
+(fields, names of the container and the port, label of a replica), pkg/controller.v1/paddlepaddle/envvar.go
+(PADDLE_NNODES and PADDLE_MASTER, but no rank), pkg/core/job.go (what backoffLimit counts).
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from launch.config.recipe_file import Recipe
+from launch.config.run_config import RunConfig
+from launch.config.variables import DATA_FLAGS, number
+from launch.errors import UserError
+from launch.nodes.place import DEFAULT_PORT
+from launch.processes.supervise import SECONDS_TO_SAVE
+
+KINDS = ("job", "paddlejob")
+WORKDIR = "/recipes"  # of the images of .devcontainer/Dockerfile
+# Variable -> folder of WORKDIR at which its claim is mounted; also the default name of the claim.
+CLAIMS = {"DATA_CLAIM": "data", "MODEL_CLAIM": "models", "OUTPUT_CLAIM": "checkpoints"}
+# Variables that a pod gets as they were given; the others name something of this machine, or are in the manifest.
+PASSED_ON = (
+    *("MODEL", "DATA", "OUTPUT", "GPUS", "GPU_MEMORY_GB", "CARD", "PROCESSES", "FIT", "ARGS"),
+    *("RENDEZVOUS_MINUTES", "PORT_RANGE"),
+)
+REFUSED = {
+    "RANK": "each pod has its own number",
+    "MASTER": "the pods meet at the first of them",
+    "DEVICES": "a pod has cards of its own; GPUS=N says how many",
+    "CONFIG": "a pod has no file of this machine; give its flags by ARGS",
+}
+RESTARTS = 6  # Kubernetes' own default of backoffLimit
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: saved and ended before the last step, to be started again
+USER = 1000  # any user but root
+SHARED_MEMORY = "16Gi"
+WAIT_MINUTES = "60"  # for the other pods: they start when they have cards and the image
+LABEL = "app.kubernetes.io/instance"
+INDEX_OF_JOB = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+INDEX_OF_PADDLEJOB = "metadata.labels['training.kubeflow.org/replica-index']"
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+LONGEST_NAME = 63  # of a pod's host name and of a Service (RFC 1035)
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be printed.
+
+    name:     of the Job and its Service
+    kind:     one of KINDS
+    image:    with the repository in WORKDIR
+    restarts: how often a pod may fail before the job does
+    command:  of a pod
+    env:      variables of the recipe in a pod
+    cards:    of a pod, 0 on a CPU
+    nodes:    number of pods
+    claims:   {folder of WORKDIR: name of the claim that is mounted there}
+    """
+
+    name: str
+    kind: str
+    image: str
+    restarts: int
+    command: list[str]
+    env: dict[str, str]
+    cards: int
+    nodes: int
+    claims: dict[str, str]
+
+
+def manifests(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> list[Manifest]:
+    """The objects of a run, as data. variables: those of which `run` was made.
+
+    Raises UserError for a variable that cannot be met, and for a path that is on no volume.
+    """
+    request = _request(recipe, run, variables)
+    if request.kind == "paddlejob":
+        return [_paddle_job(request)]
+    return [*([_service(request)] if request.nodes > 1 else []), _job(request)]
+
+
+def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Request:
+    for name, reason in REFUSED.items():
+        if variables.get(name):
+            raise UserError(f"{name}={variables[name]}: not for a manifest: {reason}. Leave it out.")
+    kind = variables.get("KIND") or KINDS[0]
+    if kind not in KINDS:
+        raise UserError(f"KIND: found {kind!r}, allowed: {', '.join(KINDS)}.")
+    if not variables.get("IMAGE"):
+        raise UserError("IMAGE: not given. IMAGE=REGISTRY/NAME:TAG is an image with this repository in /recipes.")
+    return Request(
+        name=_name(recipe, kind, run.nodes.count, variables),
+        kind=kind,
+        image=variables["IMAGE"],
+        restarts=number("RESTARTS", variables) or RESTARTS,
+        command=["bash", f"recipes/{recipe.name}.sh"],
+        env={"HOME": "/tmp"}
+        | ({"RENDEZVOUS_MINUTES": WAIT_MINUTES} if run.nodes.count > 1 else {})
+        | {name: variables[name] for name in PASSED_ON if variables.get(name)},
+        cards=len(run.devices),
+        nodes=run.nodes.count,
+        claims={folder: variables.get(name) or folder for name, folder in CLAIMS.items() if folder in _folders(run)},
+    )
+
+
+def _name(recipe: Recipe, kind: str, nodes: int, variables: Mapping[str, str]) -> str:
+    name = variables.get("JOB") or re.sub("[._]", "-", recipe.target.lower())
+    longest = LONGEST_NAME - len(f"-worker-{nodes - 1}" if kind == "paddlejob" else f"-{nodes - 1}")
+    if not DNS_LABEL.fullmatch(name) or len(name) > longest:
+        raise UserError(
+            f"JOB: found {name!r}, expected at most {longest} lower-case letters, digits and `-`, a letter first and "
+            "no `-` last."
+        )
+    return name
+
+
+def _folders(run: RunConfig) -> set[str]:
+    """The folders of volumes that the run reads and writes. Raises UserError for a path that is in none of them."""
+    paths = [("OUTPUT", word) for word in run.words.get("output_dir", [])]
+    paths += [("DATA", word) for word in run.words.get(DATA_FLAGS[Path(run.script).stem], [])]
+    model = run.flags.model_name_or_path or ""
+    if model.startswith((".", "/", "~", *(f"{folder}/" for folder in CLAIMS.values()))) or model.count("/") > 1:
+        paths.append(("MODEL", model))  # anything else is the name of a configuration or of a hub's model
+    return {_folder(variable, path) for variable, path in paths if not re.fullmatch(r"[\d.]+", path)}
+
+
+def _folder(variable: str, path: str) -> str:
+    """ "data" for ./data/wiki. The numbers of a blend are no paths."""
+    inside = os.path.relpath(os.path.join(WORKDIR, path), WORKDIR)
+    folder = PurePosixPath(inside).parts[0]
+    if folder not in CLAIMS.values():
+        allowed = ", ".join(f"{folder}/" for folder in CLAIMS.values())
+        raise UserError(
+            f"{variable}: found {path!r}, which is on no volume of the pods: they have {allowed} below {WORKDIR}. "
+            f"Give one of them: {variable}=FOLDER/..."
+        )
+    return folder
+
+
+def _metadata(request: Request) -> Manifest:
+    return {"name": request.name, "labels": {LABEL: request.name}}
+
+
+def _service(request: Request) -> Manifest:
+    """It gives each pod a name, also before the pod is ready: the pods look for the first one as soon as they start."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(request),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL: request.name},
+            "ports": [{"name": "master", "port": DEFAULT_PORT}],
+        },
+    }
+
+
+def _job(request: Request) -> Manifest:
+    nodes = {}
+    if request.nodes > 1:
+        nodes = {"NNODES": str(request.nodes), "MASTER": f"{request.name}-0.{request.name}:{DEFAULT_PORT}"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(request),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": request.nodes,
+            "parallelism": request.nodes,
+            # When a node fails, all end: each pod counts its own failures, so one restart of the run counts once.
+            "backoffLimitPerIndex": request.restarts,
+            "maxFailedIndexes": 0,
+            "podReplacementPolicy": "Failed",  # two pods of one number would write the same files
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {
+                        "action": "Ignore",
+                        "onExitCodes": {"containerName": "training", "operator": "In", "values": [STOPPED]},
+                    },
+                ]
+            },
+            "template": _template(
+                request,
+                "training",
+                nodes,
+                INDEX_OF_JOB,
+                {"restartPolicy": "Never"} | ({"subdomain": request.name} if nodes else {}),
+            ),
+        },
+    }
+
+
+def _paddle_job(request: Request) -> Manifest:
+    """Workers alone: with a Master the operator sets up parameter servers. It makes the Services itself."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PaddleJob",
+        "metadata": _metadata(request),
+        "spec": {
+            # The operator counts the restarts of all pods together, and ends the job when the limit is reached.
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": request.restarts * request.nodes + 1},
+            "paddleReplicaSpecs": {
+                "Worker": {
+                    "replicas": request.nodes,
+                    "restartPolicy": "OnFailure",
+                    "template": _template(request, "paddle", {}, INDEX_OF_PADDLEJOB, {}),
+                }
+            },
+        },
+    }
+
+
+def _template(request: Request, container: str, nodes: dict[str, str], index: str, further: Manifest) -> Manifest:
+    """Of a pod. nodes: variables about them; index: the field with the pod's number; further: fields of the pod."""
+    env: list[Manifest] = [{"name": name, "value": value} for name, value in (request.env | nodes).items()]
+    env.append({"name": "STOPPED_EXIT_CODE", "value": str(STOPPED)})
+    if request.nodes > 1:
+        env.append({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}})
+    return {
+        "metadata": {"labels": {LABEL: request.name}},
+        "spec": {
+            **further,
+            # As process 1 the recipe would not be ended by SIGTERM before it handles it: while it waits for others.
+            "shareProcessNamespace": True,
+            "terminationGracePeriodSeconds": int(SECONDS_TO_SAVE) + 30,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **({"affinity": _one_pod_a_node(request)} if request.nodes > 1 else {}),
+            "containers": [
+                {
+                    "name": container,
+                    "image": request.image,
+                    "workingDir": WORKDIR,
+                    "command": request.command,
+                    "env": env,
+                    "ports": [{"name": "master", "containerPort": DEFAULT_PORT}],
+                    **({"resources": {"limits": {"nvidia.com/gpu": request.cards}}} if request.cards else {}),
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [*_mounts(request), {"name": "shared-memory", "mountPath": "/dev/shm"}],
+                }
+            ],
+            "volumes": [
+                *(
+                    {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+                    for claim, name in _volumes(request).items()
+                ),
+                {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
+            ],
+        },
+    }
+
+
+def _one_pod_a_node(request: Request) -> Manifest:
+    term = {"labelSelector": {"matchLabels": {LABEL: request.name}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _volumes(request: Request) -> dict[str, str]:
+    """{claim: name of the volume}: a claim that several folders have is one volume."""
+    return {claim: folder for folder, claim in reversed(request.claims.items())}
+
+
+def _mounts(request: Request) -> Iterator[Manifest]:
+    """A claim is mounted whole; one for several folders has a folder for each."""
+    for folder, claim in request.claims.items():
+        mount = {"name": _volumes(request)[claim], "mountPath": f"{WORKDIR}/{folder}"}
+        is_shared = list(request.claims.values()).count(claim) > 1
+        yield mount | ({"subPath": folder} if is_shared else {})
+
+
+def as_yaml(objects: list[Manifest]) -> str:
+    import yaml  # only here: the checks of a recipe need no packages
+
+    return yaml.safe_dump_all(objects, sort_keys=False, width=120)
