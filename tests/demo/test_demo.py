@@ -20,7 +20,8 @@ from launch.commands.demo import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]
-REDUCED_STEPS = 80
+STEPS = 500  # of 800, after which the held-out loss is 4.13
+HELD_OUT = 4.45  # 4.37 was reached; the demo's own check allows 4.53
 
 
 def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
@@ -30,34 +31,32 @@ def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """(directory, what it printed) of a demo too short to pass its last check: a minute instead of five."""
+    """(directory, what it printed) of a demo that is shorter than the default's, and passes."""
     directory = tmp_path_factory.mktemp("demo")
-    result = run_demo(directory, "--max_steps", str(REDUCED_STEPS))
-    assert result.returncode == 2, result.stdout[-3000:] + result.stderr[-3000:]
-    assert "error: the demo's model is not what it should be: see the faults above" in result.stderr
+    result = run_demo(directory, "--max_steps", str(STEPS))
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return directory, result.stdout
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)  # the demo itself
 def test_corpus_is_real_text_of_at_least_five_megabytes(demo):
     assert (demo[0] / "text" / "train.jsonl").stat().st_size >= 5e6
 
 
 @pytest.mark.long
-def test_first_loss_is_the_closed_form_and_too_short_a_training_is_told(demo):
+def test_first_loss_is_the_closed_form_and_text_never_seen_is_predicted(demo):
     directory, stdout = demo
     assert re.search(r"^ +1 ✓ first loss", stdout, re.MULTILINE)
-    assert re.search(r"^ +2 ✗ held-out loss", stdout, re.MULTILINE) and "fix: train longer (--max_steps)" in stdout
-    summary = read_summary(directory / "model")
-    assert summary["topology"]["sharding_parallel_degree"] == 2
-    held_out = read_summary(directory / "evaluation")["evaluation"]["eval_loss"]
-    assert held_out < summary["first_loss"] - 2  # 8.4 nats at first, about 6 after 80 steps
+    assert re.search(r"^ +2 ✓ held-out loss", stdout, re.MULTILINE)
+    assert read_summary(directory / "model")["topology"]["sharding_parallel_degree"] == 2
+    assert read_summary(directory / "evaluation")["evaluation"]["eval_loss"] < HELD_OUT
 
 
 @pytest.mark.long
 def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     _, stdout = demo
-    assert re.search(r"^step +\d+/80 .* ETA \d+", stdout, re.MULTILINE)
+    assert re.search(rf"^step +\d+/{STEPS} .* ETA \d+", stdout, re.MULTILINE)
     assert "training loss" in stdout and re.search("[\u2801-\u28ff]", stdout)  # the curve, in braille dots
     assert "\ndef __init__(self" in stdout
     for target in ("demo-finetune", "dashboard", "rehearse-pretrain-llama7b"):
@@ -132,15 +131,7 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
     assert "error: the demo's model is not what it should be" in result.stderr, result.stderr[-3000:]
     assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)
     assert re.search(r"^ +2 ✗ held-out loss", result.stdout, re.MULTILINE)
+    assert "fix: train longer (--max_steps)" in result.stdout
     # Nothing but frequencies can be learnt. The same steps on text in order get a nat below them.
     unigram = unigram_cross_entropy(IndexedDataset(directory / "held_out" / "held_out"))
     assert read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"] > unigram - 0.1
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_the_whole_demo(tmp_path):
-    result = run_demo(tmp_path)
-    assert result.returncode == 0, result.stdout[-3000:]
-    held_out = read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"]
-    assert held_out < 4.3  # 1.7 nats below the unigram cross-entropy; 4.1 was reached

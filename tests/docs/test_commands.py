@@ -45,7 +45,7 @@ RUN_BY = {
     "make config-from": "tests/config/test_config_from.py::test_the_page_shows_what_is_printed",
     "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
     "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
-    "make demo": "tests/demo/test_demo.py::test_the_whole_demo",
+    "make demo": "tests/demo/test_demo.py::test_it_shows_progress_a_curve_continuations_and_the_next_commands",
     "make demo-align": "tests/demo/test_demo_align.py::test_a_short_run_prefers_what_the_rule_says",
     "make download": "tests/hubs/test_download.py::test_the_commands_of_the_page",
     "make doctor": "tests/environment/test_doctor.py::test_lines_and_json_tell_the_same_from_any_folder",
