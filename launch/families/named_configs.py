@@ -45,8 +45,10 @@ def find_config(model_name_or_path: str) -> Path:
     if path.suffix == ".json" and path.is_file():
         return path
     named = NAME.fullmatch(model_name_or_path)
-    if named and named["name"] in config_names() and not (named["owner"] and Path(named["owner"]).is_dir()):
-        return CONFIGS / f"{named['name']}.json"
+    if named and not (named["owner"] and Path(named["owner"]).is_dir()):
+        known = CONFIGS / f"{named['name']}.json"
+        if known.is_file():
+            return known
     found = f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "
     if way := how_to_get(model_name_or_path):
         raise UserError(f"{found}name known here. {way}\nNames: {', '.join(config_names())}.")

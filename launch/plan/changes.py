@@ -16,7 +16,7 @@ from launch.errors import UserError
 from launch.plan.edits import Edit, Requested, edits, factors, with_edits
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
-from launch.plan.memory_model import MemoryPlan, least_bytes, plan_memory
+from launch.plan.memory_model import MemoryPlan, is_far_too_large, least_bytes, plan_memory
 from launch.plan.plan_report import speed_of
 from launch.plan.time_plan import TimePlan, plan_time
 
@@ -223,8 +223,8 @@ def _fastest_of_each(
     for time, changed in sorted(ways, key=_seconds):
         if kind(time.job) in found or missed.rules_out(time.job):
             continue
-        candidate = _candidate(time, changed)
-        if candidate.fits:
+        too_large = is_far_too_large(time.job, card.memory_bytes)
+        if not too_large and (candidate := _candidate(time, changed)).fits:
             found[kind(time.job)] = candidate
         else:
             missed.add(time.job)
@@ -291,7 +291,9 @@ class _Missed:
                 accumulation=job.accumulation * job.micro_batch,
                 recompute="" if "recompute" in job.family.lacking else "full",
             )
-            self.smallest[_division(job)] = [] if plan_memory(least, self.card).fits else [_size(least)]
+            too_large = is_far_too_large(least, self.card.memory_bytes)
+            fits = not too_large and plan_memory(least, self.card).fits
+            self.smallest[_division(job)] = [] if fits else [_size(least)]
         micro_batch, recompute = _size(job)
         return any(micro_batch >= batch and recompute <= place for batch, place in self.smallest[_division(job)])
 

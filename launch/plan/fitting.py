@@ -15,11 +15,10 @@ from math import inf
 from launch.config.flag_values import Flags
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
 from launch.config.run_config import RunConfig
-from launch.families.parameters import layers, with_layers
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job, Offload
 from launch.plan.memory_model import host_bytes as needed_on_host
-from launch.plan.memory_model import least_bytes, plan_memory
+from launch.plan.memory_model import is_far_too_large, plan_memory
 from launch.plan.time_plan import plan_time
 
 # What a way leaves free where it can: no published run took more beyond its plan, as a share of what it took
@@ -29,8 +28,6 @@ SPARE = 0.085
 WORTH = 0.05
 # Of ways whose steps differ by this share at most, the one with the smaller micro batch, or found first, is taken.
 CLOSE = 0.02
-# A rough estimate of memory beyond this share of the room is not refined.
-FAR = 1.1
 
 # Flags that are chosen together: where the user gives one of them, the others stay, too.
 BATCH = (MICRO_BATCH, ACCUMULATION)
@@ -68,18 +65,7 @@ class Way:
     def fits(self, share: float) -> bool:
         """Whether it takes this share of the card's memory at most. What is far too large is not planned in full."""
         room = share * self.card.memory_bytes
-        return least_bytes(self.job) <= room and self._roughly <= FAR * room and self.peak_bytes <= room
-
-    @cached_property
-    def _roughly(self) -> float:
-        """Bytes at the peak, from models of 2 and 4 layers a stage: it grows by as much with each layer. Within 0.1 %,
-        but where sharding deals whole tensors: those of so few layers less evenly, up to 7 % more a rank."""
-        stages = self.job.layout.pipeline_parallel_degree
-        few, more = (
-            plan_memory(self.job.changed(config=with_layers(self.job.config, count * stages)), self.card).peak_bytes
-            for count in (2, 4)
-        )
-        return few + (more - few) * (layers(self.job.config) / stages - 2) / 2
+        return not is_far_too_large(self.job, room) and self.peak_bytes <= room
 
     def changed(self, group: tuple[str, ...], flags: Flags, **values) -> "Way":
         """With other flags of one group, which mean these values of the job."""

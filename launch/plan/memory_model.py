@@ -7,6 +7,7 @@ good the estimates are.
 from dataclasses import dataclass, field
 
 from launch.config.layout import Layout
+from launch.families.parameters import layers, with_layers
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.shards import ADAPTER, stage_layers, tensors_of
@@ -31,6 +32,8 @@ PARTS = (
     "CUDA context",
     "NCCL",
 )
+# A rough estimate beyond this share of the room is not refined.
+FAR = 1.1
 # What Paddle's allocator does not count, but nvidia-smi does.
 OUTSIDE = ("CUDA context", "NCCL")
 
@@ -116,6 +119,20 @@ def least_bytes(job: Job) -> int:
     beside = workspace(job) + sum(outside_allocator(job).values())
     stages = range(job.layout.pipeline_parallel_degree)
     return max(max(_kept_by_shard(job, stage)) for stage in stages) + beside
+
+
+def is_far_too_large(job: Job, room: float) -> bool:
+    """Whether a job takes more than so many bytes of a device by far: found by a fraction of its plan's work."""
+    return least_bytes(job) > room or _rough_bytes(job) > FAR * room
+
+
+def _rough_bytes(job: Job) -> float:
+    """Bytes at the peak, from models of 2 and 4 layers a stage: it grows by as much with each layer. Within 0.1 %, but
+    where sharding deals whole tensors: those of so few layers less evenly, up to 7 % more a rank."""
+    stages = job.layout.pipeline_parallel_degree
+    shallow = (job.changed(config=with_layers(job.config, count * stages)) for count in (2, 4))
+    few, more = (plan_memory(each).peak_bytes for each in shallow)
+    return few + (more - few) * (layers(job.config) / stages - 2) / 2
 
 
 def heaviest_shard(job: Job, stage: int) -> int:

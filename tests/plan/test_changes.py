@@ -44,6 +44,7 @@ def stub_memory(monkeypatch, needs):
         return SimpleNamespace(peak_bytes=size, fits=size <= card.memory_bytes)
 
     monkeypatch.setattr(changes, "least_bytes", lambda job: 0)
+    monkeypatch.setattr(changes, "is_far_too_large", lambda job, room: False)
     monkeypatch.setattr(changes, "plan_memory", plan_memory)
 
 

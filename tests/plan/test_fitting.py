@@ -134,7 +134,7 @@ def with_memory(monkeypatch, needs) -> None:
         return SimpleNamespace(peak_bytes=int(needs(job) * CARD.memory_bytes))
 
     monkeypatch.setattr(fitting, "plan_memory", plan)
-    monkeypatch.setattr(fitting, "least_bytes", lambda job: 0)
+    monkeypatch.setattr(fitting, "is_far_too_large", lambda job, room: False)
 
 
 def test_what_fits_only_without_the_spared_share_is_a_last_resort(monkeypatch):

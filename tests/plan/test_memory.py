@@ -7,7 +7,7 @@ from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import FLOAT16, Job, Lora, Offload, Prefix
-from launch.plan.memory_model import least_bytes, plan_memory
+from launch.plan.memory_model import is_far_too_large, least_bytes, plan_memory
 from launch.plan.plan_report import activations_of_layers, memory_lines
 from launch.plan.shards import adapter_tensors, deal, local_tensors, stage_layers
 from launch.plan.step import Place, replay
@@ -126,6 +126,16 @@ def test_what_is_kept_between_steps_is_below_every_peak(layout):
         parts -= {"gradients"}  # slices are forgotten after the optimizer's step
     kept = [sum(stage.phases[-1].parts.get(part, 0) for part in parts) for stage in plan.stages]
     assert least == pytest.approx(max(kept), rel=0.01)
+
+
+@pytest.mark.parametrize("layout", [ONE, sharded(2, 8), sharded(3, 8), Layout(1, 2, 2, 2, "stage1")], ids=str)
+@pytest.mark.parametrize("recompute", ["", "full"])
+def test_only_what_does_not_fit_is_far_too_large(layout, recompute):
+    """It is never said of a job that fits to the byte, always where a fifth more would be needed."""
+    job = half("llama-7b", layout, recompute=recompute, accumulation=2)
+    peak = plan_memory(job).peak_bytes
+    assert not is_far_too_large(job, peak)
+    assert is_far_too_large(job, peak / 1.2)
 
 
 def test_recomputation_keeps_less_in_the_order_of_its_granularities():
