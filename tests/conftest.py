@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
 from tests.recipes.rehearsing import Rehearsals
 
 
-def pytest_configure():
+def pytest_configure(config):
     """What pytest was started with must not reach what tests start: make's ARGS, nohup's ignored SIGHUP."""
     if importlib.util.find_spec("fused_ln"):
         raise pytest.UsageError(
@@ -28,6 +29,21 @@ def pytest_configure():
     # Each of a thousand processes would compile the repository's modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
+    if not hasattr(config, "workerinput"):
+        mark_session()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    """A process that a test leaves behind eats a core and holds the output open: it is ended, and the session fails.
+    The workers have ended before."""
+    yield
+    if hasattr(session.config, "workerinput"):
+        return
+    for process in left_processes():
+        print(f"\na test has left process {describe(process)}", file=sys.stderr)
+        process.kill()
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,23 +7,39 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.waiting import gone
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("lint", "test", "test-long")
 
 
-@pytest.mark.parametrize("failing", ["", "lint", "test", "test-long"])
-def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    (tmp_path / "Makefile").write_text("".join(f"{target}:\n\t@exit {int(target == failing)}\n" for target in TARGETS))
-    browser = tmp_path / "bin" / "chromium"  # or a machine without one would have it installed
+def run_ci(folder: Path, makefile: str) -> subprocess.CompletedProcess:
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
+    (folder / "Makefile").write_text(makefile)
+    browser = folder / "bin" / "chromium"  # or a machine without one would have it installed
     browser.parent.mkdir()
     browser.write_text("#!/bin/sh\n")
     browser.chmod(0o755)
     environment = os.environ | {"PATH": f"{browser.parent}:{os.environ['PATH']}"}
-    command = ["bash", str(tmp_path / ".ci" / "run")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = ["bash", str(folder / ".ci" / "run")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("failing", ["", "lint", "test", "test-long"])
+def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
+    result = run_ci(tmp_path, "".join(f"{target}:\n\t@exit {int(target == failing)}\n" for target in TARGETS))
     assert result.returncode == (1 if failing else 0)
     for target in TARGETS:
         code = 2 if target == failing else 0  # make's own code for a failure
         assert f"ci: make {target}: exit code {code} after" in result.stdout
+
+
+def test_what_a_target_leaves_is_named_and_ended(tmp_path):
+    """It holds the output that this test reads to its end."""
+    left = "setsid sleep 300 & echo $$! > left"
+    result = run_ci(tmp_path, f"test:\n\t@{left}\nlint test-long:\n\t@:\n")
+    [line] = [line for line in result.stdout.splitlines() if " left process " in line]
+    pid = (tmp_path / "left").read_text().strip()
+    assert line.startswith(f"ci: make test left process {pid}, which is ended: ")
+    assert gone(int(pid)) and result.returncode == 0
