@@ -98,6 +98,11 @@ MAX_LINE_BYTES = 2**20
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
+def encode(message: dict) -> bytes:
+    """The line that carries a message."""
+    return json.dumps(message).encode() + b"\n"
+
+
 class Connection:
     """send, receive; closed by either side."""
 
@@ -111,8 +116,12 @@ class Connection:
 
     def send(self, message: dict) -> None:
         """Raises OSError when the other side is gone."""
+        self.send_line(encode(message))
+
+    def send_line(self, line: bytes) -> None:
+        """Send what `encode` made, as `send` does: for the same message to many."""
         self._socket.settimeout(None)
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+        self._socket.sendall(line)
 
     def receive(self, seconds: float) -> dict:
         """The next message. Raises TimeoutError; ConnectionError at the end, or for what is no such message."""

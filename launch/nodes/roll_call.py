@@ -1,8 +1,9 @@
 """All members of a run meet at one address before it begins; missing ones are named, and all get one verdict.
 
 The members are the nodes, before each starts its launcher, or the ranks, before each imports Paddle. Member 0 listens,
-the others connect and say who they are. It answers all of them at once: with the list of members, or with what is
-wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is executed.
+the others connect and say who they are. It answers all of them at once: with those that report the facts of a node, or
+with what is wrong, and then every one ends with the same message. Messages are JSON: nothing that is received is
+executed.
 
 Differences between members in what must be the same everywhere are refused, too.
 """
@@ -13,11 +14,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.nodes.network import Connection, is_loopback, resolve, split_address
+from launch.nodes.network import Connection, encode, is_loopback, resolve, split_address
 from launch.reporting.records import git_revision, package_versions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +124,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Assembly:
-    """members: all, in order; connections: from member 0 to all others, by number; from each other to member 0."""
+    """members: those that report the facts of a node, in order, without their flags.
+
+    connections: from member 0 to all others, by number; from each other to member 0.
+    """
 
     members: tuple[Member, ...]
     connections: dict[int, Connection]
@@ -141,13 +145,16 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
     with _listen(meeting.address) as listener:
-        while (missing := _missing(me.count, members, connections)) and not faults:
-            waiting.report(meeting.describe(missing))
-            if time.monotonic() >= deadline:
-                faults.append(_name_missing(meeting, missing))
-                break
-            visitor = _accept(listener)
-            if visitor is None:
+        while not faults:
+            visitor = _accept(listener) if len(members) < me.count else None
+            if visitor is None:  # all are there, or nobody comes now: of thousands, not after each that came
+                _forget_gone(members, connections)
+                missing = [index for index in range(me.count) if index not in members]
+                if not missing:
+                    break
+                waiting.report(missing)
+                if time.monotonic() >= deadline:
+                    faults.append(_name_missing(meeting, missing))
                 continue
             connection, member = visitor
             fault = _fault_of(meeting, me, member, connections)
@@ -160,19 +167,20 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     facts_of_members = ((index, members[index].facts) for index in order if members[index].facts)
     faults += differences(facts_of_members, lambda numbers: ", ".join(meeting.nodes[number] for number in numbers))
     faults += differences(((index, members[index].flags) for index in order), meeting.describe)
-    verdict = {"faults": faults, "members": [asdict(members[index]) for index in order]}
+    # Without flags, and of one member a node: the flags of a thousand ranks are longer than a message may be.
+    reporting = tuple(replace(members[index], flags={}) for index in order if members[index].facts)
+    verdict = encode({"faults": faults, "members": [asdict(member) for member in reporting]})
     for connection in [*connections.values(), *refused]:
         with contextlib.suppress(OSError):  # the next to use the connection notices its end
-            connection.send(verdict)
+            connection.send_line(verdict)
     refuse(meeting, faults)
-    return Assembly(tuple(members[index] for index in order), connections)
+    return Assembly(reporting, connections)
 
 
-def _missing(count: int, members: dict[int, Member], connections: dict[int, Connection]) -> list[int]:
-    """The members that have not come, or have gone: one that left while others were awaited may come again."""
+def _forget_gone(members: dict[int, Member], connections: dict[int, Connection]) -> None:
+    """A member that left while others were awaited may come again."""
     for index in [index for index, connection in connections.items() if not connection.is_open()]:
         del members[index], connections[index]
-    return [index for index in range(count) if index not in members]
 
 
 def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
@@ -247,7 +255,7 @@ def _join(meeting: Meeting, me: Member) -> Assembly:
             refuse(meeting, [str(fault) for fault in verdict["faults"]])
             return Assembly(tuple(map(_read_member, verdict["members"])), {0: connection})
         except (OSError, KeyError, TypeError) as error:  # also from a stranger at that port
-            waiting.report(meeting.describe([0]))
+            waiting.report([0])
             if time.monotonic() >= deadline:
                 raise UserError(_name_leader(meeting, host, error)) from None
             time.sleep(RETRY_SECONDS)
@@ -279,11 +287,11 @@ class _Waiting:
 
     def __init__(self, meeting: Meeting):
         self.meeting = meeting
-        self.reported = ""
+        self.reported: list[int] = []
         self.at = time.monotonic() + PATIENCE_SECONDS
 
-    def report(self, missing: str) -> None:
+    def report(self, missing: list[int]) -> None:
         if missing != self.reported and time.monotonic() >= self.at:
-            limit = _minutes(self.meeting.seconds)
-            print(f"waiting at {self.meeting.address} for {missing}, up to {limit}", flush=True)
+            members, limit = self.meeting.describe(missing), _minutes(self.meeting.seconds)
+            print(f"waiting at {self.meeting.address} for {members}, up to {limit}", flush=True)
             self.reported = missing

@@ -45,6 +45,14 @@ def test_all_are_there(meeting):
     assert hold(meeting, member(2), member(0), member(1)) == [[0, 1, 2]] * 3
 
 
+def test_flags_of_a_thousand_ranks_are_no_message(meeting):
+    """32 members with the flags of 40 each: together more than a line may have."""
+    count, flags = 32, {"--long": "x" * 50_000}
+    many = replace(meeting, what="rank", nodes=("node 0 (a)",) * 16 + ("node 1 (b)",) * 16)
+    members = [member(index, count=count, flags=flags, facts={} if index % 16 else FACTS) for index in range(count)]
+    assert hold(many, *members) == [[0, 16]] * count
+
+
 def test_who_is_missing_is_named_to_all(meeting):
     told = hold(replace(meeting, seconds=0.6), member(0), member(2))
     assert told[0] == told[1]
