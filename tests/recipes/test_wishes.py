@@ -71,7 +71,7 @@ def test_more_cards_take_from_the_accumulation(machine):
         ({"GPU_MEMORY_GB": "-4"}, "GPU_MEMORY_GB: found '-4', expected a whole number above 0."),
         ({"ARGS": '--seed "7'}, 'error: ARGS=--seed "7: No closing quotation'),
         ({"ARGS": "seed 7"}, "error: ARGS=seed 7: 'seed' is not a flag: expected --name value."),
-        ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse, plan."),
+        ({"ACTION": "fly"}, "ACTION: found 'fly', allowed: run, print, rehearse, plan, k8s."),
     ],
 )
 def test_wish_that_cannot_be_met(machine, variables, message):
