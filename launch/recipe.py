@@ -7,8 +7,8 @@
     ACTION=k8s       print a Kubernetes manifest that runs it
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
-FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES, NETWORK (docs/multi-node.md). STOPPED_EXIT_CODE is
-the exit code of a run that was stopped before its last step and saved (docs/resume.md).
+FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md). STOPPED_EXIT_CODE is the exit
+code of a run that was stopped before its last step and saved (docs/resume.md).
 """
 
 import argparse
