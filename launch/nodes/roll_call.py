@@ -11,6 +11,7 @@ Differences between members in what must be the same everywhere are refused, too
 import contextlib
 import hashlib
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -74,6 +75,7 @@ PROTOCOL = "paddle-llm-recipes roll call 1"
 GREETING_SECONDS = 5.0  # for a new connection to send its member
 RETRY_SECONDS = 0.2
 PATIENCE_SECONDS = 5.0  # before the missing members are printed
+OTHER_FILES = 512  # which a process of a run has open beside its connections
 VERDICT_SECONDS = 10.0  # for member 0's answer, on top of its own time-out
 
 
@@ -140,6 +142,7 @@ def roll_call(meeting: Meeting, me: Member) -> Assembly:
 
 def _lead(meeting: Meeting, me: Member) -> Assembly:
     """Collect the members, judge, and send all of them the verdict."""
+    _allow_open_files(me.count)
     members, connections = {0: me}, {}
     faults, refused = [], []
     deadline = time.monotonic() + meeting.seconds
@@ -147,14 +150,16 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     with _listen(meeting.address) as listener:
         while not faults:
             visitor = _accept(listener) if len(members) < me.count else None
-            if visitor is None:  # all are there, or nobody comes now: of thousands, not after each that came
+            late = time.monotonic() >= deadline
+            if visitor is None or late:  # all are there, or nobody comes now: of thousands, not after each that came
                 _forget_gone(members, connections)
                 missing = [index for index in range(me.count) if index not in members]
                 if not missing:
                     break
                 waiting.report(missing)
-                if time.monotonic() >= deadline:
+                if late:
                     faults.append(_name_missing(meeting, missing))
+            if visitor is None:
                 continue
             connection, member = visitor
             fault = _fault_of(meeting, me, member, connections)
@@ -175,6 +180,16 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             connection.send_line(verdict)
     refuse(meeting, faults)
     return Assembly(reporting, connections)
+
+
+def _allow_open_files(members: int) -> None:
+    """Each member has a connection, and 1,024 files is a common limit, which a process may raise to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = members + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+        )
 
 
 def _forget_gone(members: dict[int, Member], connections: dict[int, Connection]) -> None:

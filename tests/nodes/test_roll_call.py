@@ -1,6 +1,8 @@
 """The roll call, with members that are threads of this process."""
 
+import contextlib
 import json
+import resource
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from launch.errors import UserError
-from launch.nodes.roll_call import Meeting, Member, _accept, roll_call
+from launch.nodes.roll_call import Meeting, Member, _accept, _allow_open_files, roll_call
 from tests.processes.waiting import wait_for
 
 FACTS = {"python": "3.11.7"}
@@ -121,6 +123,32 @@ def test_strangers_are_ignored_and_a_node_may_start_anew(meeting):
         assert [call.result() for call in (first, anew, last)] == [[[0, 1, 2]]] * 3
         connected[0].close()
         other.close()
+
+
+def test_members_that_come_and_go_do_not_move_the_limit(meeting):
+    host, port = meeting.address.split(":")
+    line = json.dumps(GREETING).encode() + b"\n"
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(hold, replace(meeting, seconds=0.6), member(0))
+        end = time.monotonic() + 20
+        while not first.done() and time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port))) as one:
+                one.sendall(line)
+            time.sleep(0.02)
+        was_done = first.done()  # before nobody comes any more
+        assert "did not come" in first.result()[0] and was_done
+
+
+def test_the_limit_of_open_files_is_raised_as_needed():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+        _allow_open_files(1024)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1024 + 512, before[1])
+        _allow_open_files(8)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1024 + 512, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 GREETING = {"protocol": "paddle-llm-recipes roll call 1", "index": 1, "count": 3, "facts": FACTS, "flags": {}}
