@@ -57,6 +57,14 @@ class Loss:
     def prepare_evaluation(self, trainer, dataset) -> None:
         """Before the first batch of an evaluation. Called by all ranks together."""
 
+    def training_inputs(self, inputs: dict) -> dict:
+        """What a pipeline reads of a micro batch of training, its "labels" in the last stage alone."""
+        return inputs
+
+    def evaluation_inputs(self, inputs: dict) -> dict | list[dict]:
+        """What a pipeline reads of a batch of evaluation: all of it, which upstream cuts by rows, or micro batches."""
+        return inputs
+
     def __call__(self, model, inputs: dict, return_outputs: bool):
         """The loss of a batch; (loss, (loss, logits)) with return_outputs."""
         raise NotImplementedError

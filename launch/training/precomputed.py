@@ -19,6 +19,7 @@ from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank
 from launch.errors import UserError
 from launch.training.batches import PaddedDataset
 from launch.training.data import TrainingData
+from launch.training.pipeline_pairs import joined, last_stage_computes
 from launch.training.reference import TokenLosses
 from launch.training.resuming import MODEL_CHANGED
 from launch.training.stored_losses import FOLDER, Losses, StoredLosses
@@ -61,6 +62,8 @@ class Precomputed:
         """
         args = trainer.args
         sizes = {"train": args.per_device_train_batch_size, "dev": args.per_device_eval_batch_size}
+        if args.pipeline_parallel_degree > 1:  # a pass has the micro batches of a step
+            sizes = dict.fromkeys(sizes, args.per_device_train_batch_size * args.gradient_accumulation_steps)
         for (name, size), dataset in zip(sizes.items(), (self.data.train, self.data.valid), strict=True):
             if dataset is not None and name not in self.stored:
                 self.stored[name] = self._complete(trainer, name, dataset, size)
@@ -113,16 +116,34 @@ class Precomputed:
         trainer.model.train()
 
     def _losses(self, trainer, dataset, samples: range) -> dict[int, Losses]:
-        """By number; samples beyond the last one pad the batch, because all ranks compute equally many."""
+        """By number; samples beyond the last one pad the batch, because all ranks compute equally many. Of a pipeline
+        its last stage has them, the others none."""
         there = [sample for sample in samples if sample < len(dataset)]
         padded = PaddedDataset(dataset, self.data.padding)
         batch = self.data.collate([padded[sample if sample in there else None] for sample in samples])
         labels = batch.pop("labels")
         inputs = {name: paddle.to_tensor(value) for name, value in batch.items() if name not in OF_THE_LOSS}
-        with paddle.no_grad(), trainer.autocast_smart_context_manager():
-            losses = self.token_losses(trainer.model, inputs, paddle.to_tensor(labels)).numpy()
-        rows = [row[counts] for row, counts in zip(losses, labels != IGNORED, strict=True)]
+        if trainer.args.pipeline_parallel_degree > 1:
+            found = self._by_pipeline(trainer, inputs | {"labels": paddle.to_tensor(labels)})
+        else:
+            with paddle.no_grad(), trainer.autocast_smart_context_manager():
+                found = self.token_losses(trainer.model, inputs, paddle.to_tensor(labels))
+        if found is None:
+            return {}
+        rows = [row[counts] for row, counts in zip(found.numpy(), labels != IGNORED, strict=True)]
         return dict(zip(there, zip(rows, rows[len(samples) :], strict=False), strict=False))
+
+    def _by_pipeline(self, trainer, batch: dict) -> paddle.Tensor | None:
+        """float32 [rows, length] on the last stage, None on the others."""
+        found: list[paddle.Tensor] = []
+
+        def kept(outputs: paddle.Tensor, read: list[paddle.Tensor]) -> paddle.Tensor:
+            found.append(self.token_losses.of_last_stage(outputs, read[0]))
+            return paddle.zeros([])
+
+        with last_stage_computes(trainer.model_wrapped, kept):
+            trainer.prediction_step(trainer.model_wrapped, batch, prediction_loss_only=True)
+        return joined(found) if found else None
 
 
 def _append(store: StoredLosses, losses: list[Losses]) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import paddle
 import paddle.nn.functional as F
+from paddlenlp.peft import LoRAModel
 
 from data_tools.formats.dialogues.encoding import IGNORED
 from launch.config.preference_flags import OF_MEANS, weights_of
 from launch.training.data import TrainingData
 from launch.training.losses import Loss
+from launch.training.pipeline_pairs import cut, micro_batch
 from launch.training.precomputed import Precomputed
 from launch.training.reference import TokenLosses
 
@@ -81,19 +83,22 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
 
 
 class PairLoss(Loss):
-    """The mean over the pairs of a step, and measures that are means over pairs. unit: what is judged."""
+    """The mean over the pairs of a step, and measures that are means over pairs. unit: what is judged. summed: the
+    names of the sums that `metrics` divides, where pipelines can compute them."""
 
     of_text = False
     unit = "pairs"
+    summed: tuple[str, ...] = ()
 
     def __init__(self, data: TrainingData, training_args):
         self.data = data
         self.micro_batches = training_args.gradient_accumulation_steps * training_args.dataset_world_size
         # Ranks that share a data rank see the same pairs.
         self.copies = training_args.world_size // training_args.dataset_world_size
+        self.stages = max(training_args.pipeline_parallel_degree, 1)
         self.divisor = 1.0
         self.sums: paddle.Tensor | None = None  # of the steps since the last record
-        self.found: Any = None  # sums of the last batch
+        self.found: paddle.Tensor | None = None  # of the batch that is evaluated
 
     def start_step(self, global_step: int) -> None:
         samples = self.data.stream.samples_of_step(global_step)
@@ -102,24 +107,35 @@ class PairLoss(Loss):
     def start_evaluation(self) -> None:
         self.divisor = 1.0
 
-    def of_batch(self, loss: paddle.Tensor, sums: paddle.Tensor, outcome: paddle.Tensor, return_outputs: bool):
+    def of_batch(self, loss: paddle.Tensor, sums: paddle.Tensor, outcome: paddle.Tensor, return_outputs: bool) -> Any:
         """What __call__ returns. loss: the sum over the pairs of a batch. sums: that `metrics` divides, float64.
         outcome: of the model, from which they follow."""
-        self.found = sums
         if paddle.is_grad_enabled():
             self.sums = sums if self.sums is None else self.sums + sums
+        else:
+            self.found = sums if self.found is None else self.found + sums
         loss = loss / self.divisor
         return (loss, (loss, outcome)) if return_outputs else loss
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
         self.start_evaluation()
-        with paddle.no_grad(), trainer.autocast_smart_context_manager():
-            self(model, trainer._prepare_inputs(inputs), return_outputs=False)
-        return self.found.tolist()
+        self.found = None
+        if self.stages > 1:
+            trainer.prediction_step(model, inputs, prediction_loss_only=True)
+        else:
+            with paddle.no_grad(), trainer.autocast_smart_context_manager():
+                self(model, trainer._prepare_inputs(inputs), return_outputs=False)
+        return self._of_every_rank(self.found).tolist()
+
+    def _of_every_rank(self, sums: paddle.Tensor | None) -> Any:
+        """A tensor whose mean over the ranks that share a data rank is right: in a pipeline, those of its last stage
+        alone have sums."""
+        if sums is None:
+            return paddle.zeros([len(self.summed)], dtype="float64")
+        return sums * self.stages
 
     def interval(self) -> dict:
-        assert self.sums is not None, "a step was made"
-        sums, self.sums = self.sums, None
+        sums, self.sums = self._of_every_rank(self.sums), None
         if paddle.distributed.get_world_size() > 1:
             paddle.distributed.all_reduce(sums)
         means = self.metrics((sums / self.copies).tolist())
@@ -132,10 +148,15 @@ class PreferenceLoss(PairLoss):
     none. judged_by: the key of a batch that tells what is judged and how."""
 
     judged_by = "pairs"
+    summed = (
+        *("loss", "pairs", "rewards_chosen", "rewards_rejected", "accuracy"),
+        *("logps_chosen", "logps_rejected", "tokens_chosen", "tokens_rejected", "kl"),
+    )
 
     def __init__(self, args, reference, data: TrainingData, training_args):
         super().__init__(data, training_args)
         self.args, self.reference = args, reference
+        self.accumulation = training_args.gradient_accumulation_steps
         self.weights = weights_of(args)
         self.may_rest = args.loss_type == "hinge"  # 0 for each pair whose margin is wide enough
 
@@ -144,6 +165,15 @@ class PreferenceLoss(PairLoss):
         if self.head:
             self.head.weighed = True
         self.token_losses = TokenLosses(model)
+        if self.stages > 1:
+            layers = model.model if isinstance(model, LoRAModel) else model
+            layers._loss_fn = [self.of_last_stage]
+
+    def training_inputs(self, inputs: dict) -> dict:
+        return micro_batch(inputs)
+
+    def evaluation_inputs(self, inputs: dict) -> list[dict]:
+        return [micro_batch(part) for part in cut(inputs, self.accumulation)]
 
     def prepare(self, trainer) -> None:
         if isinstance(self.reference, Precomputed):
@@ -156,6 +186,15 @@ class PreferenceLoss(PairLoss):
         with paddle.amp.auto_cast(False):
             loss, sums = self.compared(losses, baseline, labels, judged)
         return self.of_batch(loss, sums, losses, return_outputs)
+
+    def of_last_stage(self, outputs: paddle.Tensor, read: list[paddle.Tensor | None]) -> paddle.Tensor:
+        """The criterion of a pipeline. outputs: of its last layer. read: of micro_batch."""
+        labels, pairs, baseline = read
+        assert labels is not None
+        losses = self.token_losses.of_last_stage(outputs, labels)
+        with paddle.amp.auto_cast(False):
+            loss, sums = self.compared(losses, baseline, labels, pairs)
+        return self.of_batch(loss, sums, losses, return_outputs=False)
 
     def compared(
         self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, pairs: paddle.Tensor | None
@@ -185,22 +224,12 @@ class PreferenceLoss(PairLoss):
     def metrics(self, sums: list[float]) -> dict:
         """Means over pairs, of lengths in tokens; kl: nats a token. accuracy: the share of pairs whose chosen response
         has the higher reward."""
-        loss, pairs, chosen, rejected, right, *logps_and_tokens, kl = sums
-        logps_chosen, logps_rejected, tokens_chosen, tokens_rejected = logps_and_tokens
-        found = {
-            "loss": loss,
-            "rewards_chosen": chosen,
-            "rewards_rejected": rejected,
-            "rewards_margin": chosen - rejected,
-            "accuracy": right,
-            "logps_chosen": logps_chosen,
-            "logps_rejected": logps_rejected,
-            "tokens_chosen": tokens_chosen,
-            "tokens_rejected": tokens_rejected,
-        }
+        found = dict(zip(self.summed, sums, strict=True))
+        pairs, kl = found.pop("pairs"), found.pop("kl")
+        found["rewards_margin"] = found["rewards_chosen"] - found["rewards_rejected"]
         means = {name: value / pairs for name, value in found.items()}
         if self.reference:
-            means["kl"] = kl / (tokens_chosen + tokens_rejected)
+            means["kl"] = kl / (found["tokens_chosen"] + found["tokens_rejected"])
         return means | {self.unit: int(pairs)}
 
     def likelihoods(self, record: dict) -> tuple[float, float]:

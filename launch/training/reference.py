@@ -24,7 +24,15 @@ class TokenLosses:
         """float32 [rows, length], 0 where the label is IGNORED. model: wrapped or not. inputs: all but labels."""
         with self.head.of(labels) if self.head else contextlib.nullcontext():
             outputs = model(**inputs)
-        logits = outputs[0] if isinstance(outputs, tuple) else outputs
+        return self.of_logits(outputs[0] if isinstance(outputs, tuple) else outputs, labels)
+
+    def of_last_stage(self, outputs: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The same of what the last layer of a pipeline gives: logits, or where losses are computed in chunks the
+        hidden states that they follow from."""
+        return self.of_logits(self.head.scores(outputs, labels) if self.head else outputs, labels)
+
+    def of_logits(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The same of logits [rows, length, vocabulary or this rank's part of it], or losses [rows, length, 1]."""
         sharded = 1 < logits.shape[-1] < self.vocab_size
         with paddle.amp.auto_cast(False):
             return token_entropies(logits.astype("float32"), labels, sharded).squeeze(-1)

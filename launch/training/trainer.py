@@ -178,7 +178,12 @@ class Trainer(paddlenlp.trainer.Trainer):
     def training_pipeline_step(self, model, inputs):
         """A pipeline does not call compute_loss: forward and backward passes alternate."""
         self.watches.phase.name = watch.PIPELINE
-        return super().training_pipeline_step(model, inputs)
+        return super().training_pipeline_step(model, self.loss.training_inputs(inputs))
+
+    def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
+        """Upstream cuts a batch by rows, which parts those of a pair."""
+        read: Any = self.loss.evaluation_inputs(inputs)  # upstream takes micro batches, too
+        return super().prediction_pipeline_step(model, read, *args, **kwargs)
 
     def create_optimizer(self, lr_scheduler=None):
         """Upstream forms no gradient norm without clipping, and knows no offload; its 16-bit moments stand still."""

@@ -6,6 +6,7 @@ from tests.distributed.layouts import Layout
 
 PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
 DPO, DPO_LORA, DPO_ONCE, KTO, KTO_LORA = "dpo", "dpo-lora", "dpo-precomputed", "kto", "kto-lora"
+SIMPO_LORA = "simpo-lora"
 REWARD, REWARD_LORA = "reward", "reward-lora"
 INT8, INT4, NF4, FP4, LLM_INT8 = "weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"
 METHOD_FLAGS = {
@@ -16,6 +17,7 @@ METHOD_FLAGS = {
     DPO: {},
     DPO_LORA: {"lora": "1", "lora_rank": "8"},
     DPO_ONCE: {"reference": "precomputed"},
+    SIMPO_LORA: {"loss_type": "simpo", "lora": "1", "lora_rank": "8"},
     REWARD: {},
     REWARD_LORA: {"lora": "1", "lora_rank": "8"},
     KTO: {"loss_type": "kto"},
@@ -59,7 +61,7 @@ class Cell:
     def script(self) -> str:
         scripts = {
             PRETRAIN: "run_pretrain",
-            **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE, KTO, KTO_LORA), "run_dpo"),
+            **dict.fromkeys((DPO, DPO_LORA, DPO_ONCE, SIMPO_LORA, KTO, KTO_LORA), "run_dpo"),
             **dict.fromkeys((REWARD, REWARD_LORA), "run_reward"),
         }
         return scripts.get(self.method, "finetune_generation")
@@ -81,6 +83,8 @@ class Cell:
             base["offload"] = "activations"
         if self.overlap:
             base["tensor_parallel_config"] = self.overlap
+        if self.script == "run_dpo" and self.layout.pipeline > 1:
+            base["pipeline_parallel_config"] = "disable_p2p_cache_shape"
         if self.packed:
             base["zero_padding"] = "1"
         return layout | METHOD_FLAGS[self.method] | recompute | base
@@ -188,6 +192,9 @@ CELLS = [
     *[Cell(method=method, layout=layout) for method in (DPO, DPO_LORA) for layout in (S2, S3, TP2)],
     *[Cell(method=DPO_ONCE, layout=layout) for layout in (Layout(), S3)],
     Cell(method=DPO_ONCE, layout=S3, offload=True),
+    *[Cell(method=DPO_ONCE, layout=PP2, chunk=chunk) for chunk in (0, 64)],
+    Cell(method=DPO_ONCE, layout=Layout(tensor=2, pipeline=2, accumulation=4)),
+    Cell(method=SIMPO_LORA, layout=PP2),
     Cell("qwen2", DPO_LORA, recompute=FULL, base=NF4, chunk=64),
     Cell(method=DPO, recompute=FULL, packed=True),
     *[Cell(method=method, layout=layout) for method in (REWARD, REWARD_LORA) for layout in (Layout(), S3)],

@@ -189,6 +189,51 @@ def test_every_pair_of_a_step_weighs_the_same(run, lora):
         np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5, err_msg=name)
 
 
+CHANGING = {"pipeline_parallel_config": "disable_p2p_cache_shape", "per_device_train_batch_size": 2}
+PP2 = {"processes": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 4, **CHANGING}
+TP2_PP2 = PP2 | {"processes": 4, "tensor_parallel_degree": 2}
+ONCE, PACKED = {"reference": "precomputed"}, {"zero_padding": 1}
+CLOSE = (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 5e-6), ("logps_chosen", 1e-4))
+
+
+@pytest.mark.parametrize(
+    ("flags", "ways"),
+    [
+        pytest.param(ONCE, [PP2], id="sigmoid"),
+        pytest.param(ONCE | PACKED | LORA, [PP2, TP2_PP2], id="packed-lora", marks=pytest.mark.long),
+        pytest.param({"loss_type": "simpo"}, [TP2_PP2], id="simpo", marks=pytest.mark.long),
+        pytest.param({"loss_type": "or"} | LORA, [PP2 | {"loss_chunk_tokens": 40}], id="or", marks=pytest.mark.long),
+    ],
+)
+def test_pipelines_have_the_losses_and_measures_of_one_process(run, flags, ways):
+    """In steps, the last of which has fewer pairs, and in an evaluation, whose last batch has."""
+    flags = {"do_eval": 1, "learning_rate": 1e-3, "num_train_epochs": 1, "max_steps": -1} | flags
+    one = run("one", **flags)
+    measures = [*CLOSE, ("kl", 2e-6)] if "reference" in flags else CLOSE
+    for number, way in enumerate(ways):
+        output = run(f"way-{number}", **flags, **way)
+        for key, bound in measures:
+            np.testing.assert_allclose(column(output, key), column(one, key), rtol=0, atol=bound, err_msg=key)
+            found, expected = (read_summary(each)["evaluation"][f"eval_{key}"] for each in (output, one))
+            assert found == pytest.approx(expected, abs=max(bound, 5e-6)), key
+        assert read_summary(output)["evaluation"]["eval_pairs"] == FEW
+        np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5)
+
+
+@pytest.mark.long
+def test_a_pipeline_goes_on_as_one_process_and_back(run):
+    """With the reference that the first layout has computed."""
+    flags = {"max_steps": 4, "learning_rate": 1e-3, "save_steps": 2, **ONCE}
+    whole = run("whole", **flags)
+    for name, ways in {"from": (PP2, {}), "to": ({}, PP2)}.items():
+        run(name, **flags | {"max_steps": 2} | ways[0])
+        file = run.folder / name / "reference" / "train.values"
+        written = file.stat().st_mtime_ns
+        parts = run(name, **flags, **ways[1])
+        assert file.stat().st_mtime_ns == written, name
+        np.testing.assert_allclose(column(parts, "loss"), column(whole, "loss"), rtol=0, atol=2e-6, err_msg=name)
+
+
 @pytest.mark.parametrize(
     "packing", [{}, {"zero_padding": 1, "per_device_train_batch_size": 2}], ids=["apart", "packed"]
 )

@@ -32,12 +32,32 @@ def _kto(run: Request) -> bool:
 RULES = (
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: _tunes(run) and run.pipeline > 1,
-        found="{run.pipeline} in preference tuning",
-        reason="a micro batch goes through the stages forward and backward by itself, without a pass of the reference, "
-        "and its last stage has no loss of pairs",
-        source="paddlenlp/trl/dpo_trainer.py, DPOTrainer.prediction_pipeline_step: a pass of its own for the reference",
+        when=lambda run: _kto(run) and run.pipeline > 1,
+        found="{run.pipeline} with --loss_type kto",
+        reason="the passes that z0 needs are not made over pipeline stages",
+        source=OF_KTO,
         fix="--pipeline_parallel_degree 1 with --tensor_parallel_degree or --sharding",
+    ),
+    Rule(
+        flag="reference",
+        when=lambda run: run.pipeline > 1 and not _kto(run) and run.reference in (ADAPTER_OFF, SECOND_COPY),
+        found="{run.flags.reference} with --pipeline_parallel_degree {run.pipeline}",
+        reason="a micro batch goes through the stages once, without a pass of the reference",
+        source="launch/training/pipeline_pairs.py",
+        fix="--reference precomputed, or --pipeline_parallel_degree 1",
+    ),
+    Rule(
+        flag="pipeline_parallel_config",
+        when=lambda run: (
+            _tunes(run)
+            and run.pipeline > 1
+            and not run.flags.sequence_parallel
+            and not run.has_word("pipeline_parallel_config", "disable_p2p_cache_shape")
+        ),
+        found="{run.flags.pipeline_parallel_config!r} in preference tuning",
+        reason="micro batches differ in length, and stages expect the length of the first one",
+        source="paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py, P2pHelper",
+        fix="--pipeline_parallel_config disable_p2p_cache_shape",
     ),
     Rule(
         flag="prefix_tuning",

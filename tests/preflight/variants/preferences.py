@@ -59,8 +59,20 @@ VARIANTS = [
     ),
     said(
         "--pipeline_parallel_degree 2",
-        ("--pipeline_parallel_degree", "2 in preference tuning: a micro batch goes through"),
+        ("--reference", "auto with --pipeline_parallel_degree 2: a micro batch goes through the stages once"),
+        ("--pipeline_parallel_config", "stages expect the length of the first one. Fix: --pipeline_parallel_config"),
         told=[("--per_device_eval_batch_size", "1 becomes 16")],
+        wishes={"GPUS": "2"},
+    ),
+    said(
+        "--pipeline_parallel_degree 2 --reference precomputed --pipeline_parallel_config disable_p2p_cache_shape",
+        told=[("--per_device_eval_batch_size", "1 becomes 16")],
+        wishes={"GPUS": "2"},
+    ),
+    of_kto(
+        "--pipeline_parallel_degree 2 --pipeline_parallel_config disable_p2p_cache_shape",
+        ("--pipeline_parallel_degree", "2 with --loss_type kto: the passes that z0 needs"),
+        told=[("--per_device_eval_batch_size", "1 becomes 32")],
         wishes={"GPUS": "2"},
     ),
     said(
