@@ -29,6 +29,7 @@ from launch.checkpoint.manifest import (
 from launch.errors import UserError
 
 LOCK, START_LOCK = "run.lock", "start.lock"
+SAVE_NOW = "save-now"  # a file that asks the run for a checkpoint after its current step; the run removes it
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # the last by Lustre mounted without flock
 TRIES, SECONDS_BETWEEN_TRIES = 5, 0.02  # `active_run` of another process takes the lock for a moment
 

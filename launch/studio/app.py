@@ -121,6 +121,10 @@ def api_of(token: str, runs: Runs, slow: ProcessPoolExecutor) -> APIRouter:
         _refuse_what_is_at_fault(choice, action)
         return runs.start(choice, action)
 
+    @api.post("/save")
+    def save(output: Annotated[str, Body(embed=True)]) -> None:
+        runs.save(output)
+
     @api.post("/stop")
     def stop(name: Annotated[str, Body(embed=True)]) -> None:
         runs.stop(name)

@@ -22,7 +22,7 @@ import psutil
 
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.manifest import CHECKPOINT
-from launch.checkpoint.output_directory import active_run
+from launch.checkpoint.output_directory import SAVE_NOW, active_run
 from launch.config.recipe_file import ROOT
 from launch.config.variables import NODES, RECIPE
 from launch.errors import UserError
@@ -139,6 +139,18 @@ class Runs:
             raise UserError(f"run: found {name!r}, which does not run, or was not started here. Use its terminal.")
         process.terminate()
 
+    def save(self, output: str) -> None:
+        """Ask a run, also one of a terminal, for a checkpoint after its current step; it goes on. Raises UserError
+        where no run goes on in the folder, or it has not made the folder yet."""
+        folder = self._known(output)
+        if self._described(folder, self._latest().get(output))["state"] != "running":
+            raise UserError(
+                f"run: none goes on in {output}, so nothing can be saved. Start it again to go on from there."
+            )
+        if not folder.is_dir():
+            raise UserError(f"run: the one in {output} has not begun to train. Try again after its first step.")
+        (folder / SAVE_NOW).touch()
+
     def list(self) -> list[dict]:
         """All runs, the latest first. What was started over in the same folder is one run. Files that cannot be read
         are left out."""
@@ -222,6 +234,7 @@ class Runs:
             "command": started.command if started else "",
             "state": "running" if running or elsewhere else _how_it_ended(folder, started),
             "can_stop": running,
+            "saves": (folder / SAVE_NOW).exists(),
             "changed": max((path.stat().st_mtime for path in files if path.exists()), default=0.0),
             "ranks": len(list(log_dir.glob("workerlog.*"))),
             "summary": _summary(folder),

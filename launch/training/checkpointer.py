@@ -16,6 +16,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
 from launch.checkpoint.manifest import checkpoint_name, read_manifest
+from launch.checkpoint.output_directory import SAVE_NOW
 from launch.checkpoint.ranks import rank, world_size
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE
 from launch.processes.orphans import recorded_signals
@@ -157,7 +158,6 @@ class Checkpointer:
 
 # ---- what saves or ends a run at the end of a step: a signal, the time limit, the file save-now; the same on all ranks
 
-SAVE_NOW = "save-now"
 # What may be requested, in the order in which the ranks exchange it.
 REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
 

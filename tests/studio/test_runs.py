@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoint.output_directory import lock_start
+from launch.checkpoint.output_directory import lock_output, lock_start
 from launch.errors import UserError
 from launch.studio.planning import Choice
 from launch.studio.runs import Runs
@@ -94,6 +94,28 @@ def test_a_second_start_in_the_folder_of_a_run_is_refused(chosen):
     assert start(0) == refused
     os.close(lock)
     assert start(0) == "build/mine/output"
+    runs.stop(runs.list()[0]["name"])
+
+
+def test_a_run_of_a_terminal_is_asked_for_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, runs = log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5}), Runs()
+    with pytest.raises(UserError, match="run: none goes on in build/run, so nothing can be saved. Start it again"):
+        runs.save("build/run")
+    assert not (folder / "save-now").exists()
+    lock = lock_output(folder)
+    assert [row["saves"] for row in runs.list()] == [False]
+    runs.save("build/run")
+    os.close(lock)
+    assert (folder / "save-now").exists() and [row["saves"] for row in runs.list()] == [True]
+
+
+def test_a_run_that_has_made_no_folder_yet_saves_nothing(chosen):
+    runs = Runs()
+    output = runs.start(chosen, "rehearse")
+    with pytest.raises(UserError, match=f"run: the one in {output} has not begun to train. Try again after"):
+        runs.save(output)
+    assert not Path(output).exists()
     runs.stop(runs.list()[0]["name"])
 
 
@@ -213,7 +235,7 @@ def test_only_folders_of_runs_are_read(tmp_path, monkeypatch, output):
     log_of(tmp_path / "elsewhere", {"global_step": 1})
     (tmp_path / "build").mkdir()
     (tmp_path / "build/link").symlink_to(tmp_path / "elsewhere")
-    for read in (Runs().records, lambda folder: Runs().log(folder, "0")):
+    for read in (Runs().records, Runs().save, lambda folder: Runs().log(folder, "0")):
         with pytest.raises(UserError, match="no folder of a run here"):
             read(output)
     with pytest.raises(UserError, match="allowed: console, the number of a rank"):

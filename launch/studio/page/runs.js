@@ -51,7 +51,7 @@ function showList() {
     const step = latest?.global_step ?? row.summary.global_step ?? "", loss = latest?.loss ?? row.summary.last_loss;
     const cells = [chosen, t(row.state), describe(row), step, Number.isFinite(loss) ? loss.toFixed(4) : "",
                    new Date(row.changed * 1000).toLocaleString(isChinese() ? "zh" : "en")];
-    return element("tr", {}, ...cells.map(cell => element("td", {}, cell)), element("td", {}, ...(row.can_stop ? [stopButton(row)] : [])));
+    return element("tr", {}, ...cells.map(cell => element("td", {}, cell)), element("td", {}, ...buttons(row)));
   }));
   if (active) $(active)?.focus();
 }
@@ -60,14 +60,21 @@ function describe(row) {
   return element("span", {}, row.command || row.output, element("div", {className: "small", textContent: row.output}));
 }
 
-function stopButton(row) {
-  const button = element("button", {textContent: t("Save and stop"), id: `stop${row.name}`});
-  button.addEventListener("click", () => attempt(async () => {
-    button.disabled = true;
-    await call("stop", {name: row.name});
+function buttons(row) {
+  if (row.state !== "running") return [];
+  const save = button(t("Save now"), `save${row.output}`, "save", {output: row.output});
+  save.disabled = row.saves;  // until the run has seen it
+  return [save, ...(row.can_stop ? [button(t("Save and stop"), `stop${row.name}`, "stop", {name: row.name})] : [])];
+}
+
+function button(text, id, path, body) {
+  const made = element("button", {textContent: text, id});
+  made.addEventListener("click", () => attempt(async () => {
+    made.disabled = true;
+    await call(path, body);
     await showRuns();
   }));
-  return button;
+  return made;
 }
 
 function choose(output, yes) {
