@@ -3,11 +3,14 @@
 Traffic is what ranks send each other and what they exchange with host memory. No overlap with arithmetic is assumed:
 Paddle runs most collectives on the stream of the arithmetic, and the published rows agree better without it
 (docs/plan.md).
+
+Seconds are summed by fsum, so that a plan is the same to the last digit in every Python: since 3.12 the built-in sum
+rounds otherwise.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, floor
+from math import ceil, floor, fsum
 
 from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
@@ -76,10 +79,10 @@ class Traffic:
         halves = 2 if job.sequence_parallel else 1
         sums = [(linear, self.pace.send(work.rows(linear) * row, messages=halves)) for linear in work.linear]
         columns = [(linear, each) for linear, each in sums if linear.module not in ROW_PARALLEL]
-        whole = sum(each for _, each in sums)
-        forward = whole / 2 if job.sequence_parallel else whole - sum(each for _, each in columns)
+        whole = fsum(each for _, each in sums)
+        forward = whole / 2 if job.sequence_parallel else whole - fsum(each for _, each in columns)
         again = {"full": forward, "full_attn": forward / 2}.get(job.recompute, 0)
-        hidden = sum(min(each / halves, work.product(linear)) for linear, each in columns)
+        hidden = fsum(min(each / halves, work.product(linear)) for linear, each in columns)
         reference = forward * job.passes_beside
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
@@ -215,7 +218,7 @@ class TimePlan:
 
     @property
     def step_seconds(self) -> float:
-        return sum(self.parts.values())
+        return fsum(self.parts.values())
 
     @property
     def spread(self) -> "TimePlan":
@@ -276,9 +279,9 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     # The slowest stage of a pipeline has a layer more than others, or else the head.
     candidates = [(floor(each), True), (ceil(each), False)] if stages > 1 else [(layers_of(job.config), True)]
     micro_batches = [_micro_batch(work, traffic, layers, head) for layers, head in candidates]
-    micro_batch = max(micro_batches, key=lambda parts: sum(parts.values()))
+    micro_batch = max(micro_batches, key=lambda parts: fsum(parts.values()))
     step = {part: job.accumulation * seconds for part, seconds in micro_batch.items()}
-    step[BUBBLE] = (stages - 1) * sum(micro_batch.values())
+    step[BUBBLE] = (stages - 1) * fsum(micro_batch.values())
     step[REDUCE] += traffic.reduce_in_step()
     step[UPDATE] = traffic.update()
     step[OFFLOAD] += traffic.offload()
@@ -312,7 +315,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
     }
     passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.passes_beside
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
-    parts[HOST] = max(0.0, starting - sum(parts.values()))
+    parts[HOST] = max(0.0, starting - fsum(parts.values()))
     return parts
 
 

@@ -7,7 +7,7 @@ of pretraining on A100 in view (docs/plan.md).
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, fsum
 
 from launch.families.parameters import (
     ALIBI_COLUMNS,
@@ -176,8 +176,8 @@ class Work:
     def forward(self) -> LayerTime:
         linear = self.linear
         return LayerTime(
-            attention_products=sum(self.product(parameter) for parameter in linear if _in_attention(parameter)),
-            mlp_products=sum(self.product(parameter) for parameter in linear if not _in_attention(parameter)),
+            attention_products=fsum(self.product(parameter) for parameter in linear if _in_attention(parameter)),
+            mlp_products=fsum(self.product(parameter) for parameter in linear if not _in_attention(parameter)),
             scores=self._scores(SCORES_FORWARD, 1.0),
             elementwise=self.pace.stream(self._elementwise_bytes(linear)),
         )
@@ -284,12 +284,12 @@ class Work:
         # An activation reads what the first products of the MLP wrote and writes what the last one reads.
         mlp = [parameter for parameter in linear if not _in_attention(parameter)]
         share = {parameter.name: share_of_tokens(parameter, job.config) for parameter in linear}
-        sharded += sum(
+        sharded += fsum(
             share[parameter.name] * parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp
         )
         if isinstance(job.adapter, Lora):
             adapted = [parameter for parameter in linear if parameter.module in job.adapter.targets]
-            sharded += sum(
+            sharded += fsum(
                 share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + ADAPTER_OUTPUT * parameter.shape[1])
                 for parameter in adapted
             )

@@ -1,8 +1,9 @@
 """The time model: published speeds, laws that any such model has to keep, and the run that took 50 days."""
 
+import builtins
 import re
 import statistics
-from math import ceil, floor
+from math import ceil, floor, fsum
 from pathlib import Path
 
 import pytest
@@ -367,6 +368,23 @@ def test_the_range_holds_every_published_speed_and_is_no_wider():
 def test_a_plan_counts_a_fused_norm_on_cards_whether_fused_ln_is_built_or_not(flags, fused):
     job = Job.from_flags("launch/run_pretrain.py", parse_flags(flags.split()), 1, None if "cpu" in flags else A100)
     assert job.fused_rms_norm is fused
+
+
+def test_seconds_are_the_same_to_the_last_digit_in_every_python(monkeypatch):
+    jobs = [JOB.changed(layout=Layout(1, 1, tensor, pipeline, "")) for tensor in (1, 2, 4, 8) for pipeline in (1, 4)]
+    names = ("qwen2-7b", "mixtral-8x7b-v0.1", "opt-6.7b")
+    jobs += [job.changed(config=load_config(name)) for job in jobs for name in names]
+    here = [plan_time(job, card) for job in jobs for card in CARDS.values()]
+    plain = sum
+
+    def compensated(values, start=0):  # as since Python 3.12
+        values = [start, *values]
+        return fsum(values) if any(isinstance(value, float) for value in values) else plain(values)
+
+    monkeypatch.setattr(builtins, "sum", compensated)
+    there = [plan_time(job, card) for job in jobs for card in CARDS.values()]
+    for first, second in zip(here, there, strict=True):
+        assert (first.parts, first.step_seconds) == (second.parts, second.step_seconds), first.job
 
 
 @pytest.mark.parametrize(
