@@ -2,9 +2,9 @@
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command, plan-X the memory and
 # time that it needs, k8s-X a Kubernetes manifest.
 #
-# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER CONFIG ARGS, given as `make X GPUS=4`, reach
-# the recipe through the environment, where make puts every variable of its command line. CONFIG counts there alone:
-# other tools have it in the environment, too (CONFIG=Release).
+# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER NETWORK CONFIG ARGS, given as
+# `make X GPUS=4`, reach the recipe through the environment, where make puts every variable of its command line. CONFIG
+# counts there alone: other tools have it in the environment, too (CONFIG=Release).
 
 .DEFAULT_GOAL := help
 ifeq ($(origin CONFIG),environment)
@@ -54,6 +54,7 @@ demo-align: setup ## then DPO on it: a preference that can be checked (5 min)
 fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
 	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
+	    $(if $(NNODES),--nnodes $(NNODES)) $(if $(NETWORK),--network "$(NETWORK)") \
 	    $(if $(METHOD),--method $(METHOD))
 
 studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)

@@ -1,12 +1,16 @@
-"""The planned memory beside published measurements on A100 cards: the error table of docs/plan.md.
+"""The planned memory beside published measurements on A100 cards, and the planned speed beside that of published runs
+on several nodes: tables of docs/plan.md.
 
     python benchmarks/plan_published.py
+    python benchmarks/plan_published.py --nodes      # benchmarks/published_nodes.py
 
 Nothing is run: each row is the configuration that its source names, planned. Published are gigabytes by nvidia-smi
 (FlagPerf) or Paddle's max_memory_allocated (PaddleNLP), and whether a run went out of memory. Add a row to ROWS and run
 tests/plan/test_published.py.
 """
 
+import argparse
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +18,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks.published_nodes import FITTED, RUNS
 from launch.config.layout import Layout
 from launch.families.forward import FLOAT32
 from launch.families.gated_decoder import rotary_rows
 from launch.families.named_configs import load_config
+from launch.guard import guarded
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 from launch.plan.memory_model import plan_memory
@@ -159,5 +165,36 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
+def nodes_markdown() -> str:
+    """Tokens a second of a card on several nodes. Half 2 is the one that was looked at only at the end."""
+    lines = [
+        "| source | run | half | micro batch, virtual stages | published tokens/s | planned | error |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: |",
+    ]
+    errors: dict[int, list[float]] = {1: [], 2: []}
+    for number, run in enumerate(RUNS):
+        half = 1 if number in FITTED else 2
+        errors[half].append(abs(run.error))
+        job = run.plan.job
+        lines.append(
+            f"| [{run.source}]({run.url}) | {run.name} | {half} | {job.micro_batch}, {job.engine.virtual_stages} | "
+            f"{run.tokens_per_second:,.0f} | {run.plan.tokens_per_second_per_card:,.0f} | {run.error:+.1%} |"
+        )
+    for half, found in errors.items():
+        lines.append(
+            f"| all | median, largest error | {half} | | | | {statistics.median(found):.1%}, {max(found):.1%}; "
+            f"{sum(error <= 0.15 for error in found)} of {len(found)} within 15 % |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--nodes", action="store_true", help="the table of runs on several nodes")
+    print(nodes_markdown() if parser.parse_args(argv).nodes else markdown())
+
+
 if __name__ == "__main__":
-    print(markdown())
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -7,8 +7,8 @@
     ACTION=k8s       print a Kubernetes manifest that runs it
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
-FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES (docs/multi-node.md). STOPPED_EXIT_CODE is the exit
-code of a run that was stopped before its last step and saved (docs/resume.md).
+FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES, NETWORK (docs/multi-node.md). STOPPED_EXIT_CODE is
+the exit code of a run that was stopped before its last step and saved (docs/resume.md).
 """
 
 import argparse
@@ -61,9 +61,10 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"--{next(iter(own))}: a manifest takes the flags of ARGS. Say ARGS={shlex.quote(shlex.join(argv[1:]))}."
         )
-    # A rehearsal runs the ranks of all nodes on this machine, and the pods of a manifest number themselves.
-    counted = action in ("rehearse", "k8s")
-    nodes = Nodes(number("NNODES", os.environ) or 1) if counted else read_nodes(os.environ)
+    # A rehearsal runs the ranks of all nodes on this machine, the pods of a manifest number themselves, and a plan asks
+    # for no more than the number of nodes.
+    count = number("NNODES", os.environ) if action in ("plan", "rehearse", "k8s") else None
+    nodes = Nodes(count or 1) if count or action in ("rehearse", "k8s") else read_nodes(os.environ)
     run, notes = requested_run(recipe, os.environ, nodes, own, sizes_alone=action in ("plan", "rehearse"))
     return ACTIONS[action](recipe, run, notes)
 
@@ -208,9 +209,6 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     _print_notes(notes, sys.stderr)
     print(planned(run, form))
     if form == TEXT:
-        if run.nodes.count > 1:
-            note = f"The network between the {run.nodes.count} nodes is not counted: all cards as in one machine."
-            print(localized(note))
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
     return 0

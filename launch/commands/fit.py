@@ -22,7 +22,7 @@ from data_tools.cli import Parser, above_zero
 from data_tools.terminal import wrapped
 from launch import preflight
 from launch.config.recipe_file import Recipe
-from launch.config.run_config import RunConfig
+from launch.config.run_config import Nodes, RunConfig
 from launch.config.variables import apply_variables, check_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
@@ -30,6 +30,7 @@ from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.plan.changes import Candidate, describe, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, Card, kind_of, requested_card
+from launch.plan.interconnect import NETWORK_HELP, network_of
 from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import LaunchCommand
 
@@ -56,6 +57,7 @@ SMALLER = {
     "dpo": "METHOD=dpo-lora, METHOD=dpo-qlora, ",
     "dpo-lora": "METHOD=dpo-qlora, ",
 }
+PAGE = "docs/multi-node.md"
 # Variables that describe the cards: not passed on to the recipe.
 CARD_VARIABLES = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
 
@@ -66,20 +68,27 @@ def main(argv: list[str]) -> None:
     card = _card(args)
     load_config(args.model)  # reports an unknown model before anything else
     run = run_of_recipe(args.method, args.model, os.environ)
-    batch, run = run.global_batch, RunConfig(run.script, run.words, processes=args.gpus)
+    nodes = Nodes(args.nnodes)
+    batch = run.global_batch
+    run = RunConfig(run.script, run.words, processes=nodes.count * args.gpus, nodes=nodes, network=args.network)
     candidates = fastest_layouts(run, card, preflight.is_legal, batch)
     print(wrapped(_title(args, card, batch), "# ", "# "))
+    if nodes.count > 1:
+        network = network_of(run.network, card)
+        print(wrapped(f"network {network}; how to start the script on each node: {PAGE}", "# ", "# "))
     if not candidates:
         raise UserError(_nothing_fits(run, args, card, batch))
     for number, candidate in enumerate(candidates, start=1):
         print("", wrapped(f"{number}. {describe(candidate)}", "# ", "#    "), sep="\n")
-        print(command(run.script, candidate).text())
+        print(text_of(command(run.script, candidate), nodes))
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/fit.py", __doc__)
     parser.add_argument("--model", default="facebook/llama-7b", help="model: a name, a directory or a config.json")
-    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards, all in one machine")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards of a node")
+    parser.add_argument("--nnodes", type=above_zero, default=1, help="number of nodes; default %(default)s")
+    parser.add_argument("--network", default="", metavar="NETWORK", help=NETWORK_HELP)
     parser.add_argument(
         "--gpu_memory_gb", type=above_zero, help="memory of each card in GB; default: that of the cards here"
     )
@@ -122,8 +131,9 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunC
 
 def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
-    rough = "" if card.calibrated else "; uncalibrated (docs/plan.md)"
-    return f"{args.model}, {args.method}, {args.gpus} x {card.named_gb} GB{taken}, {batch} samples a step{rough}"
+    rough = "" if card.calibrated and args.nnodes == 1 else "; uncalibrated (docs/plan.md)"
+    cards = f"{f'{args.nnodes} nodes x ' if args.nnodes > 1 else ''}{args.gpus} x {card.named_gb} GB"
+    return f"{args.model}, {args.method}, {cards}{taken}, {batch} samples a step{rough}"
 
 
 def command(script: str, candidate: Candidate) -> LaunchCommand:
@@ -132,12 +142,17 @@ def command(script: str, candidate: Candidate) -> LaunchCommand:
     return LaunchCommand.of_run(RunConfig(script, candidate.flags, tuple(devices.split(",")), processes=gpus))
 
 
+def text_of(command: LaunchCommand, nodes: Nodes) -> str:
+    """The command; of several nodes what follows the launcher, whose own flags name addresses that nobody has given."""
+    return command.text() if nodes.count == 1 else command.script_text()
+
+
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:
     smallest = smallest_layout(run, card, preflight.is_legal, batch)
     if smallest is None:
         findings = preflight.run_on_flags(run)
         faults = "; ".join(f"{finding.subject}: {finding.found}" for finding in findings if not finding.ok)
-        return f"no way to divide {batch} samples a step over {args.gpus} cards is legal. {faults}".rstrip()
+        return f"no way to divide {batch} samples a step over {run.processes} cards is legal. {faults}".rstrip()
     smaller = SMALLER.get(args.method, "")
     return (
         f"nothing fits. The smallest is {describe(smallest)}. "

@@ -22,10 +22,11 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, above_zero
 from data_tools.language import localized
 from launch.config.recipe_file import SCRIPTS
-from launch.config.run_config import RunConfig
+from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
+from launch.plan.interconnect import NETWORK_HELP
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
@@ -36,7 +37,8 @@ PRETRAIN, FINETUNE, *_ = SCRIPTS
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
-    run = _run_of(args.what, args.flags, args.gpus)
+    nodes = Nodes(args.nnodes)
+    run = replace(_run_of(args.what, args.flags, nodes.count * args.gpus), nodes=nodes, network=args.network)
     faults = [finding for finding in check_flags(run.script, run.words) if not finding.ok]
     if faults:
         raise UserError("\n".join(f"{fault.subject}: {fault.found}; {fault.fix}" for fault in faults))
@@ -49,7 +51,9 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/plan_run.py", __doc__)
-    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards; on a CPU: of processes")
+    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards of a node; on a CPU: of processes")
+    parser.add_argument("--nnodes", type=above_zero, default=1, help="number of nodes; default %(default)s")
+    parser.add_argument("--network", default="", metavar="NETWORK", help=NETWORK_HELP)
     parser.add_argument(
         "--gpu_memory_gb",
         type=above_zero,

@@ -55,6 +55,7 @@ class RunConfig:
     card:          the kind of its cards, where the user has named it
     processes:     ranks of all nodes together
     nodes:         the machines it runs on, and which of them this is
+    network:       what joins them, where the user has named it
     stated:        the recipe's own layout where the user has requested another number of processes, or a file of
                    arguments without a batch another layout: a stated accumulation then counts for the recipe's
                    (launch/config/layout.py)
@@ -69,6 +70,7 @@ class RunConfig:
     card: str = ""
     processes: int = 1
     nodes: Nodes = ONE_NODE
+    network: str = ""
     stated: Layout | None = None
     own: Flags = field(default_factory=dict)
     fitted: Flags | None = None

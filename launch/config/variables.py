@@ -25,7 +25,7 @@ RECIPE = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
     *("CONFIG", "ARGS", "FIT", "FORMAT"),
 )
-NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE")
+NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", "NETWORK")
 KUBERNETES = ("IMAGE", "KIND", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
@@ -127,6 +127,7 @@ def apply_variables(
         card=card,
         processes=processes,
         nodes=nodes,
+        network=variables.get("NETWORK") or "",
         stated=stated,
         own=own,
     )

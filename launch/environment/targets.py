@@ -30,6 +30,7 @@ Variables of every recipe (docs/recipes.md has the table)
   GPU_MEMORY_GB=40          memory of a card
   PROCESSES=4               how many processes, where it runs on a CPU
   NNODES=2 RANK=0 MASTER=10.0.0.1:8090   several nodes (docs/multi-node.md)
+  NETWORK=ib-hdr            what joins them, for a plan
   CONFIG=sft_argument.json  a file of PaddleNLP's llm/config/
   ARGS="--max_steps 10"     further flags; the last one given wins"""
 

@@ -320,7 +320,8 @@ def describe(candidate: Candidate) -> str:
     card = candidate.time.card
     memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
     error = f" (± {candidate.time.error:.0%})" if candidate.time.calibrated else ""
-    return f"{job.layout}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"
+    crossing = f" (between nodes: {job.crossing})" if job.crossing else ""
+    return f"{job.layout}{crossing}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"
 
 
 def smallest_layout(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> Candidate | None:

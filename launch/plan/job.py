@@ -1,6 +1,7 @@
 """What a run is, as far as memory and time follow from it: read from flags and a model's configuration, no Paddle."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
@@ -15,6 +16,7 @@ from launch.families.arithmetic import loss_chunk
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config
 from launch.plan.hardware import Card
+from launch.plan.interconnect import Group, Network, network_of
 from launch.tape.quantized import Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
@@ -54,6 +56,25 @@ class Offload:
         return any(one > another for one, another in zip(mine, others, strict=True))
 
 
+# The dimensions of a layout.
+BY_TENSOR, BY_SHARDING, BY_PIPELINE, BY_DATA = "tensor parallel", "sharding", "pipeline parallel", "data parallel"
+GRADIENTS, PARAMETERS, ACTIVATIONS = "gradients", "parameters", "activations"  # that ranks send each other
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a framework runs a step. The defaults are PaddleNLP's; what others do differently is for published runs.
+
+    softmax_passes: how often exact attention reads or writes the scores, forward and backward (float32 counts double)
+    overlapped:     of GRADIENTS, PARAMETERS, ACTIVATIONS, what goes between nodes beside arithmetic
+    virtual_stages: that each card of a pipeline takes turns in (interleaved schedule)
+    """
+
+    softmax_passes: tuple[float, float] = (18, 20)
+    overlapped: frozenset[str] = frozenset()
+    virtual_stages: int = 1
+
+
 @dataclass(frozen=True)
 class Job:
     """One run.
@@ -83,6 +104,10 @@ class Job:
     float32_norms_and_head: these compute in float32, their weights stay in `compute`
     loss_chunk_tokens: of the flag
     moment_item:       bytes of an element of AdamW's two moments
+    nodes, network:    the machines, all with as many cards, and what joins them; None: there is one
+    sharding_first:    pipeline stages are neighbors, sharding ranks are not (--hybrid_parallel_topo_order)
+    whole_sends:       each tensor parallel rank sends all activations to the next stage, not its part of them
+    engine:            what runs it
     """
 
     config: dict = field(hash=False)  # two jobs that differ in it alone are not equal
@@ -116,6 +141,11 @@ class Job:
     loss_chunk_tokens: str = "auto"
     saves_in_background: bool = False
     moment_item: int = ITEM[FLOAT32]
+    nodes: int = 1
+    network: Network | None = None
+    sharding_first: bool = False
+    whole_sends: bool = False
+    engine: Engine = Engine()
 
     @property
     def family(self) -> Family:
@@ -194,6 +224,33 @@ class Job:
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
 
     @property
+    def cards(self) -> int:
+        """Of a node."""
+        return self.layout.processes // self.nodes
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """{dimension: its group of ranks}. Ranks are numbered in this order: tensor parallel neighbors first."""
+        layout = self.layout
+        inner, outer = (
+            (BY_SHARDING, layout.sharding_parallel_degree),
+            (BY_PIPELINE, layout.pipeline_parallel_degree),
+        )
+        if self.sharding_first:
+            inner, outer = outer, inner
+        degrees = ((BY_TENSOR, layout.tensor_parallel_degree), inner, outer, (BY_DATA, layout.data_parallel_degree))
+        groups, stride = {}, 1
+        for dimension, ranks in degrees:
+            groups[dimension] = Group.of(ranks, stride, self.cards)
+            stride *= ranks
+        return groups
+
+    @property
+    def crossing(self) -> str:
+        """What goes between nodes: sharding over 8 nodes, pipeline parallel over 2 nodes"""
+        return ", ".join(f"{name} over {group.nodes} nodes" for name, group in self.groups.items() if group.nodes > 1)
+
+    @property
     def between_steps(self) -> "Job":
         """The same for all jobs that keep the same between two steps: without what only the work of a step follows
         from."""
@@ -257,7 +314,21 @@ class Job:
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
             moment_item=moment_item(values),
+            nodes=run.nodes.count,
+            network=network_of(run.network, card) if run.nodes.count > 1 else None,
+            sharding_first=values.hybrid_parallel_topo_order == "sharding_first",
+            whole_sends="disable_partial_send_recv" in values.words("pipeline_parallel_config"),
+            engine=Engine(overlapped=_overlapped(values, layout)),
         )
+
+
+def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
+    """By flags alone; upstream ignores enable_stage1_overlap under pipeline parallel."""
+    if layout.pipeline_parallel_degree > 1:
+        overlaps = "enable_sharding_comm_overlap" in values.words("pipeline_parallel_config")
+    else:
+        overlaps = f"enable_{layout.sharding}_overlap" in values.words("sharding_parallel_config")
+    return frozenset({GRADIENTS} if overlaps else ())
 
 
 def moment_item(values: FlagValues) -> int:

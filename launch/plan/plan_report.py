@@ -57,8 +57,17 @@ def describe(job: Job) -> list[str]:
         *(["a reward model: one score of a text in place of logits"] if job.scores else []),
         f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
         f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
+        *_network(job),
         ", ".join(_how(job)),
     ]
+
+
+def _network(job: Job) -> list[str]:
+    """The network, and what crosses it, where there are several nodes."""
+    if job.network is None:
+        return []
+    assumed = ", assumed for these cards: NETWORK=... names another" if job.network.assumed else ""
+    return [f"{job.nodes} nodes x {job.cards}, network {job.network}{assumed}; between nodes: {job.crossing}"]
 
 
 REFERENCES = {
@@ -149,6 +158,7 @@ def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0) -> dict:
     return {
         "model": {"family": job.family.name, "parameters": ModelShape.from_config(job.config).parameters},
         "layout": str(job.layout),
+        "network": str(job.network) if job.network else None,
         "card": plan.card.name if plan.card else None,
         "card_memory_bytes": plan.card.memory_bytes if plan.card else None,
         "calibrated": plan.calibrated,

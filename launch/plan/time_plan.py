@@ -1,8 +1,8 @@
 """From a job and a card to the time of a step, by parts: arithmetic (launch/plan/work.py), and traffic.
 
-Traffic is what ranks send each other and what they exchange with host memory. No overlap with arithmetic is assumed:
-Paddle runs most collectives on the stream of the arithmetic, and the published rows agree better without it
-(docs/plan.md).
+Traffic is what ranks send each other and what they exchange with host memory. No overlap with arithmetic is assumed
+within a node: Paddle runs most collectives on the stream of the arithmetic, and the published rows agree better without
+it (docs/plan.md). Between nodes what the engine overlaps is hidden behind arithmetic.
 
 Seconds are summed by fsum, so that a plan is the same to the last digit in every Python: since 3.12 the built-in sum
 rounds otherwise.
@@ -10,7 +10,7 @@ rounds otherwise.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, floor, fsum
+from math import ceil, floor, fsum, log2
 
 from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
@@ -18,9 +18,22 @@ from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
 from launch.plan.hardware import CPU, Card
-from launch.plan.job import FLOAT16, FLOAT32, ITEM, Job, Lora
+from launch.plan.job import (
+    ACTIVATIONS,
+    BY_DATA,
+    BY_PIPELINE,
+    BY_SHARDING,
+    BY_TENSOR,
+    FLOAT16,
+    FLOAT32,
+    GRADIENTS,
+    ITEM,
+    PARAMETERS,
+    Job,
+    Lora,
+)
 from launch.plan.states import MASTER
-from launch.plan.work import HOST_LAYER, HOST_UPDATE, ROW_PARALLEL, Pace, Work
+from launch.plan.work import HOST_LAYER, HOST_UPDATE, NETWORK, ROW_PARALLEL, Pace, Work
 
 # Bytes a trained parameter that AdamW moves beside the gradient: a float32 weight and two moments, read and written.
 UPDATE_BYTES = 24
@@ -65,6 +78,24 @@ class Traffic:
         """Elements that this rank's optimizer steps."""
         return self.trained / (self.job.layout.sharding_parallel_degree if self.job.layout.sharding else 1)
 
+    def send(self, dimension: str, size: float, messages: float = 1, beside: float = 0.0) -> float:
+        """Seconds until a rank has sent so many bytes, in this many messages, to the others of its group: within the
+        nodes, then between them. beside: seconds of arithmetic behind which the latter are hidden."""
+        if self.job.network is None:
+            return self.pace.send(size, messages)
+        group = self.job.groups[dimension]
+        between = size * group.share_between
+        seconds = self.pace.send(size - between, messages)
+        return seconds + max(0.0, self.cross(between, messages * ceil(log2(group.nodes))) - beside)
+
+    def cross(self, size: float, messages: float) -> float:
+        """Bytes of each card of a node to other nodes, all cards at once, one message after the other. A card reaches
+        the links over its PCIe."""
+        network = self.job.network
+        assert network is not None  # several nodes have one
+        rate = min(network.links * network.rate / self.job.cards, self.pace.card.host_link)
+        return size / (rate * NETWORK) + messages * network.latency
+
     def tensor_parallel(self, layers: float, work: Work) -> float:
         """The collectives of so many layers for one micro batch.
 
@@ -77,7 +108,7 @@ class Traffic:
             return 0.0
         row = 2 * (ranks - 1) / ranks * job.config["hidden_size"] * job.item
         halves = 2 if job.sequence_parallel else 1
-        sums = [(linear, self.pace.send(work.rows(linear) * row, messages=halves)) for linear in work.linear]
+        sums = [(linear, self.send(BY_TENSOR, work.rows(linear) * row, halves)) for linear in work.linear]
         columns = [(linear, each) for linear, each in sums if linear.module not in ROW_PARALLEL]
         whole = fsum(each for _, each in sums)
         forward = whole / 2 if job.sequence_parallel else whole - fsum(each for _, each in columns)
@@ -86,14 +117,26 @@ class Traffic:
         reference = forward * job.passes_beside
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
-    def pipeline(self) -> float:
-        """Activations to the next stage and gradients back, for one micro batch."""
-        if self.job.layout.pipeline_parallel_degree == 1:
+    def pipeline(self, beside: float) -> float:
+        """Activations to the next stage and gradients back, for one micro batch. To another node each tensor parallel
+        rank sends its part."""
+        job, stages = self.job, self.job.engine.virtual_stages
+        if job.layout.pipeline_parallel_degree == 1:
             return 0.0
-        size = self.job.batch * self.job.sequence_length * self.job.config["hidden_size"] * self.job.item
-        return self.pace.send(2 * size, messages=2)
+        size = job.batch * job.sequence_length * job.config["hidden_size"] * job.item
+        whole = self.pace.send(2 * stages * size, messages=2 * stages)
+        if job.network is None or job.groups[BY_PIPELINE].nodes == 1:
+            return whole
+        parts = 1 if job.whole_sends and not job.sequence_parallel else job.layout.tensor_parallel_degree
+        between = self.cross(2 * stages * size / parts, 2 * stages)
+        together = 0.0 if parts == 1 or job.sequence_parallel else whole  # the parts, within the node
+        return together + max(0.0, between - self.hidden(ACTIVATIONS, beside))
 
-    def gather(self) -> float:
+    def hidden(self, sent: str, beside: float) -> float:
+        """Of so many seconds of arithmetic, those behind which the engine sends it between nodes."""
+        return beside if sent in self.job.engine.overlapped else 0.0
+
+    def gather(self, beside: float) -> float:
         """Stage 3: all parameters to every rank, forward and backward, once more where layers are recomputed."""
         layout = self.job.layout
         if layout.sharding != "stage3":
@@ -101,7 +144,7 @@ class Traffic:
         ranks = layout.sharding_parallel_degree
         size = self._times_gathered() * self.weight_bytes
         messages = self._times_gathered() * self._matrices()
-        return self.pace.send(size * (ranks - 1) / ranks, messages)
+        return self.send(BY_SHARDING, size * (ranks - 1) / ranks, messages, self.hidden(PARAMETERS, beside))
 
     def fetch(self) -> float:
         """Parameters in host memory: before each gathering a rank's shard goes to its card. The host keeps its values,
@@ -111,7 +154,7 @@ class Traffic:
         shard = self.weight_bytes / self.job.layout.sharding_parallel_degree
         return self.pace.copy(self._times_gathered() * shard)
 
-    def reduce_in_micro_batch(self) -> float:
+    def reduce_in_micro_batch(self, beside: float) -> float:
         """Gradients that are summed after every micro batch: stages 2 and 3.
 
         Stage 2 reduces each to its owner; stage 3 sums all of them on all ranks and keeps a slice
@@ -120,20 +163,24 @@ class Traffic:
         layout, size = self.job.layout, self.trained * self.job.gradient_item
         ranks = layout.sharding_parallel_degree
         if layout.sharding == "stage2":
-            return self.pace.send(size)
+            return self.send(BY_SHARDING, size, beside=self.hidden(GRADIENTS, beside))
         if layout.sharding == "stage3":
-            return self.pace.send(2 * (ranks - 1) / ranks * size)
+            size *= 2 * (ranks - 1) / ranks
+            return self.send(BY_SHARDING, size, beside=self.hidden(GRADIENTS, beside))
         return 0.0
 
-    def reduce_in_step(self) -> float:
+    def reduce_in_step(self, beside: float) -> float:
         """Gradients that are summed once a step, and updated parameters sent to all: data parallel, stages 1 and 2."""
         layout, gradients = self.job.layout, self.trained * self.job.gradient_item
         ranks = layout.data_parallel_degree
-        seconds = self.pace.send(2 * (ranks - 1) / ranks * gradients) if ranks > 1 else 0.0
+        hidden = {sent: self.hidden(sent, beside) for sent in (GRADIENTS, PARAMETERS)}
+        seconds = 0.0
+        if ranks > 1:
+            seconds = self.send(BY_DATA, 2 * (ranks - 1) / ranks * gradients, beside=hidden[GRADIENTS])
         if layout.sharding in ("stage1", "stage2"):
-            seconds += self.pace.send(self.trained * self.job.item)
+            seconds += self.send(BY_SHARDING, self.trained * self.job.item, beside=hidden[PARAMETERS])
         if layout.sharding == "stage1":
-            seconds += self.pace.send(gradients)
+            seconds += self.send(BY_SHARDING, gradients, beside=hidden[GRADIENTS])
         return seconds
 
     def accumulate(self) -> float:
@@ -196,6 +243,7 @@ COMPARING = "reference"  # forward passes without gradients
 GATHER, FETCH, REDUCE = "gathering parameters", "parameters from the host", "summing gradients"
 ACCUMULATE = "accumulating gradients"
 UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
+ARITHMETIC = (PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE)
 STEP_PARTS = (
     *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
     *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST),
@@ -244,8 +292,9 @@ class TimePlan:
 
     @property
     def calibrated(self) -> bool:
-        """Whether there are published runs like this one: on this kind of card, of a model without experts."""
-        return self.card.calibrated and not stated(self.job.config, EXPERTS)
+        """Whether there are published runs like this one: on this kind of card in one node, of a model without experts.
+        Those on several nodes are of other engines."""
+        return self.card.calibrated and self.job.nodes == 1 and not stated(self.job.config, EXPERTS)
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -270,7 +319,7 @@ class TimePlan:
 
 
 def plan_time(job: Job, card: Card | None = None) -> TimePlan:
-    """The time of a step on such cards, all in one machine. card: None for a CPU, one core a rank."""
+    """The time of a step on such cards. card: None for a CPU, one core a rank."""
     card = card or CPU
     pace = Pace(card, job.compute, job.item)
     work, traffic = Work(job, pace), Traffic(job, pace)
@@ -281,8 +330,8 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     micro_batches = [_micro_batch(work, traffic, layers, head) for layers, head in candidates]
     micro_batch = max(micro_batches, key=lambda parts: fsum(parts.values()))
     step = {part: job.accumulation * seconds for part, seconds in micro_batch.items()}
-    step[BUBBLE] = (stages - 1) * fsum(micro_batch.values())
-    step[REDUCE] += traffic.reduce_in_step()
+    step[BUBBLE] = (stages - 1) * fsum(micro_batch.values()) / job.engine.virtual_stages
+    step[REDUCE] += traffic.reduce_in_step(fsum(micro_batch[part] for part in ARITHMETIC))
     step[UPDATE] = traffic.update()
     step[OFFLOAD] += traffic.offload()
     step[HOST] += (
@@ -305,11 +354,14 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         LOGITS: work.head if head else 0.0,
         COMPARING: job.passes_beside * (layers * forward.total + work.head_forward),
         RECOMPUTE: layers * again.total,
+    }
+    beside = fsum(parts.values())
+    parts |= {
         TENSOR: traffic.tensor_parallel(layers, work),
-        PIPELINE: traffic.pipeline(),
-        GATHER: traffic.gather(),
+        PIPELINE: traffic.pipeline(beside),
+        GATHER: traffic.gather(beside),
         FETCH: traffic.fetch(),
-        REDUCE: traffic.reduce_in_micro_batch(),
+        REDUCE: traffic.reduce_in_micro_batch(beside),
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }

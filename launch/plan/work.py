@@ -41,6 +41,9 @@ MEMORY = 0.8
 # Collectives over NVLink: 230 of an A100's 300 GB/s for large messages (NVIDIA nccl-tests, bus bandwidth), less for
 # those of a layer.
 NVLINK = 0.65
+# The network between nodes: of what its links carry together. Assumed, as for PCIe: nothing is fitted, since the
+# published runs hardly tell (docs/plan.md).
+NETWORK = 0.8
 # Pinned copies: 25 of 31.5 GB/s (NVIDIA's bandwidthTest, PCIe 4 x16). Pageable memory reaches half of that or less.
 PCIE = 0.8
 # Without NVLink or peer-to-peer access NCCL goes through host memory: each byte crosses PCIe twice.
@@ -104,8 +107,6 @@ ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
 # How often rows of [tokens x experts of a token, hidden] are on the way to experts and back: copied, sorted, divided,
 # put together, sorted back, summed (launch/models/expert_mixing.py).
 DISPATCH = 10
-# Exact attention: how often the scores, tokens x length x heads, are read or written (float32 softmax counts double).
-SCORES_FORWARD, SCORES_BACKWARD = 18, 20
 KERNEL_SIZES = 32  # those of heads in flash attention's kernels are its multiples
 # Bytes a logit: cast to float32, softmax and its gradient, cast back. In chunks (launch/training/chunked_loss.py) they
 # are as many: 64 MiB of a chunk in float32 are more than the 40 MB of an A100's cache.
@@ -178,7 +179,7 @@ class Work:
         return LayerTime(
             attention_products=fsum(self.product(parameter) for parameter in linear if _in_attention(parameter)),
             mlp_products=fsum(self.product(parameter) for parameter in linear if not _in_attention(parameter)),
-            scores=self._scores(SCORES_FORWARD, 1.0),
+            scores=self._scores(self.job.engine.softmax_passes[0], 1.0),
             elementwise=self.pace.stream(self._elementwise_bytes(linear)),
         )
 
@@ -188,7 +189,9 @@ class Work:
         return LayerTime(
             attention_products=products * self.forward.attention_products,
             mlp_products=products * self.forward.mlp_products,
-            scores=self._scores(SCORES_BACKWARD, BACKWARD_FLASH if self.job.flash_attention else BACKWARD),
+            scores=self._scores(
+                self.job.engine.softmax_passes[1], BACKWARD_FLASH if self.job.flash_attention else BACKWARD
+            ),
             elementwise=BACKWARD * self.forward.elementwise,
         )
 
@@ -245,7 +248,7 @@ class Work:
         row = linear.module in ROW_PARALLEL
         return (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
 
-    def _scores(self, passes: int, products: float) -> float:
+    def _scores(self, passes: float, products: float) -> float:
         """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * query_width(job.config) / self.tensor * products

@@ -129,8 +129,11 @@ class LaunchCommand:
         return "\n\n".join(f"# {title}\n{self._text(rank)}" for rank, title in enumerate(titles))
 
     def _text(self, rank: int) -> str:
-        lines = [self._head(rank, ["-m", LAUNCHER]), [_short(self.script)], *flag_lines(self.flags)]
-        return " \\\n    ".join(shlex.join(line) for line in lines)
+        return f"{shlex.join(self._head(rank, ['-m', LAUNCHER]))} \\\n    {self.script_text()}"
+
+    def script_text(self) -> str:
+        """The script and its flags, which are the same on all nodes, one a line."""
+        return " \\\n    ".join(shlex.join(line) for line in [[_short(self.script)], *flag_lines(self.flags)])
 
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Up to the script, for the node with this number."""

@@ -39,6 +39,19 @@ def comments(output: str) -> list[str]:
     return [" ".join(block.replace("#", "").split()) for block in blocks]
 
 
+def test_several_nodes_are_planned_with_their_network_and_what_crosses_it(tmp_path):
+    words = "--model tinyllama-1.1b --gpus 1 --nnodes 2 --gpu_memory_gb 24 --method lora --network eth-10"
+    done = run(tmp_path / "named", *words.split())
+    title, fastest, *_ = comments(done.stdout)
+    assert "2 nodes x 1 x 24 GB" in title and "network eth-10 (1 x 1.25 GB/s, 50 µs); how to start" in title
+    assert "2 processes: data parallel 2 (between nodes: data parallel over 2 nodes); " in fastest
+    assert all(words[0].endswith("launch/finetune_generation.py") for words in commands(done.stdout))
+    assert (
+        "error: NETWORK: found 'ether', known: "
+        in run(tmp_path / "unknown", *words.replace("eth-10", "ether").split()).stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "card"),
     [

@@ -132,6 +132,16 @@ def test_flags_of_the_command_line_count():
     assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
 
 
+def test_a_plan_of_several_nodes_needs_only_their_number():
+    shown = recipe(Path("recipes/llama-7b/pretrain-4d.sh"), NNODES="16")
+    text = " ".join(shown.stdout.split())
+    assert shown.returncode == 0, shown.stderr
+    assert "16 nodes x 8, network ib-hdr (8 x 25 GB/s, 14 µs), assumed for these cards" in text
+    assert "between nodes: sharding over 8 nodes, pipeline parallel over 2 nodes" in text
+    refused = recipe(Path("recipes/llama-7b/pretrain-4d.sh"), NNODES="2", NETWORK="ether")
+    assert refused.returncode == 2 and "error: NETWORK: found 'ether', known: " in refused.stderr
+
+
 def test_full_dpo_on_four_cards_needs_what_its_page_says():
     """docs/align.md; ms-swift states 47 GiB a card for the same."""
     page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")

@@ -97,13 +97,6 @@ def test_a_kind_of_card_is_planned_as_it_is(machine):
     assert "3090: 23.7 GiB" in planned and "4090" not in planned
 
 
-def test_a_plan_of_two_nodes_says_what_it_does_not_count(machine):
-    wishes = TWO_NODES | {"RANK": "0", "ARGS": "--gradient_accumulation_steps 2"}
-    told = "The network between the 2 nodes is not counted"
-    assert told in machine.run("llama-7b/pretrain", ACTION="plan", **wishes).stdout
-    assert told not in machine.run("llama-7b/pretrain", ACTION="plan").stdout
-
-
 def test_visible_cards_are_used(machine):
     done = machine.run("llama-7b/pretrain", ACTION="print", GPUS="2", CUDA_VISIBLE_DEVICES="6,7")
     assert "--gpus 6,7 " in done.stdout
