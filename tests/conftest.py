@@ -28,6 +28,8 @@ def pytest_configure(config):
         os.environ.pop(name, None)
     # Each of a thousand processes would compile the repository's modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # MKL's threads wait 0.2 s for more work in a loop: two workers, each with two threads, take each other's cores.
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
     os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
     if not hasattr(config, "workerinput"):
         mark_session()
