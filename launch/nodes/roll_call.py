@@ -48,7 +48,8 @@ def differences(
 ) -> list[str]:
     """One line for each fact that is not the same for all members. facts_of_members: (number of a member, its facts).
 
-    describe: the members with these numbers, in words.
+    describe: the members with these numbers, in words. Of thousands of members the lines say the first facts and values
+    alone: they go to all of them as one message.
     """
     members = list(facts_of_members)
     names = dict.fromkeys(name for _, known in members for name in known)
@@ -58,8 +59,17 @@ def differences(
         for number, known in members:
             values.setdefault(known.get(name, "none"), []).append(number)
         if len(values) > 1:
-            lines.append(f"{name}: " + "; ".join(f"{value} on {describe(where)}" for value, where in values.items()))
-    return lines
+            listed = [f"{_short(value)} on {describe(where)}" for value, where in values.items()]
+            lines.append(f"{_short(name)}: {'; '.join(_first(listed, SHOWN_VALUES))}")
+    return _first(lines, SHOWN_FACTS)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}..."
+
+
+def _first(texts: list[str], limit: int) -> list[str]:
+    return texts if len(texts) <= limit else [*texts[:limit], f"and {len(texts) - limit} more"]
 
 
 def _digest_of_sources() -> str:
@@ -76,6 +86,9 @@ GREETING_SECONDS = 5.0  # for a new connection to send its member
 RETRY_SECONDS = 0.2
 PATIENCE_SECONDS = 5.0  # before the missing members are printed
 OTHER_FILES = 512  # which a process of a run has open beside its connections
+FILES_OF_A_CALL = 64  # the same until the roll call is over
+# Of what differs, what is shown: together less than a message may have.
+SHOWN_FACTS, SHOWN_VALUES, SHOWN_MEMBERS, SHOWN_LETTERS = 20, 8, 32, 300
 VERDICT_SECONDS = 10.0  # for member 0's answer, on top of its own time-out
 
 
@@ -95,15 +108,24 @@ class Meeting:
     seconds: float
 
     def describe(self, indices: list[int]) -> str:
-        """node 1 (gpu02) / ranks 8, 9 of node 1 (10.0.0.2)"""
+        """node 1 (gpu02) / ranks 8, 9 of node 1 (10.0.0.2); of many the first"""
         if self.what == "node":
-            return ", ".join(self.nodes[index] for index in indices)
+            return self.describe_nodes(indices)
         by_node: dict[str, list[str]] = {}
-        for index in indices:
+        for index in indices[:SHOWN_MEMBERS]:
             by_node.setdefault(self.nodes[index], []).append(str(index))
-        return "; ".join(
+        listed = [
             f"{'ranks' if len(ranks) > 1 else 'rank'} {', '.join(ranks)} of {node}" for node, ranks in by_node.items()
-        )
+        ]
+        return "; ".join(listed) + self._rest(indices)
+
+    def describe_nodes(self, indices: list[int]) -> str:
+        """The nodes of these members; of many the first."""
+        return ", ".join(self.nodes[index] for index in indices[:SHOWN_MEMBERS]) + self._rest(indices)
+
+    def _rest(self, indices: list[int]) -> str:
+        more = len(indices) - SHOWN_MEMBERS
+        return f" and {more} more" if more > 0 else ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +164,7 @@ def roll_call(meeting: Meeting, me: Member) -> Assembly:
 
 def _lead(meeting: Meeting, me: Member) -> Assembly:
     """Collect the members, judge, and send all of them the verdict."""
-    _allow_open_files(me.count)
+    _allow_open_files(me.count, meeting.what)
     members, connections = {0: me}, {}
     faults, refused = [], []
     deadline = time.monotonic() + meeting.seconds
@@ -170,7 +192,7 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
                 members[member.index], connections[member.index] = member, connection
     order = sorted(members)
     facts_of_members = ((index, members[index].facts) for index in order if members[index].facts)
-    faults += differences(facts_of_members, lambda numbers: ", ".join(meeting.nodes[number] for number in numbers))
+    faults += differences(facts_of_members, meeting.describe_nodes)
     faults += differences(((index, members[index].flags) for index in order), meeting.describe)
     # Without flags, and of one member a node: the flags of a thousand ranks are longer than a message may be.
     reporting = tuple(replace(members[index], flags={}) for index in order if members[index].facts)
@@ -182,14 +204,22 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     return Assembly(reporting, connections)
 
 
-def _allow_open_files(members: int) -> None:
-    """Each member has a connection, and 1,024 files is a common limit, which a process may raise to the hard one."""
+def _allow_open_files(members: int, what: str) -> None:
+    """Each member has a connection, and 1,024 files is a common limit, which a process may raise to the hard one.
+
+    Raises UserError where the hard one is too low.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = members + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+    limited = hard != resource.RLIM_INFINITY
+    if limited and hard < members + FILES_OF_A_CALL:
+        raise UserError(
+            f"open files: a process may have {hard} on this node (ulimit -Hn), and {what} 0 needs one for each of "
+            f"{members} {what}s, {needed} in all. Raise the limit: ulimit -Hn {needed} as root, "
+            f"LimitNOFILE={needed} in systemd's unit, --ulimit nofile={needed} of Docker."
         )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard) if limited else needed, hard))
 
 
 def _forget_gone(members: dict[int, Member], connections: dict[int, Connection]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from launch.errors import UserError
 from launch.nodes.roll_call import Meeting, Member, _accept, _allow_open_files, roll_call
+from tests.nodes.mock_members import attend
 from tests.processes.waiting import wait_for
 
 FACTS = {"python": "3.11.7"}
@@ -53,6 +54,23 @@ def test_flags_of_a_thousand_ranks_are_no_message(meeting):
     many = replace(meeting, what="rank", nodes=("node 0 (a)",) * 16 + ("node 1 (b)",) * 16)
     members = [member(index, count=count, flags=flags, facts={} if index % 16 else FACTS) for index in range(count)]
     assert hold(many, *members) == [[0, 16]] * count
+
+
+def test_a_thousand_ranks_are_answered():
+    error, answers = attend(1000, lambda index: {"--seed": "1"})
+    assert not error and answers == [answers[0]] * 999
+    assert answers[0]["faults"] == [] and [one["index"] for one in answers[0]["members"]] == [*range(0, 1000, 8)]
+
+
+def test_differences_of_a_thousand_ranks_are_one_message():
+    """Each with 2,000 letters of its own: together more than a line may have."""
+    error, answers = attend(1000, lambda index: {"--output_dir": f"{index} {'x' * 2000}"} | {f"--{index}": "1"})
+    faults = answers[0]["faults"]
+    assert error.count("\n") == len(faults) == 21 and answers == [answers[0]] * 999
+    shown = f"--output_dir: 0 {'x' * 298}... on rank 0 of node 0 (10.0.0.1); 1 {'x' * 298}... on rank 1 of node 0"
+    assert faults[0].startswith(shown) and faults[0].endswith(" on rank 7 of node 0 (10.0.0.1); and 992 more")
+    assert faults[1].startswith("--0: 1 on rank 0 of node 0 (10.0.0.1); none on ranks 1, 2, 3, 4, 5, 6, 7 of node 0")
+    assert faults[1].endswith("; rank 32 of node 4 (10.0.0.1) and 967 more") and faults[20] == "and 981 more"
 
 
 def test_who_is_missing_is_named_to_all(meeting):
@@ -143,12 +161,27 @@ def test_the_limit_of_open_files_is_raised_as_needed():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
-        _allow_open_files(1024)
+        _allow_open_files(1024, "rank")
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1024 + 512, before[1])
-        _allow_open_files(8)
+        _allow_open_files(8, "rank")
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1024 + 512, before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_limit_of_open_files_below_the_ranks_is_refused(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    raised = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    _allow_open_files(4096 - 64, "rank")
+    assert raised == [(4096, 4096)]
+    with pytest.raises(UserError) as error:
+        _allow_open_files(4096 - 63, "rank")
+    assert str(error.value) == (
+        "open files: a process may have 4096 on this node (ulimit -Hn), and rank 0 needs one for each of 4033 ranks, "
+        "4545 in all. Raise the limit: ulimit -Hn 4545 as root, LimitNOFILE=4545 in systemd's unit, "
+        "--ulimit nofile=4545 of Docker."
+    )
 
 
 GREETING = {"protocol": "paddle-llm-recipes roll call 1", "index": 1, "count": 3, "facts": FACTS, "flags": {}}
