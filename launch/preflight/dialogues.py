@@ -15,7 +15,7 @@ from data_tools.formats.plural import plural
 from data_tools.formats.preferences.datasets import encode_preference_rows, pair_lines, unpaired
 from data_tools.formats.preferences.forms import PreferenceColumns
 from data_tools.formats.preferences.samples import DesiredDataset, PairDataset
-from data_tools.text.encoders import load_encoder
+from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
@@ -101,8 +101,7 @@ def _describe(name: str, sources: list[list[Rows]], kind: Kind) -> str:
 def _check_template(values: FlagValues, found: Survey | None, kind: Kind, shows: bool) -> list[Finding]:
     """The template; where it `shows`, a sample and what the lengths cut, by the tokenizer where its directory is
     there."""
-    directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
-    directory = directory if directory.is_dir() else None
+    directory = tokenizer_directory(values)
     fix = "--chat_template NAME or FILE, or none: the bare texts"
     try:
         config = load_config(values.model_name_or_path or "")
@@ -114,8 +113,7 @@ def _check_template(values: FlagValues, found: Survey | None, kind: Kind, shows:
         return []
     for rows in _first_of_each_kind(found):
         try:
-            named = values.chat_template or (None if rows.schema.chat else "none")
-            template = find_template(named, directory, config)
+            template = template_of(rows, directory, config, values)
             looked = _look(template, rows, found, kind, directory, family, values) if shows else []
             findings += [Finding(True, "chat template", template_line(template).partition(": ")[2]), *looked]
         except (UserError, DataError) as error:
@@ -128,7 +126,44 @@ def _first_of_each_kind(found: Survey) -> list[Rows]:
     return list({rows.schema.chat: rows for rows in reversed(found.files)}.values())
 
 
-def _spread(rows: Rows) -> Rows:
+def tokenizer_directory(values: FlagValues) -> Path | None:
+    """None where it is not on this machine."""
+    directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
+    return directory if directory.is_dir() else None
+
+
+def template_of(rows: Rows, directory: Path | None, config: dict, values: FlagValues) -> ChatTemplate | None:
+    """How training reads rows: where no flag says it, chats by a template and others as bare texts. directory: of the
+    tokenizer; config: the model's. Raises UserError or DataError as find_template."""
+    return find_template(values.chat_template or (None if rows.schema.chat else "none"), directory, config)
+
+
+def encoder_of(directory: Path | None, family: Family) -> SentencePieceEncoder | JsonEncoder | None:
+    """The tokenizer of a directory; None where it cannot tell what the model reads: the family has marks between
+    question and answer, no token ends an answer, or the tokenizer is damaged, which its own check reports."""
+    try:
+        encoder = load_encoder(directory) if directory else None
+    except DataError:
+        return None
+    return None if family.answer_marks or (encoder and encoder.eos_id is None) else encoder
+
+
+def encoding_of(
+    template: ChatTemplate | None, encoder: SentencePieceEncoder | JsonEncoder | None, values: FlagValues
+) -> Encoding:
+    """How training makes ids of rows, but for the token that some tokenizers put in front. Without an encoder the
+    template is tried all the same."""
+    return Encoding(
+        template=template,
+        encode=encoder.encode_chat if encoder else lambda text: [0],
+        begin=(),
+        eos=encoder.eos_id or 0 if encoder else 0,
+        src_length=values.src_length,
+        max_length=values.max_length,
+    )
+
+
+def spread(rows: Rows) -> Rows:
     """Some of the first, and of the others at even distances."""
     count = len(rows.entries)
     others = MEASURED - SHOWN_OF
@@ -150,21 +185,8 @@ def _look(
 ) -> list[Finding]:
     """A sample and what is cut, without the marks that a family has between question and answer. Raises DataError
     where more rows are broken than allowed, those included that the template does not render."""
-    try:
-        encoder = load_encoder(directory) if directory else None
-    except DataError:  # reported by the check of the tokenizer
-        encoder = None
-    if family.answer_marks or (encoder and encoder.eos_id is None):
-        encoder = None
-    encoding = Encoding(
-        template=template,
-        encode=encoder.encode_chat if encoder else lambda text: [0],  # the template is tried all the same
-        begin=(),
-        eos=encoder.eos_id or 0 if encoder else 0,
-        src_length=values.src_length,
-        max_length=values.max_length,
-    )
-    dataset, faults = kind.encode(_spread(rows), encoding)
+    encoder = encoder_of(directory, family)
+    dataset, faults = kind.encode(spread(rows), encoding_of(template, encoder, values))
     check_faults([*found.faults, *faults], values.max_broken_rows)
     if encoder is None:
         return []

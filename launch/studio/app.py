@@ -20,6 +20,7 @@ from data_tools.formats.errors import DataError
 from data_tools.language import translated
 from launch.errors import UserError
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
+from launch.studio.data_view import data_of
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
 
@@ -33,6 +34,7 @@ HEADERS = {
 }
 # Keys of answers whose texts are messages.
 MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
+MESSAGES |= {"unused", "template"}  # of data
 
 
 def _in_chinese(answer, is_message: bool = False):
@@ -102,6 +104,12 @@ def api_of(token: str, runs: Runs, slow: ProcessPoolExecutor) -> APIRouter:
     @api.post("/checks")
     def checks(given: Given, language: Language) -> list:
         return language(checks_of(Choice.read(given)))
+
+    @api.post("/data")
+    def data(
+        choice: Given, language: Language, name: Annotated[str, Body()] = "", content: Annotated[str, Body()] = ""
+    ) -> dict:
+        return language(data_of(Choice.read(choice), name, content))
 
     @api.get("/runs")
     def list_runs() -> list:

@@ -11,7 +11,7 @@ from data_tools.formats.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.preflight.dialogues import _spread, check_preferences, check_sft_data
+from launch.preflight.dialogues import check_preferences, check_sft_data, spread
 from launch.rehearsal.materials import documents
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
@@ -85,7 +85,7 @@ def test_ranks_that_show_nothing_render_nothing(found, monkeypatch):
 @pytest.mark.parametrize("count", [100, 101, 200, 201, 299, 1999, 5000])
 def test_no_more_than_two_hundred_are_rendered(count):
     rows = Rows("f", [*range(count)], [*range(1, count + 1)], None, [], Counter())
-    some = _spread(rows)
+    some = spread(rows)
     assert some.entries[:100] == list(range(100)) and min(count, 150) <= len(some.entries) <= 200
     assert some.lines == [one + 1 for one in some.entries] and len(set(some.lines)) == len(some.lines)
 

@@ -99,6 +99,19 @@ def test_from_the_first_view_to_compared_curves(browser):
     assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
     assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
 
+    # Data, of a file that is dropped: what counts is marked, broken rows have their lines.
+    choose(browser, recipe="lora-qwen3-8b")
+    rows = '{"src": "why?", "tgt": "so."}\\n{"src": "why?"}\\n'
+    browser.run(
+        f"const given = new DataTransfer(); given.items.add(new File(['{rows}'], 'mine.json'));"
+        "const input = document.getElementById('dropped');"
+        "input.files = given.files; input.dispatchEvent(new Event('change'))"
+    )
+    browser.wait("document.querySelector('#data pre mark')")
+    shown = text(browser, "data")
+    assert "mine.json: src/tgt, 1 rows" in shown and "mine.json:2: no key 'tgt'" in shown
+    assert browser.run("document.querySelector('#data pre mark').textContent").startswith("so.<|im_end|>")
+
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.
     choose(browser, recipe="lora-tiny", OUTPUT="build/first")
     browser.wait("!document.getElementById('rehearse').disabled")

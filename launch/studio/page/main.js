@@ -1,6 +1,7 @@
 // The start of the page, and what is on all of it.
 
 import {$, TOKEN, attempt, call, go, isChinese, parameters, remember, speak} from "./common.js";
+import "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {showRuns} from "./runs.js";
 

@@ -37,7 +37,7 @@ function withFlag(text, name, value) {
   return [...flags].map(([flag, values]) => [`--${flag}`, ...values].join(" ")).join(" ");
 }
 
-const choice = () => Object.fromEntries(Object.entries(parameters()).filter(([name]) => VARIABLES.includes(name)));
+export const choice = () => Object.fromEntries(Object.entries(parameters()).filter(([name]) => VARIABLES.includes(name)));
 
 // ---- the controls
 
@@ -71,7 +71,7 @@ export async function showPlan() {
   for (const [control, flag] of Object.entries(FLAGS)) controls[control].value = flags.get(flag)?.[0] || "";
   for (const one of document.querySelectorAll(".on_cards")) one.hidden = !gpus;
   for (const one of document.querySelectorAll(".on_cpu")) one.hidden = gpus > 0;
-  for (const id of ["layouts", "checks"]) $(id).replaceChildren();
+  for (const id of ["layouts", "checks", "data"]) $(id).replaceChildren();
   $("start").hidden = true;
   await plan();
 }

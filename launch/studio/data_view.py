@@ -1,0 +1,190 @@
+"""What training makes of data: their form, broken rows, the first samples with what counts in the loss, lengths.
+
+    data_of(Choice.read({"recipe": "lora-qwen3-8b", "DATA": "mine.json"}))
+
+By the functions that the checks of a start call (launch/preflight/dialogues.py), and `data_tools.inspect` for corpora.
+"""
+
+import base64
+import binascii
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from data_tools.formats.dialogues.datasets import Columns, Reader, encode_rows, find_sources
+from data_tools.formats.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
+from data_tools.formats.dialogues.rows import Fault, Rows, unused_line
+from data_tools.formats.errors import DataError
+from data_tools.formats.preferences.datasets import encode_preference_rows
+from data_tools.formats.preferences.forms import Preference, PreferenceColumns
+from data_tools.formats.preferences.samples import EncodedPreference
+from data_tools.formats.tokens.blend import find_corpora
+from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.inspect import length_histogram
+from launch.config.flag_values import FlagValues
+from launch.config.preference_flags import KTO
+from launch.config.run_config import RunConfig
+from launch.errors import UserError
+from launch.families.encoding import template_line
+from launch.families.named_configs import load_config
+from launch.families.registry import family_of_config
+from launch.preflight.dialogues import encoder_of, encoding_of, spread, template_of, tokenizer_directory
+from launch.preflight.requested import make_questions
+from launch.studio.planning import Choice
+
+SHOWN = 3  # samples
+SHOWN_TOKENS = 2000  # of a document of a corpus
+FAULTS = 50  # broken rows that are listed
+UNLIMITED = 1 << 30  # tokens
+Ids = list[tuple[int, bool]]  # each with whether it counts in the loss
+
+
+@dataclass(frozen=True)
+class Sample:
+    """texts: one, or of a pair that with the chosen and that with the rejected response; length: tokens, uncut."""
+
+    texts: list[Ids]
+    length: int
+
+
+def data_of(choice: Choice, name: str = "", content: str = "") -> dict:
+    """What a choice's recipe makes of the files that its DATA names, or of one that is given.
+
+    name, content: of a file, base64; it is read and not kept. Of several files the rows of the first are shown.
+    Raises DataError or UserError where there are no data, or they cannot be read.
+    """
+    run, _ = choice.run(sizes_alone=True)
+    if not (run.prefers or run.finetunes):
+        if name:
+            raise UserError(f"{name}: a corpus has two files, X.bin and X.idx. Name their folder: DATA=FOLDER.")
+        return _corpora(run.flags)
+    files = [_given(_reader(run), name, content)] if name else _named(run)
+    found, faults = _samples(files[0], run)
+    return found | {
+        "files": [{"file": rows.file, "form": rows.schema.name, "rows": len(rows.entries)} for rows in files],
+        "unused": unused_line(files),
+        **_broken([*(fault for rows in files for fault in rows.faults), *faults]),
+    }
+
+
+def _reader(run: RunConfig) -> Reader:
+    if run.prefers:
+        return PreferenceColumns(paired=run.flags.loss_type != KTO)
+    return Columns(run.flags.prompt_column, run.flags.response_column)
+
+
+def _named(run: RunConfig) -> list[Rows]:
+    make_questions(run)
+    sources = find_sources(run.flags.dataset_name_or_path or "")
+    return [_reader(run).read(file) for source in sources for file in (*source.train, *source.dev)]
+
+
+def _given(reader: Reader, name: str, content: str) -> Rows:
+    """The rows of a file that is not on this machine."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"file{'.parquet' if name.endswith('.parquet') else '.json'}"
+        try:
+            path.write_bytes(base64.b64decode(content, validate=True))
+            return _renamed(reader.read(path), name)
+        except binascii.Error:
+            raise UserError(f"{name}: found content that is not base64. Choose the file again.") from None
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), name)) from None
+
+
+def _renamed(rows: Rows, name: str) -> Rows:
+    return replace(rows, file=name, faults=[replace(fault, file=name) for fault in rows.faults])
+
+
+def _broken(faults: list[Fault]) -> dict:
+    shown = [{"file": fault.file, "line": fault.line, "reason": fault.reason} for fault in faults[:FAULTS]]
+    return {"broken": len(faults), "faults": shown}
+
+
+def _samples(rows: Rows, run: RunConfig) -> tuple[dict, list[Fault]]:
+    """The first samples, lengths of some, and the rows that the chat template does not render. Without a tokenizer of
+    the model on this machine the texts alone, and no lengths."""
+    values, config = run.flags, load_config(run.flags.model_name_or_path or "")
+    directory = tokenizer_directory(values)
+    template, encoder = template_of(rows, directory, config, values), encoder_of(directory, family_of_config(config))
+    encoding, encode = encoding_of(template, encoder, values), _preferences if run.prefers else _dialogues
+    some = spread(rows)
+    samples, faults = encode(some, encoding)
+    found = {"template": template_line(template), "max_length": values.max_length}
+    if encoder is None:
+        return found | {"samples": _texts(rows, encoding), "lengths": [], "measured": 0}, faults
+    whole, _ = encode(some, replace(encoding, src_length=UNLIMITED, max_length=2 * UNLIMITED))
+    shown = [[_segments(ids, encoder.decode_chat) for ids in sample.texts] for sample in samples[:SHOWN]]
+    return found | {"samples": shown, **_lengths([sample.length for sample in whole])}, faults
+
+
+def _lengths(sizes: Any) -> dict:
+    return {"lengths": length_histogram(np.array(sizes)), "measured": len(sizes)}
+
+
+def _dialogues(rows: Rows, encoding: Encoding) -> tuple[list[Sample], list[Fault]]:
+    samples, faults = encode_rows(rows, encoding)
+    return [Sample([_counted(one)], len(one.ids)) for one in samples], faults
+
+
+def _counted(sample: Encoded) -> Ids:
+    """Nothing predicts the first token."""
+    counts = [False, *(label != IGNORED for label in sample.labels[1:])]
+    return list(zip(sample.ids, counts, strict=True))
+
+
+def _preferences(rows: Rows, encoding: Encoding) -> tuple[list[Sample], list[Fault]]:
+    samples, _, faults = encode_preference_rows(rows, encoding)
+    return [Sample(_judged(one), one.whole[0] + max(one.whole[1:])) for one in samples], faults
+
+
+def _judged(sample: EncodedPreference) -> list[Ids]:
+    prompt = [(i, False) for i in sample.prompt]
+    return [prompt + [(i, True) for i in response] for response in sample.responses]
+
+
+def _segments(ids: Ids, decode: Callable[[list[int]], str]) -> list[dict]:
+    """Runs of tokens that count, or do not."""
+    runs = [(counted, [i for i, _ in run]) for counted, run in itertools.groupby(ids, key=lambda pair: pair[1])]
+    return [{"text": decode(run), "counted": counted, "tokens": len(run)} for counted, run in runs]
+
+
+def _texts(rows: Rows, encoding: Encoding) -> list[list[list[dict]]]:
+    """The first rows as the template renders them, without a tokenizer."""
+    samples = []
+    for entry in rows.entries[:SHOWN]:
+        dialogues = entry.dialogues() if isinstance(entry, Preference) else [entry]
+        texts = [found for _, found in rendered(dialogues, encoding) if not isinstance(found, DataError)]
+        samples.append([_of_turns(turns, isinstance(entry, Preference)) for turns in texts])
+    return samples
+
+
+def _of_turns(turns: list[tuple[str, str]], last_alone: bool) -> list[dict]:
+    """last_alone: whether the last answer alone counts."""
+    segments = []
+    for number, (before, answer) in enumerate(turns, 1):
+        counted = not last_alone or number == len(turns)
+        segments += [{"text": before, "counted": False}, {"text": answer, "counted": counted}]
+    return segments
+
+
+def _corpora(values: FlagValues) -> dict:
+    """Documents of pretraining, of which every token counts; they are cut into samples of max_seq_length."""
+    corpora = [IndexedDataset(prefix) for _, prefix in find_corpora(values.input_dir or "")]
+    encoder = encoder_of(tokenizer_directory(values), family_of_config(load_config(values.model_name_or_path or "")))
+    first = corpora[0]
+    documents = [first[number][:SHOWN_TOKENS].tolist() for number in range(min(SHOWN, len(first)))] if encoder else []
+    return {
+        "files": [{"file": one.prefix, "form": str(one.dtype), "rows": len(one)} for one in corpora],
+        "unused": "",
+        "template": "",
+        "max_length": values.max_seq_length,
+        "samples": [[_segments([(i, True) for i in ids], encoder.decode_chat)] for ids in documents] if encoder else [],
+        **_lengths(np.concatenate([one.sizes for one in corpora])),
+        **_broken([]),
+    }

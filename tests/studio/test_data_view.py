@@ -1,0 +1,106 @@
+"""The Data part: what is shown of files is what training makes of them."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from data_tools.tokenizer import save_tokenizer, train_tokenizer
+from launch.errors import UserError
+from launch.families.named_configs import load_config
+from launch.rehearsal.materials import documents
+from launch.studio.data_view import data_of
+from launch.studio.planning import Choice
+from tests.corpora import write_corpus
+
+OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+CHAT = [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "so."}]
+LENGTHS = "--src_length 8 --max_length 16"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A folder with a tokenizer and its chat template."""
+    folder = tmp_path_factory.mktemp("model")
+    save_tokenizer(folder, train_tokenizer(list(documents())[:50], 384))
+    (folder / "config.json").write_text(json.dumps(load_config("llama-rehearsal")))
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": OWN}))
+    return folder
+
+
+def lines(*rows) -> str:
+    return "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+
+
+def looked(recipe: str, name: str = "", content: str = "", **variables) -> dict:
+    given = {key: str(value) for key, value in variables.items()}
+    return data_of(Choice.read({"recipe": recipe} | given), name, base64.b64encode(content.encode()).decode())
+
+
+def marked(text: list[dict]) -> str:
+    return "".join(f"[[{part['text']}]]" if part["counted"] else part["text"] for part in text)
+
+
+def test_samples_have_the_tokens_that_count_and_lengths_are_whole(model, tmp_path):
+    long = [CHAT[0], {"role": "assistant", "content": "so " * 40}]
+    (tmp_path / "train.json").write_text(lines({"messages": CHAT, "id": 1}, "{", {"messages": []}, {"messages": long}))
+    file, flags = str(tmp_path / "train.json"), f"{LENGTHS} --chat_template {model}"
+    found = looked("lora-qwen3-8b", MODEL=model, DATA=file, ARGS=flags)
+    assert found["files"] == [{"file": file, "form": "messages", "rows": 2}]
+    assert found["unused"] == "keys that are not used: id (1 row)"
+    assert (found["broken"], [fault["line"] for fault in found["faults"]]) == (2, [2, 3])
+    assert found["template"] == f"chat template: {model}/tokenizer_config.json"
+    [[short], [cut]] = found["samples"]
+    assert marked(short) == "u:why?[[a:so.</s>]]"
+    assert sum(part["tokens"] for part in cut) == found["max_length"] == 16  # as training cuts it
+    (low, high, count), *_, (longest, _, last) = found["lengths"]
+    assert low <= sum(part["tokens"] for part in short) <= high < 16 < longest
+    assert (count, last, found["measured"]) == (1, 1, 2)
+
+
+def test_a_pair_is_two_texts(model, tmp_path):
+    row = {"prompt": "why?", "chosen": "so.", "rejected": "no."}
+    found = looked("dpo-llama3-8b", "mine.jsonl", lines(row), MODEL=model, ARGS="--chat_template none")
+    [[chosen, rejected]] = found["samples"]
+    assert (marked(chosen), marked(rejected)) == ("why?[[so.</s>]]", "why?[[no.</s>]]")
+    assert found["files"] == [{"file": "mine.jsonl", "form": "prompt/chosen/rejected", "rows": 1}]
+    [(low, high, count)] = found["lengths"]
+    assert count == 1 and low <= sum(part["tokens"] for part in chosen) <= high
+
+
+def test_without_a_tokenizer_the_template_alone_is_shown():
+    found = looked("lora-qwen3-8b", "mine.json", lines({"messages": CHAT}))
+    [[text]] = found["samples"]
+    assert "<|im_start|>user\nwhy?<|im_end|>" in text[0]["text"] and not text[0]["counted"]
+    assert text[1]["text"].startswith("so.<|im_end|>") and text[1]["counted"]
+    assert (found["lengths"], found["measured"]) == ([], 0)
+    row = {"chosen": [*CHAT, *CHAT], "rejected": [*CHAT, CHAT[0], {"role": "assistant", "content": "no."}]}
+    [texts] = looked("dpo-llama3-8b", "mine.json", lines(row))["samples"]
+    assert [[part["counted"] for part in text] for text in texts] == [[False, False, False, True]] * 2
+
+
+def test_a_file_that_is_given_is_named_as_it_was_and_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for content in ("nothing\n", ""):
+        with pytest.raises(DataError, match=r"^mine\.json: ") as raised:
+            looked("lora-qwen3-8b", "mine.json", content)
+        assert str(tmp_path) not in str(raised.value)
+    found = looked("lora-qwen3-8b", "mine.json", lines({"src": "a", "tgt": "b"}, {"src": "a"}))
+    assert [fault["file"] for fault in found["faults"]] == ["mine.json"]
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="mine.json: found content that is not base64"):
+        data_of(Choice.read({"recipe": "lora-qwen3-8b"}), "mine.json", "%")
+
+
+def test_a_corpus_has_documents_of_which_all_counts(model, tmp_path):
+    write_corpus(tmp_path / "corpus", documents=5, tokens=40)
+    found = looked("pretrain-llama7b-4d", MODEL=model, DATA=tmp_path)
+    assert found["files"] == [{"file": str(tmp_path / "corpus"), "form": "uint16", "rows": 5}]
+    assert (found["lengths"], found["measured"], found["broken"]) == ([(32, 63, 5)], 5, 0)
+    assert [[(part["tokens"], part["counted"]) for part in text] for [text] in found["samples"]] == [[(40, True)]] * 3
+    assert looked("pretrain-llama7b-4d", MODEL="llama-7b", DATA=tmp_path)["samples"] == []
+    with pytest.raises(UserError, match="a.json: a corpus has two files"):
+        looked("pretrain-llama7b-4d", "a.json", "{}")
