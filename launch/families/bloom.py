@@ -78,7 +78,7 @@ class BloomForward(Model):
         else:
             context, kept = self.exact_attention(query, key, value, mask)
         context = ops.reshape(context, (self.batch, self.length, self.heads * self.head_size))
-        out = ops.dropout(self.row(f"{name}.dense", context), self.job.config.get("hidden_dropout", 0.0))
+        out = ops.dropout(self.row(f"{name}.dense", context), self.probability("hidden_dropout"))
         self.alive(x, fused, *kept, context)
         return out
 
@@ -96,7 +96,7 @@ class BloomForward(Model):
         masked = ops.add(scores, mask)
         weights = ops.cast(ops.softmax(masked), self.item)
         self.alive(masked)
-        weights = ops.dropout(weights, self.job.config.get("attention_dropout", 0.0))
+        weights = ops.dropout(weights, self.probability("attention_dropout"))
         context = ops.matmul(weights, value)
         context = ops.reshape(context, (self.batch, self.heads, self.length, self.head_size))
         context = ops.transpose(context, (0, 2, 1, 3))

@@ -42,6 +42,8 @@ class Run(Protocol):
     @property
     def tensor_parallel_overlap(self) -> bool: ...
     @property
+    def drops_out(self) -> bool: ...
+    @property
     def adapter(self) -> Any: ...
     @property
     def base(self) -> Format | None: ...
@@ -90,6 +92,10 @@ class Model(ABC):
         return [self.past.storage] if self.past and self.past.storage else []
 
     # ---- for the families
+
+    def probability(self, key: str, default: float = 0.0) -> float:
+        """Of the dropout that the configuration has under this key."""
+        return self.job.config.get(key, default) if self.job.drops_out else 0.0
 
     def prepare(self) -> Tensor | None:
         """What all layers of a forward pass share: a mask to be added to the scores."""

@@ -41,7 +41,7 @@ class OPTForward(Model):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
         self.head_size = self.hidden // attention_heads(job.config)
-        self.dropout = job.config.get("hidden_dropout_prob", 0.1)
+        self.hidden_dropout = self.probability("hidden_dropout_prob", 0.1)
 
     def embed(self) -> Tensor:
         ops = self.ops
@@ -49,7 +49,7 @@ class OPTForward(Model):
             x = self.word_embedding("opt.embeddings.word_embeddings")
             ids = Tensor((self.batch, self.length), 8, None)
             positions = ops.embedding(ids, self.weights["opt.embeddings.position_embeddings.weight"])
-            out = ops.dropout(ops.add(x, positions), self.dropout)
+            out = ops.dropout(ops.add(x, positions), self.hidden_dropout)
             self.alive(x, positions)
             return out
 
@@ -57,14 +57,14 @@ class OPTForward(Model):
         name, ops = f"opt.decoder.layers.{index}", self.ops
         normed = self.layer_norm(f"{name}.norm1", x)
         with self.memory.of("attention"):
-            attention = ops.dropout(self.attention(f"{name}.self_attn", normed, mask), self.dropout)
+            attention = ops.dropout(self.attention(f"{name}.self_attn", normed, mask), self.hidden_dropout)
             self.alive(normed)
         x = self.residual(x, attention)
         normed = self.layer_norm(f"{name}.norm2", x)
         with self.memory.of("MLP"):
             inner = ops.relu(self.column(f"{name}.linear1", normed))
             self.alive(normed)
-            mlp = ops.dropout(self.row(f"{name}.linear2", inner), self.dropout)
+            mlp = ops.dropout(self.row(f"{name}.linear2", inner), self.hidden_dropout)
             self.alive(inner)
         return self.residual(x, mlp)
 
@@ -78,7 +78,7 @@ class OPTForward(Model):
         assert mask is not None, "exact attention always has a mask"
         product = ops.add(product, mask)
         weights = ops.softmax(product)
-        weights = ops.dropout(weights, self.job.config.get("attention_probs_dropout_prob", 0.1))
+        weights = ops.dropout(weights, self.probability("attention_probs_dropout_prob", 0.1))
         out = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         out = ops.reshape(out, (self.batch, self.length, self.heads * self.head_size))
         out = self.row(f"{name}.out_proj", out)

@@ -205,6 +205,11 @@ class Job:
         return bool(self.loss_type)
 
     @property
+    def drops_out(self) -> bool:
+        """Whether the model's own dropout is on: not in preference tuning (launch/training/preference_tuning.py)."""
+        return not self.loss_type
+
+    @property
     def compares(self) -> bool:
         """Whether each micro batch passes the reference, too."""
         return self.reference in (ADAPTER_OFF, SECOND_COPY)

@@ -195,6 +195,7 @@ CELLS = [
     *[Cell(method=DPO_ONCE, layout=PP2, chunk=chunk) for chunk in (0, 64)],
     Cell(method=DPO_ONCE, layout=Layout(tensor=2, pipeline=2, accumulation=4)),
     Cell(method=SIMPO_LORA, layout=PP2),
+    Cell("opt", DPO),
     Cell("qwen2", DPO_LORA, recompute=FULL, base=NF4, chunk=64),
     Cell(method=DPO, recompute=FULL, packed=True),
     *[Cell(method=method, layout=layout) for method in (REWARD, REWARD_LORA) for layout in (Layout(), S3)],

@@ -271,6 +271,15 @@ def test_other_cards_are_uncalibrated():
     assert [plan_memory(job, CARDS[name]).calibrated for name in names] == [True, True, False]
 
 
+@pytest.mark.parametrize(("model", "key"), [("opt-125m", "hidden_dropout_prob"), ("bloom-rehearsal", "hidden_dropout")])
+def test_preferences_are_planned_without_the_dropout_of_the_model(model, key):
+    whole, none = (half(model, ONE).config | {key: share} for share in (0.1, 0.0))
+    with_dropout, without = (plan_memory(half(model, ONE, config=config)).peak_bytes for config in (whole, none))
+    assert with_dropout > without
+    of_pairs = [plan_memory(half(model, ONE, config=each, loss_type="simpo")).peak_bytes for each in (whole, none)]
+    assert of_pairs[0] == of_pairs[1]
+
+
 def test_a_head_in_float32_has_a_copy_of_its_weight():
     job = half("chatglm-6b", ONE, adapter=Lora(8, ("query_key_value",)), sequence_length=256)
     plans = [plan_memory(job.changed(float32_norms_and_head=one)) for one in (False, True)]
