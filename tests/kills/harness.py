@@ -15,6 +15,7 @@ from tests.training.finetune_material import argv as finetune_argv
 
 TRAIN = "tests.kills.ranks:train"
 STEPS = 10  # each is saved
+KTO = (*LORA, "--loss_type", "kto")
 RANDOM_KILLS = 2
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_samples", "consumed_tokens")
 
@@ -30,7 +31,7 @@ class Victim:
 
     @property
     def name(self) -> str:
-        method = {(): "", LORA: " LoRA", INT8: " LoRA on int8"}[self.method]
+        method = {(): "", LORA: " LoRA", INT8: " LoRA on int8", KTO: " LoRA KTO"}[self.method]
         return f"{self.layout.name}{' DPO' if self.prefers else ''}{method}{' async' if self.asynchronous else ''}"
 
 

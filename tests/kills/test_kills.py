@@ -8,7 +8,7 @@ import pytest
 
 from launch.checkpoint.manifest import checkpoints, first_fault
 from tests.distributed.layouts import SINGLE, Layout
-from tests.kills.harness import STEPS, VICTIMS, Kill, Slaughter, Victim, hashes, kills, records, was_killed
+from tests.kills.harness import KTO, STEPS, VICTIMS, Kill, Slaughter, Victim, hashes, kills, records, was_killed
 from tests.training.run_ranks import make_corpus
 from tests.training.test_run_pretrain import argv
 
@@ -59,8 +59,10 @@ def test_a_run_killed_again_and_again_is_the_uninterrupted_one(slaughter, whole,
 
 
 @pytest.mark.long
-def test_a_kill_between_micro_batches_resumes_after_the_last_optimizer_step(slaughter, tmp_path):
-    victim = Victim(Layout(accumulation=4))
+@pytest.mark.parametrize("method", [(), KTO], ids=["pretraining", "KTO"])
+def test_a_kill_between_micro_batches_resumes_after_the_last_optimizer_step(slaughter, tmp_path, method):
+    """KTO has measured the z0 of that step before its first micro batch."""
+    victim = Victim(Layout(accumulation=4), method, prefers=method == KTO)
     assert slaughter.train(victim, tmp_path / "whole").exit_code == 0
     assert was_killed(slaughter.train(victim, tmp_path / "killed", Kill(moment=(6, 0, 0.0, 3))), tmp_path / "killed")
     expected = records(tmp_path / "whole")
