@@ -6,7 +6,8 @@ directory itself before it changes anything there, because the ranks take many s
 Locking the directory leaves no file behind. A file system like NFS may refuse it with EBADF, because an exclusive lock
 needs a file that is open for writing there. Then the start locks OUTPUT/start.lock, which stays.
 
-The kernel releases a lock when its process ends, however it ends. The process id in run.lock is for messages only.
+The kernel releases a lock when its process ends, however it ends. The process id in run.lock is for messages only. A
+process that is stopped keeps its lock: a later generation of the same elastic run takes it over (fence.py).
 """
 
 import errno
@@ -17,6 +18,7 @@ import shutil
 import time
 from pathlib import Path
 
+from launch.checkpoint import fence
 from launch.checkpoint.manifest import (
     ADAPTER_FOUND_BY,
     CHECKPOINT,
@@ -44,9 +46,12 @@ def lock_output(output: Path | str) -> int:
     if not _lock(descriptor):
         run = _run_named_in(descriptor)
         os.close(descriptor)
-        raise _in_use(output, run)
+        if not fence.may_take_over(run):
+            raise _in_use(output, run)
+        path.unlink()
+        return lock_output(output)
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}{fence.lock_label()}\n".encode(), 0)
     return descriptor
 
 
@@ -82,6 +87,16 @@ def active_run(output: Path | str) -> str | None:
     return None
 
 
+def begin_generation(output: Path | str, master: str) -> int:
+    """Begin the next generation of the elastic run that meets at `master`; its number. Raises UserError where another
+    run has locked the directory."""
+    Path(output).mkdir(parents=True, exist_ok=True)
+    run = active_run(output)
+    if run and not fence.is_of_run(run, master):
+        raise _in_use(output, run)
+    return fence.begin(output)
+
+
 def _in_use(output: Path | str, run: str) -> UserError:
     return UserError(f"{output} is in use by another run ({run}): end it, or give this one another --output_dir.")
 
@@ -109,7 +124,7 @@ def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 # ---- what a killed run left
 
 
-LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
+LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+(\.[0-9]+)?|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
 FILES = (*MODEL_FOUND_BY, *ADAPTER_FOUND_BY, "config.json", "lora_config.json", "train_log.jsonl", "run_summary.json")
 
 

@@ -110,6 +110,7 @@ class Connection:
         self._socket = connected
         self._received = b""
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are short and wait for no other
         for name, value in KEEPALIVE.items():
             if hasattr(socket, name):  # Linux's names
                 connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -152,6 +153,11 @@ class Connection:
             return True
         except OSError:
             return False
+
+    def finish(self) -> None:
+        """Send nothing more; what was sent arrives, also where the other side has sent what nobody reads."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()

@@ -170,7 +170,16 @@ def test_targets_are_there():
 
 
 def test_variables_are_known():
-    known = {*RECIPE, *KUBERNETES, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"\$\((\w+)\)", MAKEFILE)}
+    known = {
+        *RECIPE,
+        *KUBERNETES,
+        "ADAPTER",
+        "NNODES",
+        "RANK",
+        "MASTER",
+        "ELASTIC",
+        *re.findall(r"\$\((\w+)\)", MAKEFILE),
+    }
     for command in COMMANDS:
         assert command.variables.keys() <= known, str(command)
 
