@@ -79,6 +79,7 @@ RUN_BY = {
     "benchmarks/plan_speed.py": "tests/test_benchmarks.py::test_runs",
     "benchmarks/rms_norm_cpu.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
     "benchmarks/serving.py": "tests/test_benchmarks.py::test_runs",
+    "benchmarks/startup.py": "tests/test_benchmarks.py::test_runs",
     "benchmarks/tokenizing.py": "tests/data_tools/test_walk_through.py::test_rows_of_the_benchmark_have_the_same_ids",
     "benchmarks/tokenizing_memory.py": "tests/test_benchmarks.py::test_runs",
     "build/check": "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance",
