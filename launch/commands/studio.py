@@ -60,8 +60,10 @@ async def _serve(socket, addresses, token: str, runs, slow: ProcessPoolExecutor)
 
     from launch.serving.rest_requests import TimedHead
     from launch.studio.app import make_app
+    from launch.studio.trying import Trial
 
-    app = make_app(token, runs, slow, addresses.is_local)
+    trial = Trial()
+    app = make_app(token, runs, trial, slow, addresses.is_local)
     config = uvicorn.Config(
         app,
         http=TimedHead,
@@ -80,7 +82,10 @@ async def _serve(socket, addresses, token: str, runs, slow: ProcessPoolExecutor)
     host = "127.0.0.1" if addresses.host in ("0.0.0.0", "::") else addresses.host
     print(f"open http://{host}:{socket.getsockname()[1]}/#token={token}")
     print("ready (Ctrl-C stops; what was started goes on)", flush=True)
-    await stop.wait()
+    try:
+        await stop.wait()
+    finally:
+        trial.stop()
     server.should_exit = True
     await running
 

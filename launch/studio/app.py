@@ -23,6 +23,7 @@ from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
 from launch.studio.data_view import data_of
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
+from launch.studio.trying import Trial, add_requests
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 1 << 20  # bytes
@@ -55,7 +56,7 @@ Language = Annotated[Callable, Depends(_language)]
 Given = Annotated[dict[str, str], Body()]
 
 
-def make_app(token: str, runs: Runs, slow: ProcessPoolExecutor, local: bool = True) -> FastAPI:
+def make_app(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor, local: bool = True) -> FastAPI:
     """token: what requests must have. slow: where advice and layouts, which take seconds, are computed, so that plans
     do not wait. local: only requests for this machine's own names are answered (DNS rebinding)."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -65,7 +66,7 @@ def make_app(token: str, runs: Runs, slow: ProcessPoolExecutor, local: bool = Tr
     app.add_exception_handler(UserError, _mistake)
     app.add_exception_handler(DataError, _mistake)
     app.add_exception_handler(OSError, _mistake)  # a path that the system refuses, a full disk
-    app.include_router(api_of(token, runs, slow))
+    app.include_router(api_of(token, runs, trial, slow))
 
     @app.middleware("http")
     async def with_headers(request: Request, call_next: Callable) -> Response:
@@ -81,9 +82,10 @@ def make_app(token: str, runs: Runs, slow: ProcessPoolExecutor, local: bool = Tr
     return app
 
 
-def api_of(token: str, runs: Runs, slow: ProcessPoolExecutor) -> APIRouter:
+def api_of(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor) -> APIRouter:
     """All requests but those for the page's own files."""
     api = APIRouter(prefix="/api", dependencies=[Depends(_require(token))])
+    add_requests(api, trial, runs)
 
     @api.get("/offered")
     def what_is_offered(language: Language) -> dict:

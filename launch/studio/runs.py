@@ -30,6 +30,7 @@ from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import MAKE
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary
 from launch.studio.planning import Choice
+from launch.studio.run_result import Conversion
 
 STARTED = Path("build/studio")
 WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
@@ -95,20 +96,33 @@ class Runs:
         if action not in ACTIONS:
             raise UserError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
         output, log_dir = _folders(choice, action)
+        words, variables = ["bash", str(choice.recipe.path)], choice.variables | {"ACTION": action}
         with self.starting:
             earlier = self._latest().get(str(output))
             if earlier and earlier.process or active_run(log_dir.parent) is not None:  # which a command locks
                 raise UserError(f"OUTPUT: a run goes on in {output}. Stop it first, or choose another OUTPUT.")
-            return self._start(choice, action, output, log_dir)
+            return self._start(action, f"{ACTIONS[action]}{choice.command}", words, variables, output, log_dir)
 
-    def _start(self, choice: Choice, action: str, output: Path, log_dir: Path) -> str:
+    def convert(self, target: str, conversion: Conversion) -> str:
+        """Start a target of make that writes a new folder; that folder. Raises UserError where it is there already, or
+        is being written."""
+        output = conversion.output
+        with self.starting:
+            earlier = self._latest().get(str(output))
+            if earlier and earlier.process or output.exists():
+                raise UserError(f"OUTPUT: {output} is there already, or is being written. Name another folder.")
+            return self._start(target, conversion.command, conversion.words, {}, output, output / "log")
+
+    def _start(
+        self, action: str, command: str, words: list[str], variables: dict[str, str], output: Path, log_dir: Path
+    ) -> str:
         STARTED.mkdir(parents=True, exist_ok=True)
-        name, log = _new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{action}-{choice.recipe.target}")
+        name, log = new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{command.split()[1]}")
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         with log:
             child = subprocess.Popen(
-                ["bash", str(choice.recipe.path)],
-                env=environment | choice.variables | {"ACTION": action},
+                words,
+                env=environment | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -117,7 +131,7 @@ class Runs:
         self.children[name] = child
         started = Started(
             name=name,
-            command=f"{ACTIONS[action]}{choice.command}",
+            command=command,
             action=action,
             pid=child.pid,
             created=psutil.Process(child.pid).create_time(),
@@ -143,13 +157,23 @@ class Runs:
         """Ask a run, also one of a terminal, for a checkpoint after its current step; it goes on. Raises UserError
         where no run goes on in the folder, or it has not made the folder yet."""
         folder = self._known(output)
-        if self._described(folder, self._latest().get(output))["state"] != "running":
+        row = self._described(folder, self._latest().get(output))
+        if row["state"] != "running" or not row["trains"]:
             raise UserError(
                 f"run: none goes on in {output}, so nothing can be saved. Start it again to go on from there."
             )
         if not folder.is_dir():
             raise UserError(f"run: the one in {output} has not begun to train. Try again after its first step.")
         (folder / SAVE_NOW).touch()
+
+    def in_training(self) -> list[dict]:
+        """Runs that go on, with the most memory of tensors that a rank has had; None where none is known yet."""
+        going = [row["output"] for row in self.list() if row["state"] == "running" and row["trains"]]
+        return [{"output": output, "peak_memory_bytes": self._peak(output)} for output in going]
+
+    def _peak(self, output: str) -> int | None:
+        peaks = [record.get("peak_memory_bytes") or 0 for record in self.records(output)["records"]]
+        return max(peaks, default=0) or None
 
     def list(self) -> list[dict]:
         """All runs, the latest first. What was started over in the same folder is one run. Files that cannot be read
@@ -235,6 +259,7 @@ class Runs:
             "state": "running" if running or elsewhere else _how_it_ended(folder, started),
             "can_stop": running,
             "saves": (folder / SAVE_NOW).exists(),
+            "trains": started is None or started.action in ACTIONS,
             "changed": max((path.stat().st_mtime for path in files if path.exists()), default=0.0),
             "ranks": len(list(log_dir.glob("workerlog.*"))),
             "summary": _summary(folder),
@@ -262,7 +287,7 @@ def _log_dir(output: Path) -> Path:
     return beside if output.name == "output" and beside.is_dir() else output / "log"
 
 
-def _new_log(name: str):
+def new_log(name: str) -> tuple[str, BinaryIO]:
     """A name that no run has, and its log, open for writing."""
     number = 1
     while True:
@@ -274,7 +299,9 @@ def _new_log(name: str):
 
 
 def _how_it_ended(folder: Path, started: Started | None) -> str:
-    """A run writes its summary last."""
+    """A run writes its summary last. What an export and a merge write is there when it is whole."""
+    if started and started.action not in ACTIONS:
+        return "ended" if folder.is_dir() else "stopped"
     summary = folder / RUN_SUMMARY
     if not summary.exists() or (started and summary.stat().st_mtime < started.created):
         return "stopped"

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from launch.studio import app
 from launch.studio.app import PAGE, make_app
 from launch.studio.runs import Runs
+from launch.studio.trying import Trial
 
 TOKEN = "a-token-of-the-tests"
 KEY = {"Authorization": f"Bearer {TOKEN}"}
@@ -34,12 +35,13 @@ def runs():
 
 @pytest.fixture
 def client(runs):
-    return TestClient(make_app(TOKEN, runs, slow=None), base_url="http://127.0.0.1:8020")  # no advice is asked for
+    ours = make_app(TOKEN, runs, Trial(), slow=None)  # no advice is asked for
+    return TestClient(ours, base_url="http://127.0.0.1:8020")
 
 
 def test_nothing_but_the_page_is_answered_without_the_token(client, runs):
-    ours = [(method, route.path) for route in app.api_of(TOKEN, runs, None).routes for method in route.methods]
-    assert len(ours) == 12
+    ours = [(method, route.path) for route in app.api_of(TOKEN, runs, Trial(), None).routes for method in route.methods]
+    assert len(ours) == 18
     for method, path in ours:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             assert client.request(method, path, headers=headers, json=CHOICE).status_code == 401, path
@@ -52,7 +54,7 @@ def test_nothing_but_the_page_is_answered_without_the_token(client, runs):
 def test_only_names_of_this_machine_are_answered(client, runs):
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
-    elsewhere = TestClient(make_app(TOKEN, runs, slow=None, local=False), base_url="http://gpu01:8020")
+    elsewhere = TestClient(make_app(TOKEN, runs, Trial(), slow=None, local=False), base_url="http://gpu01:8020")
     assert elsewhere.get("/api/runs", headers=KEY).status_code == 200
     assert elsewhere.get("/api/runs").status_code == 401
     assert runs.started == []

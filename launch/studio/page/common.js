@@ -29,15 +29,18 @@ export async function speak(language) {
 
 // ---- the server
 
-export async function call(path, body) {
+export const call = async (path, body) => (await request(path, body)).json();
+
+// signal: of an AbortController.
+export async function request(path, body, signal) {
   const headers = {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
                    "Accept-Language": document.documentElement.lang};
-  const options = body === undefined ? {headers} : {method: "POST", headers, body: JSON.stringify(body)};
+  const options = body === undefined ? {headers, signal} : {method: "POST", headers, body: JSON.stringify(body), signal};
   let reply;
   try {
     reply = await fetch(`api/${path}`, options);
-  } catch {
-    throw Error(t("The studio does not answer. Is it still running?"));
+  } catch (error) {
+    throw error.name === "AbortError" ? error : Error(t("The studio does not answer. Is it still running?"));
   }
   if (reply.status === 401) {
     $("token_form").hidden = false;
@@ -47,7 +50,7 @@ export async function call(path, body) {
     const {detail} = await reply.json().catch(() => ({}));
     throw Error(typeof detail === "string" ? detail : `${path}: ${reply.status}`);
   }
-  return reply.json();
+  return reply;
 }
 
 export function say(text = "") {
@@ -64,6 +67,17 @@ export async function attempt(work) {
   } catch (error) {
     say(error.message);
   }
+}
+
+export async function copy(button, source) {
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+  } catch {  // not allowed, or not over https
+    getSelection().selectAllChildren(source);
+    document.execCommand("copy");
+  }
+  button.textContent = t("Copied");
+  setTimeout(() => { button.textContent = t("Copy"); }, 1500);
 }
 
 // ---- the address: ?view=plan&recipe=...&GPUS=...

@@ -4,14 +4,17 @@ import {$, TOKEN, attempt, call, go, isChinese, parameters, remember, speak} fro
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {showRuns} from "./runs.js";
+import {showTry} from "./try.js";
+
+const VIEWS = {plan: showPlan, runs: showRuns, try: showTry};
 
 async function show() {
-  const view = parameters().view === "runs" ? "runs" : "plan";
-  for (const name of ["plan", "runs"]) {
+  const view = Object.hasOwn(VIEWS, parameters().view) ? parameters().view : "plan";
+  for (const name of Object.keys(VIEWS)) {
     $(name).hidden = name !== view;
     name === view ? $(`to_${name}`).setAttribute("aria-current", "page") : $(`to_${name}`).removeAttribute("aria-current");
   }
-  await attempt(view === "runs" ? showRuns : showPlan);
+  await attempt(VIEWS[view]);
 }
 
 async function begin() {
@@ -28,8 +31,7 @@ async function begin() {
   await show();
 }
 
-$("to_plan").addEventListener("click", () => go({view: ""}));
-$("to_runs").addEventListener("click", () => go({view: "runs"}));
+for (const view of Object.keys(VIEWS)) $(`to_${view}`).addEventListener("click", () => go({view}));
 $("language").addEventListener("click", () => {
   remember({language: isChinese() ? "en" : "zh"});
   begin();

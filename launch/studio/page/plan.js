@@ -1,6 +1,6 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
-import {$, attempt, call, element, go, parameters, remember, t} from "./common.js";
+import {$, attempt, call, copy, element, go, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
@@ -266,21 +266,9 @@ async function alone(work) {
   $("starting").disabled = false;
 }
 
-async function copy() {
-  const text = $("command").textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {  // not allowed, or not over https
-    getSelection().selectAllChildren($("command"));
-    document.execCommand("copy");
-  }
-  $("copy").textContent = t("Copied");
-  setTimeout(() => { $("copy").textContent = t("Copy"); }, 1500);
-}
-
 $("choice").addEventListener("input", changed);
 $("choice").addEventListener("submit", event => event.preventDefault());
-$("copy").addEventListener("click", copy);
+$("copy").addEventListener("click", () => copy($("copy"), $("command")));
 $("find_layouts").addEventListener("click", findLayouts);
 $("check").addEventListener("click", () => alone(check));
 $("rehearse").addEventListener("click", () => alone(() => start("rehearse")));

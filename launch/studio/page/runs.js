@@ -1,7 +1,7 @@
 // The runs: what is there, the curves of those that are shown, over each other, and the end of a log.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, element, isChinese, parameters, remember, t} from "./common.js";
+import {$, attempt, call, element, go, isChinese, parameters, remember, t} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -61,7 +61,8 @@ function describe(row) {
 }
 
 function buttons(row) {
-  if (row.state !== "running") return [];
+  if (row.state !== "running") return [tryButton(row)];
+  if (!row.trains) return [];  // an export: it ends by itself
   const save = button(t("Save now"), `save${row.output}`, "save", {output: row.output});
   save.disabled = row.saves;  // until the run has seen it
   return [save, ...(row.can_stop ? [button(t("Save and stop"), `stop${row.name}`, "stop", {name: row.name})] : [])];
@@ -75,6 +76,12 @@ function button(text, id, path, body) {
     await showRuns();
   }));
   return made;
+}
+
+function tryButton(row) {
+  const button = element("button", {textContent: t("Try"), id: `try${row.output}`, ariaLabel: `${t("Try")}: ${row.output}`});
+  button.addEventListener("click", () => go({view: "try", result: row.output, base: ""}));
+  return button;
 }
 
 function choose(output, yes) {

@@ -1,0 +1,118 @@
+"""What a run leaves, a model or an adapter of a base: what it takes to load, and how it is exported and merged.
+
+result = Result.read("checkpoints/llama-7b-lora")
+result.base                                 # as its configuration names it
+result.conversions("")["merge"].command     # make merge ADAPTER=... MODEL=... OUTPUT=...
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.adapters import lora_files
+from launch.checkpoint.manifest import CHECKPOINT
+from launch.checkpoint.output_directory import newest_whole
+from launch.config.recipe_file import ROOT
+from launch.errors import UserError
+from launch.families.named_configs import load_config, read_config
+from launch.families.registry import parameters
+from launch.prediction.model_flags import default_device
+from launch.reporting.records import read_summary
+
+COMMANDS = ROOT / "launch" / "commands"
+MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
+FOUND_BY = {LORA: lora_files.CONFIG, PREFIX: "prefix_config.json", MODEL: "config.json"}
+BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps most models
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a result can be made into. command: of make; words: the process that it starts; output: the new folder."""
+
+    command: str
+    words: list[str]
+    output: Path
+
+
+@dataclass(frozen=True)
+class Result:
+    """kind: MODEL, LORA or PREFIX. base: the model that an adapter belongs to, "" of a model."""
+
+    folder: str
+    kind: str
+    base: str
+
+    @classmethod
+    def read(cls, folder: str, base: str = "") -> "Result":
+        """base: "" is that which the adapter, or its run, names. Raises UserError where there is no result (yet)."""
+        path = Path(folder).expanduser()
+        if not folder or "\0" in folder + base or not path.is_dir():
+            raise UserError(
+                f"folder: found {folder!r}, which is none. Name the folder of a run, a model or an adapter."
+            )
+        kind = next((kind for kind, name in FOUND_BY.items() if (path / name).is_file()), None)
+        if kind is None:
+            newest = newest_whole(path)
+            fix = f"Name its newest checkpoint: {newest}." if newest else "A run writes it at its end."
+            raise UserError(f"folder: {path} has no model and no adapter. {fix}")
+        if kind == MODEL:
+            return cls(str(path), kind, "")
+        named = base or _named_base(path) or _base_of_run(path)
+        if not named:
+            raise UserError(f"base: {path} does not name the model that it belongs to. Give it as its base.")
+        return cls(str(path), kind, named)
+
+    @property
+    def weights_bytes(self) -> int | None:
+        """About what the model takes in memory, without an adapter; None where its sizes are not known."""
+        try:
+            sizes = parameters(load_config(self.base or self.folder))
+        except UserError:
+            return None
+        return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
+
+    def conversions(self, output: str) -> dict[str, Conversion]:
+        """By the target of make. output: the new folder; "": one with the name of the run."""
+        if self.kind == PREFIX:
+            return {}
+        target = str(Path(output).expanduser()) if output else f"exported/{self._name()}"
+        other_base = ["--base", self.base] if self.kind == LORA and self.base != _named_base(Path(self.folder)) else []
+        words = ["export.py", self.folder, target, *other_base]
+        given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
+        found = {"export": _conversion("export", given, words)}
+        if self.kind == LORA:
+            target = target if output else f"models/{self._name()}-merged"
+            given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
+            flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
+            found["merge"] = _conversion("merge", given, ["merge.py", *flags])
+        return found
+
+    def _name(self) -> str:
+        """That of the run, with the step of a checkpoint: a rehearsal calls its folder `output`."""
+        path = Path(self.folder).resolve()
+        run, step = (path.parent, f"-{path.name}") if CHECKPOINT.fullmatch(path.name) else (path, "")
+        return (run.parent.name if run.name == "output" else run.name) + step
+
+
+def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> Conversion:
+    """words: of the command, as the Makefile has them."""
+    command = f"make {target}" + "".join(f" {name}={shlex.quote(value)}" for name, value in given.items() if value)
+    return Conversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
+
+
+def _named_base(adapter: Path) -> str:
+    """By a LoRA's configuration; "" of a prefix, whose configuration names none."""
+    path = adapter / lora_files.CONFIG
+    return str(read_config(path, "a LoRA adapter").get("base_model_name_or_path") or "") if path.is_file() else ""
+
+
+def _base_of_run(adapter: Path) -> str:
+    """By the summary in the run's output folder; "" without one."""
+    run = adapter.parent if CHECKPOINT.fullmatch(adapter.name) else adapter
+    try:
+        flags = read_summary(run)["arguments"].values()
+        return next((str(part["model_name_or_path"]) for part in flags if part.get("model_name_or_path")), "")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ""

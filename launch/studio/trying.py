@@ -1,0 +1,170 @@
+"""Ask the result of a run: the repository's own server, one at a time, as a child of the studio that ends with it.
+
+The page may reach no address but the studio's, which passes questions on to the server, and its streams back.
+"""
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+from fastapi import APIRouter, Body
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from launch.errors import UserError
+from launch.processes.logs import last_lines
+from launch.processes.orphans import signal_at_parents_end
+from launch.studio.run_result import COMMANDS, Result
+from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log
+
+SERVE = COMMANDS / "serve.py"
+KEY_VARIABLE = "SERVE_API_KEY"  # as launch/commands/serve.py has it
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/v1\b")  # which the server prints once it answers
+LINES = 40  # of its log that are shown
+SECONDS_TO_CONNECT = 10.0
+BASE, RESULT = "base", "result"  # names of the models that are served
+
+
+class Question(BaseModel):
+    """model: BASE or RESULT. The server checks the values."""
+
+    model: str
+    chat: bool
+    prompt: str
+    temperature: float
+    max_tokens: int
+
+    def request(self) -> tuple[str, dict]:
+        """The path and the body of the server's request."""
+        asked = {"messages": [{"role": "user", "content": self.prompt}]} if self.chat else {"prompt": self.prompt}
+        options = self.model_dump(include={"model", "temperature", "max_tokens"}) | {"stream": True}
+        return "chat/completions" if self.chat else "completions", asked | options
+
+
+class Trial:
+    """The server of one result; none at first, and after `stop`."""
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+        self.result: Result | None = None
+        self.log = Path(os.devnull)
+        self.key = ""
+
+    def start(self, result: Result) -> None:
+        """Load a result, in place of the one before. Only in the main thread: the kernel ends the server together with
+        the thread that started it."""
+        self.stop()
+        models = ["--model_name_or_path", result.base or result.folder, "--model_name", BASE if result.base else RESULT]
+        if result.base:
+            models += ["--adapter", f"{RESULT}={result.folder}"]
+        STARTED.mkdir(parents=True, exist_ok=True)
+        name, log = new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-try")
+        environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
+        self.result, self.log, self.key = result, STARTED / f"{name}.log", secrets.token_urlsafe(24)
+        with log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SERVE), "--port", "0", "--grpc_port", "0", *models],
+                env=environment | {KEY_VARIABLE: self.key},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: signal_at_parents_end(signal.SIGKILL),
+            )
+
+    def stop(self) -> None:
+        """At once: the server has nothing that could be lost."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+        self.process = self.result = None
+
+    def state(self) -> dict:
+        """state: none, loading, ready or ended. models: that can be asked. log: its end."""
+        if self.process is None or self.result is None:
+            return {"state": "none", "folder": "", "models": [], "log": ""}
+        state = "ended" if self.process.poll() is not None else "ready" if self._address() else "loading"
+        models = [BASE, RESULT] if self.result.base else [RESULT]
+        return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
+
+    def ask(self, question: Question) -> AsyncIterator[bytes]:
+        """The events of an answer, as the server sends them. Raises UserError where no server answers."""
+        address = self._address()
+        if address is None or self.process is None or self.process.poll() is not None:
+            raise UserError("model: none is loaded. Load one first, and wait until it answers.")
+        return self._events(address, question)
+
+    async def _events(self, address: str, question: Question) -> AsyncIterator[bytes]:
+        """What the server refuses is an event, too, as what fails later is. A server that ends sends no [DONE]."""
+        path, body = question.request()
+        headers = {"Authorization": f"Bearer {self.key}"}
+        timeout = httpx.Timeout(None, connect=SECONDS_TO_CONNECT)  # the server has a limit of its own
+        try:
+            async with (
+                httpx.AsyncClient(trust_env=False, timeout=timeout) as client,
+                client.stream("POST", f"{address}/{path}", json=body, headers=headers) as reply,
+            ):
+                if reply.is_error:
+                    yield b"data: " + await reply.aread() + b"\n\n"
+                    return
+                async for part in reply.aiter_bytes():
+                    yield part
+        except httpx.HTTPError:
+            return
+
+    def _address(self) -> str | None:
+        """None until the server answers."""
+        found = ADDRESS.search(self.log.read_text(errors="replace"))
+        return found[0] if found else None
+
+
+Given = Annotated[dict[str, str], Body()]
+
+
+def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
+    """Those of this part of the page. The ones that start and end a server are `async`: in the main thread."""
+
+    @api.post("/result")
+    def result(given: Given) -> dict:
+        found = _result(given)
+        return {
+            "kind": found.kind,
+            "base": found.base,
+            "weights_bytes": found.weights_bytes,
+            "commands": {name: one.command for name, one in found.conversions(given.get("output", "")).items()},
+            "training": runs.in_training(),
+        }
+
+    @api.post("/convert/{target}")
+    def convert(target: str, given: Given) -> str:
+        conversions = _result(given).conversions(given.get("output", ""))
+        if target not in conversions:
+            raise UserError(f"target: found {target!r}, allowed here: {', '.join(conversions) or 'none'}.")
+        return runs.convert(target, conversions[target])
+
+    @api.get("/trial")
+    def state() -> dict:
+        return trial.state()
+
+    @api.post("/trial/start")
+    async def start(given: Given) -> None:
+        trial.start(_result(given))
+
+    @api.post("/trial/stop")
+    async def stop() -> None:
+        trial.stop()
+
+    @api.post("/trial/ask")
+    async def ask(question: Question) -> StreamingResponse:
+        return StreamingResponse(trial.ask(question), media_type="text/event-stream")
+
+
+def _result(given: dict[str, str]) -> Result:
+    return Result.read(given.get("folder", ""), given.get("base", ""))

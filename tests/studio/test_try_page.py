@@ -1,0 +1,123 @@
+"""The Try part of the page in a headless browser: a result beside its base, by a server that stands for the real
+one and by that; failures; export."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.repository_folder import link_repository
+from tests.serving.browser import Browser, find_browser
+from tests.serving.servers import start
+from tests.studio.test_page import TOKEN, click, picture, text, watched
+from tests.studio.test_trying import STANDS_FOR_SERVE, result_of
+
+pytestmark = pytest.mark.long
+STAND_IN = f"import launch.studio.trying as trying; trying.SERVE = {str(STANDS_FOR_SERVE)!r}"
+STUDIO = "from launch.commands import studio; studio.main(['--port', '0', '--runs', '.'])"
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """opened(before, folder): a browser at the Try part of a studio that was started in `here`, with a result."""
+    path, running = find_browser(), []
+    monkeypatch.setenv("STUDIO_TOKEN", TOKEN)
+    (tmp_path / "repository").mkdir()
+    here = link_repository(tmp_path / "repository")
+
+    def open_page(before: str, folder: str) -> Browser:
+        studio = start(["-c", f"{before}\n{STUDIO}"], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", here)
+        running.append(lambda: _end(studio))
+        (tmp_path / "profile").mkdir()
+        browser = Browser(path, tmp_path / "profile", f"{studio.url}/?view=try&result={folder}")
+        running.append(browser.close)
+        browser.wait("!document.getElementById('token_form').hidden")
+        browser.run(f"document.getElementById('token').value = {TOKEN!r}")
+        click(browser, "#token_form button")
+        return browser
+
+    open_page.here = here
+    yield open_page
+    for end in reversed(running):
+        end()
+
+
+def _end(studio) -> None:
+    """With a server that is still loaded, which ends with the studio."""
+    servers = psutil.Process(studio.process.pid).children()
+    loaded = [server for server in servers if "--grpc_port" in server.cmdline()]
+    assert studio.stop() == 0 and loaded
+    psutil.wait_procs(servers, timeout=10)
+    assert not any(server.is_running() for server in servers)
+
+
+def asked(browser: Browser, prompt: str, max_tokens: int = 64) -> list[str]:
+    """The text of each column once all are at their end."""
+    sent(browser, prompt, max_tokens)
+    browser.wait("document.getElementById('stop_answers').disabled && !document.getElementById('send').disabled")
+    return browser.run("[...document.querySelectorAll('#answers pre')].map(answer => answer.textContent)")
+
+
+def sent(browser: Browser, prompt: str, max_tokens: int) -> None:
+    question = "document.getElementById('question').elements"
+    browser.run(f"{question}.prompt.value = {prompt!r}; {question}.max_tokens.value = {max_tokens}")
+    browser.wait("!document.getElementById('send').disabled")
+    click(browser, "#send")
+    browser.wait("document.getElementById('send').disabled")
+
+
+def test_answers_are_texts_and_failures_are_shown(opened):
+    result_of(opened.here / "run", "lora_config.json", base_model_name_or_path="llama-7b")
+    result_of(opened.here / "broken", "config.json")
+    browser = opened(STAND_IN, "run")
+    browser.wait("document.getElementById('about_result').textContent.includes('llama-7b')")
+    assert "25.10 GiB" in text(browser, "about_result")
+    assert browser.run("[...document.querySelectorAll('label')].filter(label => !label.control).length") == 0
+    click(browser, "#load")
+    browser.wait("document.getElementById('trial').textContent == 'run: Ready.'")
+    titles = browser.run("[...document.querySelectorAll('#answers h3')].map(title => title.textContent)")
+    assert titles == ["Base", "Result"]
+    attack = "img src=x onerror=document.title='owned'"
+    assert asked(browser, attack) == [f"<{attack}>"] * 2
+    assert browser.run("document.querySelectorAll('#answers img').length") == 0
+    assert browser.run("document.title") == "paddle-llm-recipes"
+    asked(browser, "a", 5000)
+    assert browser.run("document.querySelector('#answers .wrong').textContent").startswith("max_tokens: found 5000")
+    sent(browser, "slow endless", 2000)
+    browser.wait("document.querySelector('#answers pre').textContent.length > 20")
+    click(browser, "#stop_answers")
+    browser.wait("[...document.querySelectorAll('#answers [role=status]')].every(one => one.textContent == 'Stopped.')")
+    assert asked(browser, "next") == ["<next>"] * 2
+    click(browser, "#unload")
+    browser.wait("document.getElementById('trial').textContent == '' && document.getElementById('send').disabled")
+    browser.run("document.querySelector('#of_result [name=folder]').value = 'broken'")
+    browser.run("document.getElementById('of_result').dispatchEvent(new Event('input'))")
+    browser.wait("document.getElementById('about_result').textContent.startsWith('A model')")
+    click(browser, "#load")
+    browser.wait("document.getElementById('trial_log').textContent.endsWith('error: this model is broken')")
+    assert text(browser, "trial").startswith("broken: The server has ended")
+    browser.run("document.querySelector('#of_result [name=folder]').value = 'run'")
+    browser.run("document.getElementById('of_result').dispatchEvent(new Event('input'))")
+    browser.wait("document.getElementById('about_result').textContent.includes('llama-7b')")
+    click(browser, "#load")  # what the end of the studio ends
+    browser.wait("document.getElementById('trial').textContent == 'run: Ready.'")
+
+
+def test_a_real_model_beside_its_base(opened, ranks):
+    here: Path = opened.here
+    ranks(1, "tests.serving.material:make_served", str(here))
+    config = here / "lora" / "lora_config.json"
+    stated = json.loads(config.read_text())
+    config.write_text(json.dumps(stated | {"base_model_name_or_path": "model"}))
+    browser = opened("", "lora")
+    browser.wait("!document.getElementById('load').disabled")
+    click(browser, "#load")
+    browser.wait("document.getElementById('trial').textContent == 'lora: Ready.'", seconds=120)
+    base, result = asked(browser, "import os\n", 16)
+    assert base and result and base != result
+    assert [base, result] == asked(browser, "import os\n", 16)  # the likeliest tokens
+    picture(browser, "try")
+    click(browser, "#convert_export")
+    watched(browser, "exported/lora", "ended")
+    assert (here / "exported/lora/adapter_config.json").exists()

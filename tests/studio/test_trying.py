@@ -1,0 +1,186 @@
+"""Results of runs: what is asked, exported and merged, and the server that is started for it, which here stands for the
+real one; tests/studio/test_try_page.py has that."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from starlette.testclient import TestClient
+
+from launch.checkpoint.output_directory import lock_start
+from launch.errors import UserError
+from launch.studio import trying
+from launch.studio.app import make_app
+from launch.studio.run_result import Result
+from launch.studio.runs import Runs
+from launch.studio.trying import Trial
+from tests.studio.test_runs import log_of, wait_for
+
+TOKEN = "a-token-of-the-tests"
+STANDS_FOR_SERVE = Path(__file__).with_name("stands_for_serve.py")
+
+
+def result_of(folder: Path, config: str, **values: object) -> str:
+    folder.mkdir(parents=True)
+    (folder / config).write_text(json.dumps(values))
+    return str(folder)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trying, "SERVE", STANDS_FOR_SERVE)
+    result_of(tmp_path / "run/output", "lora_config.json", base_model_name_or_path="llama-7b")
+    return tmp_path
+
+
+@pytest.fixture
+def client(here):
+    """In one thread, with which the kernel would end the server."""
+    trial = Trial()
+    with TestClient(make_app(TOKEN, Runs(), trial, slow=None), base_url="http://127.0.0.1:8020") as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield client
+        trial.stop()
+
+
+def test_what_a_folder_has(here):
+    model = Result.read(result_of(here / "model", "config.json"))
+    assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export"])
+    lora = Result.read("run/output")
+    assert (lora.kind, lora.base, lora.weights_bytes) == ("LoRA", "llama-7b", 4 * 6_738_415_616)
+    assert Result.read("run/output", "models/mine").base == "models/mine"
+    prefix = result_of(here / "prefix/checkpoint-5", "prefix_config.json")
+    with pytest.raises(UserError, match="base: prefix/checkpoint-5 does not name the model"):
+        Result.read("prefix/checkpoint-5")
+    (here / "prefix/run_summary.json").write_text('{"arguments": {"A": {}, "B": {"model_name_or_path": "opt-125m"}}}')
+    found = Result.read(prefix)
+    assert (found.kind, found.base, found.conversions("")) == ("prefix", "opt-125m", {})
+    assert Result.read(prefix, "nowhere/none").weights_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("", "which is none"), ("nowhere", "which is none"), ("\0", "which is none"), ("empty", "at its end")],
+)
+def test_a_folder_without_a_result(here, folder, said):
+    (here / "empty").mkdir()
+    with pytest.raises(UserError, match=f"folder: .*{said}"):
+        Result.read(folder)
+
+
+def test_commands_are_those_of_make(here):
+    found = Result.read("run/output", "my base").conversions("")
+    assert {name: one.command for name, one in found.items()} == {
+        "export": "make export MODEL=run/output OUTPUT=exported/run ARGS='--base '\"'\"'my base'\"'\"''",
+        "merge": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=models/run-merged",
+    }
+    root = Path(__file__).resolve().parents[2]
+    for name, conversion in found.items():  # what make starts for it
+        dry = ["make", "-n", "--no-print-directory", "-o", "setup", *shlex.split(conversion.command)[1:]]
+        said = subprocess.run(dry, cwd=root, capture_output=True, text=True, check=True).stdout
+        words = shlex.split(said.replace("\\\n", ""))
+        assert words[words.index(f"launch/commands/{name}.py") :] == [
+            f"launch/commands/{name}.py",
+            *conversion.words[2:],
+        ]
+    result_of(here / "run/checkpoint-7", "config.json")
+    assert Result.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
+
+
+def test_a_result_is_asked_beside_its_base(client):
+    given = {"folder": "run/output"}
+    assert client.get("/api/trial").json()["state"] == "none"
+    question = {"model": "base", "chat": False, "prompt": "<img src=x onerror=y>", "temperature": 0, "max_tokens": 99}
+    refused = client.post("/api/trial/ask", json=question)
+    assert refused.status_code == 400 and "none is loaded" in refused.json()["detail"]
+    client.post("/api/trial/start", json=given).raise_for_status()
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready", "the server")
+    state = client.get("/api/trial").json()
+    assert state["models"] == ["base", "result"] and state["folder"] == "run/output"
+    assert state["log"].splitlines()[0] == (
+        "--port 0 --grpc_port 0 --model_name_or_path llama-7b --model_name base --adapter result=run/output"
+    )
+    for model in state["models"]:
+        text, ended = answer(client, question | {"model": model})
+        assert (text, ended) == ("<<img src=x onerror=y>>", True)
+    assert answer(client, question | {"chat": True, "prompt": "ab", "max_tokens": 2})[0] == "<a"
+    reply = client.post("/api/trial/ask", json=question | {"max_tokens": 5000})
+    assert json.loads(reply.text.removeprefix("data: "))["error"]["message"].startswith("max_tokens: found 5000")
+    first = processes()
+    client.post("/api/trial/start", json=given).raise_for_status()  # in its place
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready", "the next server")
+    assert len(first) == len(processes()) == 1 and first != processes()
+    client.post("/api/trial/stop", json={}).raise_for_status()
+    assert processes() == [] and client.get("/api/trial").json()["state"] == "none"
+
+
+def answer(client, question: dict) -> tuple[str, bool]:
+    """The text of a stream, and whether it came to its end."""
+    *events, last, _ = client.post("/api/trial/ask", json=question).text.split("\n\n")
+    choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
+    text = "".join(one.get("text") or one.get("delta", {}).get("content", "") for one in choices)
+    return text, last == "data: [DONE]"
+
+
+def processes() -> list[int]:
+    """Servers of this process."""
+    return [child.pid for child in psutil.Process().children() if str(STANDS_FOR_SERVE) in child.cmdline()]
+
+
+def test_a_server_that_fails_shows_the_end_of_its_log(client):
+    result_of(Path("broken"), "config.json")
+    client.post("/api/trial/start", json={"folder": "broken"}).raise_for_status()
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ended", "its end")
+    state = client.get("/api/trial").json()
+    assert state["models"] == ["result"] and state["log"].endswith("\nerror: this model is broken")
+
+
+def test_the_server_ends_with_the_studio_that_is_killed(here):
+    script = f"""
+import time
+from launch.studio import trying
+from launch.studio.run_result import Result
+trying.SERVE = {str(STANDS_FOR_SERVE)!r}
+trial = trying.Trial()
+trial.start(Result.read("run/output"))
+print(trial.process.pid, flush=True)
+time.sleep(60)
+"""
+    root = str(Path(__file__).resolve().parents[2])
+    environment = os.environ | {"PYTHONPATH": root}
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment) as studio:
+        server = psutil.Process(int(studio.stdout.readline()))
+        studio.send_signal(signal.SIGKILL)
+    server.wait(timeout=10)
+
+
+def test_what_takes_memory_is_told(client):
+    log_of(Path("build/going"), {"global_step": 1, "loss": 2.5, "peak_memory_bytes": 5}, {"global_step": 2})
+    lock = lock_start("build/going")
+    log_of(Path("build/ended"), {"global_step": 1, "loss": 2.5, "peak_memory_bytes": 7})
+    found = client.post("/api/result", json={"folder": "run/output", "output": "mine"}).json()
+    os.close(lock)
+    assert found["training"] == [{"output": "build/going", "peak_memory_bytes": 5}]
+    assert found["commands"]["merge"].endswith("MODEL=llama-7b OUTPUT=mine")
+
+
+def test_an_export_is_a_process_with_a_log_in_the_list(client):
+    given = {"folder": "run/output", "output": "exports/mine"}
+    assert "target: found 'delete', allowed here: export, merge" in client.post("/api/convert/delete", json=given).text
+    assert client.post("/api/convert/export", json=given).json() == "exports/mine"
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "stopped", "its end")  # there are no tensors
+    [row] = client.get("/api/runs").json()
+    assert (row["command"], row["trains"]) == ("make export MODEL=run/output OUTPUT=exports/mine", False)
+    log = client.get("/api/log", params={"output": "exports/mine", "of": "console"}).json()
+    assert log.startswith("error: ") and "run/output" in log
+    Path("exports/mine").mkdir(parents=True)
+    assert client.get("/api/runs").json()[0]["state"] == "ended"
+    refused = client.post("/api/convert/merge", json=given)
+    assert refused.status_code == 400 and "OUTPUT: exports/mine is there already" in refused.json()["detail"]
