@@ -7,8 +7,9 @@
     ACTION=k8s       print a Kubernetes manifest that runs it
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
-FIT, and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES, NETWORK, ELASTIC (docs/multi-node.md).
-STOPPED_EXIT_CODE is the exit code of a run that was stopped before its last step and saved (docs/resume.md).
+FIT, of a plan FORMAT and MTBF_HOURS (docs/plan.md), and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES,
+NETWORK, ELASTIC (docs/multi-node.md). STOPPED_EXIT_CODE is the exit code of a run that was stopped before its last step
+and saved (docs/resume.md).
 """
 
 import argparse
@@ -245,20 +246,21 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         raise UserError(f"FORMAT: found {form!r}, allowed: {', '.join(FORMATS)}.")
     _require_legal_flags(run, f"{recipe.target} cannot be planned with these flags.")
     _print_notes(notes, sys.stderr)
-    print(planned(run, form))
+    print(planned(run, form, number("MTBF_HOURS", os.environ)))
     if form == TEXT:
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
     return 0
 
 
-def planned(run: RunConfig, form: str) -> str:
-    """The plan of a run. form: one of launch.plan.plan_report.FORMATS."""
+def planned(run: RunConfig, form: str, mtbf_hours: int | None = None) -> str:
+    """The plan of a run. form: one of launch.plan.plan_report.FORMATS. mtbf_hours: of a card; None: as published."""
+    from launch.plan.goodput import MTBF_HOURS
     from launch.plan.job import Job
     from launch.plan.plan_report import report
 
     card = card_of_plan(run)
-    return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps))
+    return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps), mtbf_hours or MTBF_HOURS)
 
 
 def _print_notes(notes: list[str], file: TextIO | None = None) -> None:

@@ -23,7 +23,7 @@ from launch.errors import UserError
 
 RECIPE = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
-    *("CONFIG", "ARGS", "FIT", "FORMAT"),
+    *("CONFIG", "ARGS", "FIT", "FORMAT", "MTBF_HOURS"),
 )
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", "NETWORK", "ELASTIC")
 ELASTIC = "ELASTIC"  # MIN:MAX, how many nodes an elastic run has

@@ -98,6 +98,7 @@ class Job:
     loss_type:         of preference tuning, "" in other methods
     reference:         what a preference loss compares with (launch/config/preference_flags.py)
     saves_in_background: checkpoints are copied to host memory before they are written
+    save_steps:        between two checkpoints; 0: none is saved, or one at the end of an epoch
     dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
     fused_rope:        rotary embeddings by one kernel
     tensor_parallel_overlap: sums of gradients over tensor parallel ranks beside the products of weights' gradients
@@ -140,6 +141,7 @@ class Job:
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
     saves_in_background: bool = False
+    save_steps: int = 0
     moment_item: int = ITEM[FLOAT32]
     nodes: int = 1
     network: Network | None = None
@@ -318,6 +320,7 @@ class Job:
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
+            save_steps=values.save_steps if values.save_strategy == "steps" else 0,
             moment_item=moment_item(values),
             nodes=run.nodes.count,
             network=network_of(run.network, card) if run.nodes.count > 1 else None,

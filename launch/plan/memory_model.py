@@ -11,7 +11,7 @@ from launch.families.parameters import layers, with_layers
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
 from launch.plan.shards import ADAPTER, stage_layers, tensors_of
-from launch.plan.states import MASTER, REFERENCE, WEIGHTS, States, states_of
+from launch.plan.states import MASTER, REFERENCE, WEIGHTS, states_of
 from launch.plan.step import Place, replay
 
 # The parts of a device's memory, in the order in which they are shown, the model's own weights first.
@@ -239,12 +239,21 @@ def _written_at_once(job: Job, stage: int) -> int:
     trained = [tensor.size for tensor in tensors_of(job, stage) if tensor.trained]
     if not job.saves_in_background:
         return max(trained, default=0) * job.item
-    optimizer = max(map(_optimizer_bytes, states_of(job, stage)))
-    return sum(trained) * job.item + optimizer
+    return sum(trained) * job.item + _most_bytes(job, stage, OF_OPTIMIZER)
 
 
-def _optimizer_bytes(states: States) -> int:
-    return sum(size for place in (states.parts, states.host) for part, size in place.items() if part in OF_OPTIMIZER)
+def restored_bytes(job: Job) -> int:
+    """What a rank reads of a model and a checkpoint when a run continues: weights, also frozen ones, and the states of
+    its optimizer; of the rank that reads the most."""
+    return max(_most_bytes(job, stage, WEIGHTS + OF_OPTIMIZER) for stage in range(job.layout.pipeline_parallel_degree))
+
+
+def _most_bytes(job: Job, stage: int, parts: tuple[str, ...]) -> int:
+    """Of these parts, on the device and in host memory: of the rank of a sharding group that has the most."""
+    return max(
+        sum(size for place in (states.parts, states.host) for part, size in place.items() if part in parts)
+        for states in states_of(job, stage)
+    )
 
 
 def _whole(job: Job) -> int:

@@ -20,6 +20,7 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers
+from launch.plan.goodput import MTBF_HOURS, Goodput, plan_goodput
 from launch.plan.hardware import GIB, Card, kind_of
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
 from launch.plan.memory_model import PARTS, MemoryPlan, plan_memory
@@ -29,12 +30,16 @@ TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 
 
-def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0) -> str:
-    """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known."""
+def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0, mtbf_hours: float = MTBF_HOURS) -> str:
+    """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known.
+    mtbf_hours: between two interruptions of a card."""
     plan, time = plan_memory(job, card), plan_time(job, card)
     if form == JSON:
-        return json.dumps(as_json(job, plan, time, steps), indent=1)
-    lines = [localized(line) for line in (*memory_lines(job, plan), *time_lines(time, steps))]
+        return json.dumps(as_json(job, plan, time, steps, mtbf_hours), indent=1)
+    lines = [*memory_lines(job, plan), *time_lines(time, steps)]
+    if card:
+        lines += goodput_lines(job, plan_goodput(job, card, time.step_seconds, mtbf_hours))
+    lines = [localized(line) for line in lines]
     return "\n".join(wrapped(line, further=" " * 6) if columns(line) > width() else line for line in lines)
 
 
@@ -153,7 +158,7 @@ def _node(plan: MemoryPlan) -> list[str]:
     return [f"host memory of a rank: {sum(plan.host.values()) / GIB:.1f} GiB ({host})", f"disk: {disk}"]
 
 
-def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0) -> dict:
+def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0, mtbf_hours: float = MTBF_HOURS) -> dict:
     """The same as data; the keys are documented in docs/plan.md. Bytes and seconds throughout."""
     return {
         "model": {"family": job.family.name, "parameters": ModelShape.from_config(job.config).parameters},
@@ -185,6 +190,24 @@ def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0) -> dict:
             "steps_seconds": time.seconds(steps) if steps else None,
             "million_samples_days": time.days(MILLION),
         },
+        "goodput": _goodput_json(job, plan_goodput(job, plan.card, time.step_seconds, mtbf_hours))
+        if plan.card
+        else None,
+    }
+
+
+def _goodput_json(job: Job, goodput: Goodput) -> dict:
+    saved, best = job.save_steps, goodput.best_save_steps
+    return {
+        "interruptions_per_day": goodput.per_day,
+        "restart_seconds": goodput.restart,
+        "checkpoint_stall_seconds": goodput.stall,
+        "save_steps": saved or None,
+        "save_interval_seconds": saved * goodput.step or None,
+        "share": goodput.share(saved) if saved else None,
+        "best_save_steps": best,
+        "best_save_interval_seconds": best * goodput.step,
+        "best_share": goodput.share(best),
     }
 
 
@@ -249,6 +272,30 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
         *(before if plan.before else []),
         f"      {_parts(plan)}",
     ]
+
+
+SELDOM, HARDLY = 1 / 30, 0.99  # interruptions a day, and the share of time that trains, that are not worth a line
+
+
+def goodput_lines(job: Job, goodput: Goodput) -> list[str]:
+    """What failures and checkpoints cost; nothing where that is little: a few cards, short saves."""
+    saved, best = job.save_steps, goodput.best_save_steps
+    if goodput.per_day < SELDOM and saved and goodput.share(saved) >= HARDLY:
+        return []
+    share, every = f"{goodput.share(best):.1%}", _short(best * goodput.step)
+    line = f"goodput: at best {share} with --save_steps {best} (every {every})"
+    if saved:
+        own, often = f"{goodput.share(saved):.1%}", _short(saved * goodput.step)
+        line = f"goodput: {own} with --save_steps {saved} (every {often}), at best {share} with {best} (every {every})"
+    return [
+        line,
+        f"      {_two_digits(goodput.per_day):g} interruptions a day on {job.layout.processes:,} cards, restart "
+        f"{_short(goodput.restart_seconds)}, checkpoint {_short(goodput.stall)} (docs/plan.md)",
+    ]
+
+
+def _short(seconds: float) -> str:
+    return _without_zeros(duration(_two_digits(seconds, _unit_of(seconds))))
 
 
 def speed_of(plan: TimePlan) -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import checkpoint_stall, cpu_step, cpu_training, rms_norm_cpu, serving, tokenizing
+from benchmarks import checkpoint_stall, cpu_step, cpu_training, restart, rms_norm_cpu, serving, tokenizing
 from benchmarks.page import place
 from docs.tools.pages import ROOT, read
 
@@ -13,6 +13,7 @@ TABLES = {
     "cpu_training": (cpu_training, "cpu-speed"),
     "cpu_step": (cpu_step, "cpu-speed"),
     "checkpoint_stall": (checkpoint_stall, "resume"),
+    "restart": (restart, "resume"),
     "tokenizing": (tokenizing, "data"),
     "serving": (serving, "serve"),
 }
