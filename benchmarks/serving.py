@@ -8,9 +8,8 @@
 All on the CPU in float32, greedy, in turns. Prompts have 4 to 40 ids, answers 8 to 96, of lengths that are mixed.
 launch/commands/serve.py over REST: all prompts at once, and once more as streams, which tell how long each waits for
 its first token. Of transformers, in the directory that launch/commands/export.py makes of the model: generate() in
-padded batches, each as long as its longest answer, and with --continuous its own continuous batching. The answers are
-compared. At the end the memory of the server while it answers --requests more. Needs torch and transformers
-(requirements/compare.txt).
+padded batches, each as long as its longest answer, and its own continuous batching. The answers are compared. At the
+end the memory of the server while it answers --requests more. Needs torch and transformers (requirements/compare.txt).
 """
 
 import argparse
@@ -60,7 +59,6 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way gets")
-    parser.add_argument("--continuous", action="store_true", help="transformers' own, too: many minutes on a CPU")
     parser.add_argument("--requests", type=int, default=2000, help="while the server's memory is watched")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
@@ -82,8 +80,7 @@ def main(argv: list[str]) -> int:
         waits: list[float] = []
         exported = Path(directory, "exported")
         ways = _served(server, asked, waits) | _transformers(exported, asked)
-        if args.continuous:
-            ways["transformers, continuous"] = partial(_continuous(exported, asked), asked)
+        ways["transformers, continuous"] = _continuous(exported, asked)
         texts, seconds = _in_turns(ways, args.rounds)
         memory = _memory(server, asked, 16 if smoke else args.requests)
         server.stop()
@@ -172,7 +169,7 @@ def _transformers(exported: Path, asked: list) -> dict[str, Callable[[], list[li
     return {f"transformers, batches of {size}": partial(in_batches, size) for size in BATCHES}
 
 
-def _continuous(exported: Path, asked: list) -> Callable[[list], list[list[int]]]:
+def _continuous(exported: Path, asked: list) -> Callable[[], list[list[int]]]:
     """transformers' own continuous batching, on a model of its own. Its thread is started and stopped each time: it
     would take a core while others have their turn."""
     import torch
@@ -182,12 +179,14 @@ def _continuous(exported: Path, asked: list) -> Callable[[list], list[list[int]]
 
     Tokenizer(WordLevel({"?": 0}, "?")).save(str(exported / "tokenizer.json"))  # it wants one, for its log
     model = AutoModelForCausalLM.from_pretrained(exported, torch_dtype=torch.float32, attn_implementation="sdpa_paged")
-    blocks = sum((len(prompt) + length) // 32 + 2 for prompt, length in asked)  # all have room at once
-    limits = {"num_blocks": blocks, "block_size": 32, "max_batch_tokens": 256}
+    # All have room at once. Its attention on a CPU compares max_batch_tokens with all blocks in each step, used or not:
+    # it was slower with 128 tokens, and with blocks of 32.
+    blocks = sum(-(-(len(prompt) + length) // 16) for prompt, length in asked)
+    limits = {"num_blocks": blocks, "block_size": 16, "max_batch_tokens": max(len(asked), 32)}
     config = GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id, **limits)
     model.eval()
 
-    def answer(asked: list) -> list[list[int]]:
+    def answer() -> list[list[int]]:
         manager = model.init_continuous_batching(generation_config=config)
         manager.start()
         try:

@@ -44,8 +44,12 @@ class Decoder:
         self.ids.append(token)
         return self._more(whole=True)
 
+    def take(self, token: int) -> None:
+        """An id whose text will be returned by rest()."""
+        self.ids.append(token)
+
     def rest(self) -> str:
-        """What no further id will complete."""
+        """What has not been returned, with what no further id will complete."""
         return self._more(whole=False)
 
     def _more(self, whole: bool) -> str:
@@ -218,7 +222,11 @@ class Answer:
             row.cancel()
 
     def _take(self, number: int, event: Event) -> None:
-        """Called by the engine's thread."""
+        """Called by the engine's thread, from which decoding and the event loop would take time."""
+        if isinstance(event, int) and not self.options.reads_each_token:
+            self.completion_tokens += 1
+            self.decoders[number].take(event)
+            return
         self.loop.call_soon_threadsafe(self.events.put_nowait, (number, event))
 
     def _piece(self, number: int, event: Event) -> Piece | None:

@@ -35,6 +35,7 @@ class ContinuousBatch:
         self.packed = Packed(base.model, base.family)
         if paddle.get_device() == "cpu":
             replace_rms_norms(base.model)  # a sixth of a step's time
+            self.packed.rotate_by_products()  # a tenth
         self.tokens = memory_bytes // self.packed.layout.token_bytes // BLOCK * BLOCK
         self.description = (
             f"refilled at once; keys and values: {self.tokens:,} tokens of {self.packed.layout.token_bytes:,} bytes"

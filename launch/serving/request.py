@@ -82,7 +82,7 @@ class Options:
     of it. json_schema: of the answer, as JSON; None: it is text. n: answers to each prompt. logprobs:
     log-probabilities of the answer's tokens are wanted, and of so many of the most likely ones in their places;
     None: are not. prompt_logprobs: the same of the prompt's tokens. echo: the prompt stands before its answer, with
-    its log-probabilities where those of the answer are wanted.
+    its log-probabilities where those of the answer are wanted. stream: text is wanted as soon as there is some.
     """
 
     max_tokens: int | None = None
@@ -99,6 +99,7 @@ class Options:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     echo: bool = False
+    stream: bool = False
 
     def __post_init__(self):
         if not (self.max_tokens == 0 and (self.echo or self.prompt_logprobs is not None)):
@@ -124,6 +125,11 @@ class Options:
         """Whether each token is the most likely one by the model's own logits."""
         changed = self.frequency_penalty or self.presence_penalty or self.logit_bias or self.json_schema
         return not (self.temperature or changed)
+
+    @property
+    def reads_each_token(self) -> bool:
+        """Whether the text of each token is wanted before the answer is at its end."""
+        return self.stream or bool(self.stop) or self.logprobs is not None
 
     @property
     def scores_prompt(self) -> int | None:

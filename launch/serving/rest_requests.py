@@ -217,7 +217,8 @@ class GenerationRequest(BaseModel):
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.response_format:
             given["json_schema"] = self.response_format.schema_text()
-        return Options(**given, logit_bias=tuple((self.logit_bias or {}).items()), stop=tuple(self.stop), **more)
+        given |= {"logit_bias": tuple((self.logit_bias or {}).items()), "stop": tuple(self.stop)}
+        return Options(**given, stream=bool(self.stream), **more)
 
 
 class CompletionRequest(GenerationRequest):

@@ -2,8 +2,13 @@
 
 import time
 from pathlib import Path
+from unittest.mock import patch
+
+from paddlenlp.transformers.llama import modeling as llama
 
 from launch.generation import key_values
+from launch.generation.key_values import KeyValues, Text
+from launch.generation.packed import Packed
 from launch.serving import continuous_batch
 from launch.serving.continuous_batch import ContinuousBatch
 from launch.serving.models import load_models
@@ -172,6 +177,25 @@ def same_beginning(directory: str, tokens: int) -> dict:
         "kept": len(batch.memory.kept),
         "reserved": batch.most_reserved,
     }
+
+
+def rotary(directory: str) -> tuple[list[int], list[bool]]:
+    """How often paddlenlp rotates before and after ours takes its place; whether the logits are the same, of a part of
+    a prompt and of the next token."""
+    predictor = served(directory)["model"].predictor
+    packed = Packed(predictor.model, predictor.family)
+
+    def logits() -> tuple[list, int]:
+        text, memory = Text([5, 9, 2, 7], 6), KeyValues(packed.layout, 64)
+        memory.add(text)
+        memory.prepare()
+        with patch.object(llama, "rotate_half", wraps=llama.rotate_half) as stock:
+            return [packed.run([(text, count)]).numpy() for count in (3, 1)], stock.call_count
+
+    stock, before = logits()
+    packed.rotate_by_products()
+    ours, after = logits()
+    return [before, after], [bool((one == other).all()) for one, other in zip(stock, ours, strict=True)]
 
 
 def limits(directory: str) -> dict:

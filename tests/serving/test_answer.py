@@ -38,6 +38,30 @@ def test_a_cancelled_answer_ends_whatever_comes_at_that_moment(steps):
     assert asyncio.run(cancel()) == (True, True, ["cancelled"])
 
 
+@pytest.mark.parametrize(
+    ("options", "events"),
+    [
+        ({}, 1),
+        ({"stream": True}, 6),
+        ({"stop": ("x",)}, 6),
+        ({"logprobs": 0}, 12),
+    ],
+)
+def test_only_an_answer_whose_tokens_are_read_wakes_the_event_loop_for_each(options, events):
+    """Five tokens and the end; their likelihoods, and that of the end."""
+
+    async def answer() -> tuple[int, str, int]:
+        model = FakeModel("base")
+        answer = Answer(model, [[97, 98, 99]], [9], Options(**options), time.monotonic() + 60)
+        await asyncio.to_thread(model.answer, answer.rows)
+        await asyncio.sleep(0)
+        found = answer.events.qsize()
+        text = "".join([piece.text async for piece in answer.pieces()])
+        return found, text, answer.completion_tokens
+
+    assert asyncio.run(answer()) == (events, "<abc>", 5)
+
+
 def test_a_prompt_is_decoded_once_for_all_its_answers_and_not_beyond_the_deadline(tmp_path):
     model, decoded = FakeModel("base"), []
     model.decode = lambda ids: decoded.append(ids) or bytes(ids).decode()

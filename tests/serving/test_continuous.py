@@ -51,6 +51,11 @@ def test_what_prompts_begin_with_is_computed_once(ranks, root, tokens, computed,
     assert (found["computed"], found["kept"]) == (computed, kept)
 
 
+def test_rotary_embeddings_from_products_give_the_same_logits(ranks, root):
+    [[(before, after), same]] = ranks(1, "tests.serving.continuous_ranks:rotary", str(root))
+    assert before > 0 and after == 0 and same == [True, True]
+
+
 def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
     [found] = ranks(1, f"{MODULE}:limits", root)
     assert found["rows"] == 3 and [len(told) for told in found["told"]] == [11] * 4  # 3 x 20 of 64 tokens

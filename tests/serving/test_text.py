@@ -50,6 +50,17 @@ def test_ids_of_no_text_and_bytes_of_no_character_are_not_decoded_again_each_tim
         assert sum(given) < 50 * len(data)
 
 
+def test_ids_that_are_taken_are_decoded_once_at_the_end():
+    """After what is returned as it comes, such as the text before an answer."""
+    given = []
+    decoder = Decoder(lambda ids: given.append(len(ids)) or decode(ids))
+    begun = decoder.put(ord("a"))
+    given.clear()
+    for byte in "é字 ".encode() * 500 + b"\xe5":
+        decoder.take(byte)
+    assert begun + decoder.rest() == "a" + "é字 " * 500 + "\ufffd" and given == [1, 3002]
+
+
 def test_a_copy_of_a_decoder_goes_on_by_itself():
     decoder = Decoder(decode)
     for byte in b"ab" + b"\xff" * 12 + b"\xe5":

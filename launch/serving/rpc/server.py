@@ -32,20 +32,20 @@ class Servicer(stubs.GenerationServicer):
 
     async def Complete(self, request, context):
         async with self._admitted(context):
-            return await _reply(await self._complete(request))
+            return await _reply(await self._complete(request, stream=False))
 
     async def CompleteStream(self, request, context):
         async with self._admitted(context):
-            async for chunk in _chunks(await self._complete(request)):
+            async for chunk in _chunks(await self._complete(request, stream=True)):
                 yield chunk
 
     async def Chat(self, request, context):
         async with self._admitted(context):
-            return await _reply(await self._chat(request))
+            return await _reply(await self._chat(request, stream=False))
 
     async def ChatStream(self, request, context):
         async with self._admitted(context):
-            async for chunk in _chunks(await self._chat(request)):
+            async for chunk in _chunks(await self._chat(request, stream=True)):
                 yield chunk
 
     async def ListModels(self, request, context):
@@ -62,18 +62,18 @@ class Servicer(stubs.GenerationServicer):
         except Refusal as refusal:
             await context.abort(grpc.StatusCode[refusal.reason.grpc], refusal.message)
 
-    async def _complete(self, request) -> Answer:
-        return await self.service.complete(request.model, list(request.prompts), _options(request.options))
+    async def _complete(self, request, stream: bool) -> Answer:
+        return await self.service.complete(request.model, list(request.prompts), _options(request.options, stream))
 
-    async def _chat(self, request) -> Answer:
+    async def _chat(self, request, stream: bool) -> Answer:
         turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        return await self.service.chat(request.model, turns, _options(request.options))
+        return await self.service.chat(request.model, turns, _options(request.options, stream))
 
 
-def _options(options) -> Options:
+def _options(options, stream: bool) -> Options:
     optional = ("max_tokens", "temperature", "top_p", "seed")
     given = {name: getattr(options, name) for name in optional if options.HasField(name)}
-    return Options(**given, top_k=options.top_k, n=options.n or 1, stop=tuple(options.stop))
+    return Options(**given, top_k=options.top_k, n=options.n or 1, stop=tuple(options.stop), stream=stream)
 
 
 async def _reply(answer: Answer):
