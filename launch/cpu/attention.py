@@ -80,7 +80,7 @@ class RotaryEmbedding:
         return self._tables.get(shape, lambda: (*spread(cos, sin, shape), half_rotation(shape[-1])))
 
 
-def replace_rotary(attention: paddle.nn.Layer, rotary: RotaryEmbedding) -> None:
+def replace_rotary(attention: paddle.nn.Layer, rotary: Callable) -> None:
     """Make this one layer (its class is in ROTARY_ATTENTIONS) call `rotary` instead of apply_rotary_pos_emb."""
     forward = type(attention).forward
     seen = {**forward.__globals__, "apply_rotary_pos_emb": rotary}
