@@ -14,13 +14,14 @@ from pathlib import Path
 
 from launch import preflight
 from launch.config.recipe_file import ROOT, Recipe, load_recipes
-from launch.config.run_config import RunConfig
+from launch.config.run_config import Nodes, RunConfig
 from launch.config.variables import DATA_FLAGS, given_variables, number
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import config_names
 from launch.plan.changes import Candidate, describe, faster_ways, fastest_layouts
 from launch.plan.hardware import CARDS, Card, kind_of
+from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
 from launch.plan.memory_model import PARTS, plan_memory
 from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
@@ -31,7 +32,7 @@ from launch.preflight.report import Finding
 from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import LaunchCommand
 
-VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "ARGS")
+VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "NNODES", "NETWORK", "ARGS")
 FROM_HERE = ("CUDA_VISIBLE_DEVICES",)  # what a recipe also reads, from the environment that it is started in
 LONGEST_VALUE = 10_000  # letters of a variable
 PREFERENCES = {"run_dpo": "preferences", "run_reward": "reward model"}  # methods of scripts that read pairs
@@ -68,7 +69,8 @@ class Choice:
     def run(self, sizes_alone: bool) -> tuple[RunConfig, list[str]]:
         """The run as make has it, and notes. sizes_alone: enough for a plan or a rehearsal."""
         here = {name: os.environ[name] for name in FROM_HERE if name in os.environ}
-        return requested_run(self.recipe, here | self.variables, sizes_alone=sizes_alone)
+        nodes = Nodes(number("NNODES", self.variables) or 1)  # for a plan they need not know where they meet
+        return requested_run(self.recipe, here | self.variables, nodes, sizes_alone=sizes_alone)
 
 
 def offered() -> dict:
@@ -78,6 +80,7 @@ def offered() -> dict:
         "recipes": [_described(recipe) for recipe in load_recipes(ROOT)],
         "models": [name for name in config_names() if not name.endswith(("-rehearsal", "-tiny"))],
         "cards": {name: card.named_gb for name, card in CARDS.items()},
+        "networks": list(NETWORKS),
         "here": {"card": kind_of(here[0]).name, "count": len(here)} if here else None,
         "parts": PARTS,
     }
@@ -124,7 +127,7 @@ def plan_of(choice: Choice) -> dict:
 
 
 def _planned(run: RunConfig, card: Card | None) -> dict:
-    job = Job.from_run(run, card)
+    job, command = Job.from_run(run, card), LaunchCommand.of_run(run)
     memory, time, steps = plan_memory(job, card), plan_time(job, card), max(0, run.flags.max_steps)
     data = as_json(job, memory, time, steps)
     return {
@@ -140,7 +143,7 @@ def _planned(run: RunConfig, card: Card | None) -> dict:
         "shares": time.shares,
         "cards": run.processes if run.devices else 0,
         "values": _values(run),
-        "launch": LaunchCommand.of_run(run).text(),
+        "launch": command.text() if run.nodes.count == 1 else command.script_text(),  # what all nodes start
     }
 
 
@@ -155,7 +158,8 @@ def _values(run: RunConfig) -> dict[str, str]:
         "DATA": " ".join(run.words.get(DATA_FLAGS[Path(run.script).stem], [])),
         "OUTPUT": flags.output_dir or "",
         "GPUS": str(len(run.devices) or ""),
-        "PROCESSES": str(run.processes),
+        "PROCESSES": str(run.processes // run.nodes.count),
+        "NNODES": str(run.nodes.count),
     }
 
 
@@ -198,8 +202,9 @@ def layouts_of(choice: Choice) -> list[dict]:
     if card is None:
         return []
     batch = run.global_batch
-    if cards != run.processes:
-        run = replace(run, processes=cards, devices=tuple(map(str, range(cards))), stated=run.layout)
+    processes = run.nodes.count * cards
+    if processes != run.processes:
+        run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), stated=run.layout)
     ways = fastest_layouts(run, card, preflight.is_legal, batch)
     return [offer for way in ways if (offer := _way(run, way, ""))]
 
@@ -215,6 +220,11 @@ def checks_of(choice: Choice) -> list[dict]:
     """All checks that a start makes, of this machine, the model and the data, without starting anything."""
     try:
         run, _ = choice.run(sizes_alone=False)
+        if run.nodes.count > 1:
+            raise UserError(
+                f"NNODES: found {run.nodes.count}, the studio starts a run on this machine alone. Copy the command and "
+                "start it on each node with its RANK and the MASTER (docs/multi-node.md)."
+            )
         make_questions(run)
         findings = preflight.run(run)
     except UserError as error:

@@ -33,6 +33,7 @@ def printed(chosen: Choice) -> dict:
     [
         choice("lora-qwen3-8b", GPUS="2", CARD="3090", ARGS="--max_length 2048"),
         choice("pretrain-llama7b-4d", MODEL="facebook/llama-13b"),
+        choice("pretrain-llama7b", NNODES="2", NETWORK="ib-hdr", CARD="A100-80G"),
         choice("lora-tiny"),  # whose model the demo makes
     ],
     ids=lambda chosen: chosen.recipe.target,
@@ -62,6 +63,7 @@ def test_the_command_and_what_empty_controls_mean():
         "OUTPUT": "",
         "GPUS": "2",
         "PROCESSES": "2",
+        "NNODES": "1",
     }
     assert "--gradient_accumulation_steps 8" in found["launch"]
 
@@ -70,6 +72,8 @@ def test_the_command_and_what_empty_controls_mean():
     ("variables", "control", "said"),
     [
         ({"GPUS": "x"}, "GPUS", "expected a whole number above 0"),
+        ({"NNODES": "0"}, "NNODES", "expected a whole number above 0"),
+        ({"NNODES": "2", "NETWORK": "x"}, "NETWORK", "known: ib-ndr"),
         ({"GPUS": "3"}, "GPUS", "cannot be dealt to 3"),
         ({"CARD": "5090"}, "CARD", "known: A100-80G"),
         ({"ARGS": "--max_length x"}, "max_length", "found 'x'"),
@@ -97,10 +101,11 @@ def test_an_unknown_recipe_or_variable_is_an_error():
     [
         (layouts_of, choice("lora-1gpu")),
         (layouts_of, choice("finetune-llama7b", GPUS="2", CARD="H200")),  # the recipe is for 4
+        (layouts_of, choice("pretrain-llama7b", NNODES="2", GPUS="4", CARD="H100-80G")),
         (advice_of, choice("finetune-llama7b", CARD="A100-40G")),
         (advice_of, choice("lora-1gpu", CARD="V100-16G")),
     ],
-    ids=["layouts", "layouts-of-other-cards", "faster", "smaller"],
+    ids=["layouts", "layouts-of-other-cards", "layouts-of-two-nodes", "faster", "smaller"],
 )
 def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
     found = offers(chosen)
@@ -124,6 +129,16 @@ def test_the_checks_are_those_of_a_start(monkeypatch, tmp_path):
     assert faults["--model_name_or_path"] == "make demo"  # what the start says beside the check of the model
     assert (tmp_path / "build/demo-finetune/data/train.json").exists()  # as the start makes them
     assert {"python", "flags", "output"} <= {check["subject"] for check in found}
+
+
+def test_several_nodes_are_planned_and_not_started():
+    chosen = choice("pretrain-llama7b", NNODES="2", CARD="A100-80G")
+    found = plan_of(chosen)
+    assert found["command"] == "pretrain-llama7b CARD=A100-80G NNODES=2"
+    assert (found["cards"], found["values"]["GPUS"], found["values"]["NNODES"]) == (16, "8", "2")
+    assert found["launch"].startswith("launch/run_pretrain.py ")  # where they meet is not known here
+    [fault] = checks_of(chosen)
+    assert not fault["ok"] and fault["found"].startswith("NNODES: found 2, the studio starts a run on this machine")
 
 
 def test_the_length_is_set_by_the_flag_that_the_recipe_has():

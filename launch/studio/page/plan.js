@@ -3,7 +3,7 @@
 import {$, attempt, call, copy, element, go, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
-const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
+const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
 // Controls that are flags of ARGS; tokens: as the recipe has it.
 const FLAGS = {tokens: "", micro_batch: "per_device_train_batch_size", accumulation: "gradient_accumulation_steps"};
 const DELAY = 150;  // milliseconds from a key to its plan
@@ -53,6 +53,7 @@ export function offer(what) {
   const usual = offered.here ? `${t("as here")}: ${offered.here.count} x ${offered.here.card}` : t("as the recipe says");
   const kinds = Object.entries(offered.cards).map(([name, size]) => new Option(`${name}, ${size} GB`, name));
   controls.CARD.replaceChildren(new Option(usual, ""), ...kinds);
+  controls.NETWORK.replaceChildren(new Option(t("as usual for the cards"), ""), ...offered.networks.map(name => new Option(name)));
   $("models").replaceChildren(...offered.models.map(name => new Option(name)));
 }
 
@@ -79,7 +80,7 @@ export async function showPlan() {
 function changed(event) {
   const {name, value} = event.target;
   if (name in FLAGS) remember({ARGS: withFlag(controls.ARGS.value, FLAGS[name], value)});
-  else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, true);
+  else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", NNODES: "", NETWORK: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, true);
   else remember({[name]: value.trim()});
   if (name === "price") return showNumbers();
   clearTimeout(timer);
