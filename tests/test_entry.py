@@ -52,7 +52,7 @@ def test_what_a_recipe_hands_over_is_taken_and_not_checked_again(monkeypatch):
     nodes = Nodes(2, 1, "10.0.0.1:8090", "SLURM", ("a", "b"))
     stated = Layout(8, 1, 1, 1, "")
     run = RunConfig(
-        "launch/run_pretrain.py", parse_flags(argv), ("0", "1"), 24, "4090", 2, nodes, stated, {"seed": ["7"]}
+        "launch/run_pretrain.py", parse_flags(argv), ("0", "1"), 24, "4090", 2, nodes, "ib-hdr", stated, {"seed": ["7"]}
     )
     environment = {"PADDLE_TRAINERS_NUM": "2"}
     run.hand_over(environment)

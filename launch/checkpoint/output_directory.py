@@ -75,7 +75,11 @@ def lock_start(output: Path | str) -> int:
 
 def active_run(output: Path | str) -> str | None:
     """The run that has locked a directory; None where there is none. Locks and changes nothing."""
-    for path in (Path(output) / LOCK, Path(output) / START_LOCK, Path(output)):
+    return _holder(Path(output) / LOCK, Path(output) / START_LOCK, Path(output))
+
+
+def _holder(*paths: Path) -> str | None:
+    for path in paths:
         if not path.exists():
             continue
         descriptor = os.open(path, os.O_RDONLY)
@@ -88,10 +92,9 @@ def active_run(output: Path | str) -> str | None:
 
 
 def begin_generation(output: Path | str, master: str) -> int:
-    """Begin the next generation of the elastic run that meets at `master`; its number. Raises UserError where another
-    run has locked the directory."""
-    Path(output).mkdir(parents=True, exist_ok=True)
-    run = active_run(output)
+    """Begin the next generation of the elastic run that meets at `master`; its number. The caller holds lock_start.
+    Raises UserError where another run's ranks have locked the directory."""
+    run = _holder(Path(output) / LOCK)
     if run and not fence.is_of_run(run, master):
         raise _in_use(output, run)
     return fence.begin(output)

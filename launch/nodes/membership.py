@@ -31,6 +31,8 @@ LOST_SECONDS = 20.0  # without a beat
 LAST_CALL_SECONDS = 15.0  # for further nodes, once enough are here
 GREETING_SECONDS = 5.0  # for a new connection to say who it is
 FAREWELL_SECONDS = 2.0  # for the nodes to read the last message
+KILL_SECONDS = 60.0  # for ranks to end after SIGKILL; one that waits for a dead card or disk never does
+MOST_VISITORS = 64  # that have not said who they are
 MOST_IN_VAIN = 3  # generations of the same nodes that end without a new checkpoint
 PORTS = "35100:64000"  # from which Paddle's launcher takes its own, too, unless PORT_RANGE is set
 
@@ -90,6 +92,7 @@ class Coordinator:
         self._members: dict[int, _Member] = {}
         self._changed = self._short_since = self._beaten = time.monotonic()
         self._order: str | None = None  # to the nodes of this generation
+        self._killed = 0.0  # when the order was KILL
         self._is_broken = False  # whether this generation has lost a node or a rank
         self._ends: set[str] = set()  # how the ranks of this generation ended
         self._in_vain: tuple[object, int] = (None, 0)
@@ -105,6 +108,7 @@ class Coordinator:
             self._beaten = time.monotonic()
             self._tell(self._members, {"beat": True})
         if any(member.runs for member in self._members.values()):
+            self._short_since = time.monotonic()
             self._watch()
         elif self._members and not self._has_ended:
             self._form()
@@ -124,8 +128,8 @@ class Coordinator:
     # ---- nodes come
 
     def _greet(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
+        with contextlib.suppress(OSError):  # nobody, or somebody who is gone
+            while len(self._visitors) < MOST_VISITORS:
                 self._visitors.append((Connection(self._listener.accept()[0]), time.monotonic()))
         waiting, self._visitors = self._visitors, []
         for connection, since in waiting:
@@ -141,7 +145,8 @@ class Coordinator:
 
     def _admit(self, connection: Connection, hello: dict) -> None:
         number, facts = hello.get("node"), hello.get("facts")
-        if hello.get("protocol") != PROTOCOL or type(number) is not int or not isinstance(facts, dict):
+        is_node = hello.get("protocol") == PROTOCOL and type(number) is int and isinstance(facts, dict)
+        if not is_node or not all(isinstance(value, str) for value in facts.values()):
             connection.close()
             return
         found = differences([(0, self.facts), (number, facts)], lambda numbers: f"node {numbers[0]}")
@@ -166,9 +171,9 @@ class Coordinator:
             while True:
                 message = member.connection.receive(0.0)
                 member.heard = time.monotonic()
-                if "ended" in message:
+                if message.get("ended") in (FINISHED, STOPPED, BROKEN):
                     self._note_end(member, message["ended"])
-                if "leaving" in message:
+                if "leaving" in message and member.runs:
                     self._order = self._order or STOP  # its ranks save, and all others with them
         except TimeoutError:
             if time.monotonic() - member.heard > LOST_SECONDS:
@@ -185,7 +190,7 @@ class Coordinator:
         member = self._members.pop(number)
         member.connection.close()
         self._changed = time.monotonic()
-        self._is_broken |= member.trains
+        self._is_broken |= member.runs
         self._say(f"node {number} is gone ({why})")
 
     # ---- what follows
@@ -200,12 +205,15 @@ class Coordinator:
             order = STOP
             self._say("more nodes can train: the run saves and goes on with them")
         if order != self._order:
-            self._order = order
+            self._order, self._killed = order, time.monotonic()
             self._tell(training, {"order": order})
+        elif order == KILL and time.monotonic() - self._killed > KILL_SECONDS:
+            for number in [number for number in training if self._members[number].runs]:
+                self._lose(number, f"its ranks have not ended {KILL_SECONDS:g} seconds after SIGKILL")
 
     def _form(self) -> None:
         """While no ranks run: begin the next generation, or end."""
-        if FINISHED in self._ends:
+        if FINISHED in self._ends and not self._is_broken:  # else what comes after the last step may be missing
             self._end(0, "")
             return
         if STOPPED in self._ends and self._order is None and not self._is_broken:  # not by us: the run was told to stop

@@ -135,6 +135,8 @@ class Connection:
             if not new:
                 raise ConnectionError("closed by the other side")
             self._received += new
+            if b"\n" not in self._received and time.monotonic() > deadline + 0.001:  # who sends byte by byte waits
+                raise TimeoutError
         line, _, self._received = self._received.partition(b"\n")
         try:
             message = json.loads(line)

@@ -19,7 +19,7 @@ import psutil
 
 from data_tools.language import localized
 from launch.checkpoint import fence
-from launch.checkpoint.output_directory import AUTO, begin_generation, newest_whole
+from launch.checkpoint.output_directory import AUTO, begin_generation, lock_start, newest_whole
 from launch.config.flag_values import Flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import Nodes, RunConfig
@@ -147,7 +147,9 @@ class Node:
         try:
             while True:
                 message = self._connection.receive(0.0)
-                self._heard = self._alone_since = time.monotonic()
+                self._heard = time.monotonic()
+                if "busy" not in message:
+                    self._alone_since = self._heard
                 self._obey(message)
         except TimeoutError:
             if time.monotonic() - self._heard > LOST_SECONDS:
@@ -168,19 +170,21 @@ class Node:
             if self._order == STOP:
                 self.ranks.signal(signal.SIGTERM)
         elif "busy" in message:
-            self._why = message["busy"]
+            raise ConnectionRefusedError(message["busy"])
         elif "end" in message:
             if message["why"]:
                 raise UserError(message["why"])
             self._exit_code = STOPPED_CODE if message["end"] is None else message["end"]
 
     def _lose(self, why: str) -> None:
-        """The coordinator: without it nobody may train."""
+        """The coordinator: without it nobody may train. Ranks that a signal has told to save may do so."""
         if self._generation is not None:
             line = f"elastic: node 0 is gone ({why}): the ranks here are ended"
             print(localized(line), file=sys.stderr, flush=True)
         self.close()
-        self._why, self._order = why, KILL
+        self._why = why
+        if self._signal is None:
+            self._order = KILL
 
     def _send(self, message: dict) -> None:
         if self._connection is not None:
@@ -199,6 +203,7 @@ class Node:
         generation, self._generation = self._generation, None
         if self._signal is not None:
             self._exit_code = code
+            self._send({"ended": self._meaning(code, generation) or BROKEN})
             return
         how = self._meaning(code, generation)
         if how is None:
@@ -316,6 +321,7 @@ def start_elastic(recipe: Recipe, run: RunConfig, own: Flags, command: list[str]
     known = facts(run.processes // run.nodes.count) | flag_facts(run.words) | {ELASTIC: os.environ[ELASTIC]}
     coordinator = None
     if run.nodes.rank == 0:
+        lock_start(output)  # until this process ends: between generations nothing else holds the directory
         print(localized(f"elastic: {agreed.describe()} can train; waiting for the others at {master}"), flush=True)
         coordinator = Coordinator(
             master, agreed, known, lambda: begin_generation(output, master), lambda: newest_whole(output)

@@ -1,12 +1,15 @@
 """Nodes of an elastic run that come, go, stop and are cut off: all in this process, by a clock that the tests turn,
 with ranks that only note what happens to them."""
 
+import socket
+
 import pytest
 
 from launch.config.recipe_file import Recipe
 from launch.errors import UserError
 from launch.nodes import membership
-from launch.nodes.membership import LAST_CALL_SECONDS, LOST_SECONDS, Coordinator, Terms
+from launch.nodes.membership import KILL_SECONDS, LAST_CALL_SECONDS, LOST_SECONDS, Coordinator, Terms
+from launch.nodes.network import split_address
 from launch.processes import elastic
 from launch.processes.elastic import LOST_CODE, STOPPED_CODE, Node
 from tests.nodes.test_recipe import end
@@ -200,6 +203,84 @@ def test_too_few_nodes_end_with_an_error(three):
     three.kill(2)
     three.until(lambda: 0 in three.ended, seconds=WAIT + 5)
     assert three.ended[0] == "ELASTIC: 1 of at least 2 nodes were here for 1.66667 minutes."
+
+
+def test_a_run_waits_for_a_replacement_however_long_it_has_trained(three):
+    three.run(3 * WAIT)
+    three.kill(1)
+    three.kill(2)
+    three.run(WAIT - 5)
+    assert not three.ended
+    three.start(1)
+    three.until(three.trains(2, 0, 1))
+
+
+def test_a_second_node_of_one_number_ends_with_the_reason(three):
+    other = Node(1, three.address, FACTS, FakeRanks(), WAIT)
+    with pytest.raises(UserError, match="another node with RANK=1 is here"):
+        for _ in range(int(WAIT + 10)):
+            three.run(1)
+            other.step()
+    assert three.training() == {0: 1, 1: 1, 2: 1}
+
+
+def test_all_nodes_that_are_told_to_end_save_before_they_do(three):
+    """The signal reaches them at the same time; the ranks of node 0 end first."""
+    for number in (1, 2):
+        three.ranks[number].saves = False  # it takes them a while
+    for number in range(3):
+        three.nodes[number].leave(15)
+    three.until(lambda: three.ended == {0: STOPPED_CODE})
+    three.run(3)
+    for number in (1, 2):
+        three.ranks[number].end(STOPPED_CODE)
+    three.until(lambda: three.ended == dict.fromkeys(range(3), STOPPED_CODE))
+
+
+def test_a_spare_node_that_leaves_stops_nobody(cluster):
+    nodes = cluster(counts=(2, 4), most=4)
+    nodes.start(0, 1, 2)
+    nodes.until(nodes.trains(1, 0, 1))
+    nodes.nodes[2].leave(15)
+    nodes.until(lambda: 2 in nodes.ended)
+    nodes.start(2, 3)
+    nodes.until(nodes.trains(2, 0, 1, 2, 3))
+
+
+def test_ranks_that_nothing_ends_cost_their_node_and_not_the_run(three):
+    three.ranks[1].kill = lambda: None  # they wait for a disk that is gone
+    three.kill(2)
+    three.start(2)
+    three.until(lambda: three.training() == {0: 2, 1: 1, 2: 2}, seconds=KILL_SECONDS + LAST_CALL_SECONDS + 5)
+
+
+def test_a_run_that_lost_a_node_after_its_last_step_finishes_again(three):
+    three.ranks[1].end(0)
+    three.run(1)
+    three.kill(2)  # it was writing the model
+    three.until(three.trains(2, 0, 1))
+    assert not three.ended
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"protocol": "paddle-llm-recipes elastic 1", "node": 1, "facts": {"paddlenlp": 1}}',
+        b'{"protocol": "paddle-llm-recipes elastic 1", "node": 1, "facts": {"python": []}}',
+        b'{"protocol": "paddle-llm-recipes elastic 1", "node": [], "facts": {}}',
+        b"GET / HTTP/1.1",
+        b"\xff\x00[[[[",
+    ],
+)
+def test_what_strangers_send_changes_nothing(cluster, line):
+    nodes = cluster()
+    nodes.start(0)
+    with socket.create_connection(split_address(nodes.address)) as stranger:
+        stranger.sendall(line + b"\n")
+        nodes.run(3)
+        assert stranger.recv(1000) == b""  # closed, without a word
+    nodes.start(1, 2)
+    nodes.until(nodes.trains(1, 0, 1, 2))
 
 
 def test_only_as_many_nodes_train_as_the_batch_allows(cluster, capsys):
