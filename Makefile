@@ -60,7 +60,7 @@ fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)
 	@$(RUN) launch/commands/studio.py $(ARGS)
 
-studio-static: ## [OUTPUT=build/studio]: its plans as a page without a server
+studio-static: ## [OUTPUT=build/studio-page]: its plans as a page without a server
 	@$(PLAIN) launch/commands/studio_static.py $(if $(OUTPUT),--output "$(OUTPUT)")
 
 config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means

@@ -1,7 +1,7 @@
 """Write the Plan part of the studio as a page without a server, for any host of files.
 
-    make studio-static OUTPUT=build/studio
-    python -m http.server --directory build/studio
+    make studio-static OUTPUT=build/studio-page
+    python -m http.server --bind 127.0.0.1 --directory build/studio-page
 
 The planner itself runs in the browser, in WebAssembly: its numbers are those of make plan-X. Python for it, Pyodide,
 comes from npm; what arrives is compared with a checksum.
@@ -44,7 +44,7 @@ PLANNER = {".py", ".json", ".po", ".sh", ".jinja"}  # files of the planner
 def main(argv: list[str]) -> None:
     output = _parse(argv).output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"--output: found {output}, which is not an empty folder. Remove it or name another.")
+        raise UserError(f"--output: found {output}, which is not an empty folder. Name another.")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as aside:
         folder = Path(aside) / "page"
@@ -83,7 +83,7 @@ def _write_pyodide(aside: Path, folder: Path) -> None:
 
 def _write_planner(folder: Path) -> None:
     """The planner's code, and how many bytes the page loads, for its progress."""
-    with zipfile.ZipFile(folder / "planner.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(folder / "planner.zip", "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for room in ("data_tools", "launch", "recipes"):
             for path in sorted((ROOT / room).rglob("*")):
                 if path.suffix in PLANNER:
@@ -104,7 +104,7 @@ def _write_page(folder: Path) -> None:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/studio_static.py", __doc__)
     parser.add_argument(
-        "--output", type=Path, default=Path("build/studio"), help="new folder of the page; default %(default)s"
+        "--output", type=Path, default=Path("build/studio-page"), help="new folder of the page; default %(default)s"
     )
     return parser.parse_args(argv)
 

@@ -5,6 +5,7 @@ result.base                                 # as its configuration names it
 result.conversions("")["merge"].command     # make merge ADAPTER=... MODEL=... OUTPUT=...
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ class Result:
     @classmethod
     def read(cls, folder: str, base: str = "") -> "Result":
         """base: "" is that which the adapter, or its run, names. Raises UserError where there is no result (yet)."""
-        path = Path(folder).expanduser()
+        path = Path(os.path.expanduser(folder))
         if not folder or "\0" in folder + base or not path.is_dir():
             raise UserError(
                 f"folder: found {folder!r}, which is none. Name the folder of a run, a model or an adapter."
@@ -77,7 +78,9 @@ class Result:
         """By the target of make. output: the new folder; "": one with the name of the run."""
         if self.kind == PREFIX:
             return {}
-        target = str(Path(output).expanduser()) if output else f"exported/{self._name()}"
+        if "\0" in output:
+            raise UserError(f"output: found {output!r}, which is no name of a folder.")
+        target = os.path.expanduser(output) if output else f"exported/{self._name()}"
         other_base = ["--base", self.base] if self.kind == LORA and self.base != _named_base(Path(self.folder)) else []
         words = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}

@@ -75,6 +75,13 @@ def test_a_folder_without_a_result(here, folder, said):
         Result.read(folder)
 
 
+def test_a_name_that_is_no_path_is_refused(here):
+    with pytest.raises(UserError, match="^folder: found '~nobody-of-that-name/x', which is none"):
+        Result.read("~nobody-of-that-name/x")
+    with pytest.raises(UserError, match="^output: found .*, which is no name of a folder"):
+        Result.read("run/output").conversions("a\0b")
+
+
 def test_commands_are_those_of_make(here):
     found = Result.read("run/output", "my base").conversions("")
     assert {name: one.command for name, one in found.items()} == {

@@ -69,6 +69,19 @@ export async function attempt(work) {
   }
 }
 
+// Look again by the clock: what goes well clears no message but that of an earlier look.
+let polled = "";
+export async function poll(work) {
+  try {
+    await work();
+    if (polled && $("message").textContent === polled) say();
+    polled = "";
+  } catch (error) {
+    polled = error.message;
+    say(polled);
+  }
+}
+
 export async function copy(button, source) {
   try {
     await navigator.clipboard.writeText(source.textContent);

@@ -23,6 +23,7 @@ async function drop() {
   });
   reader.readAsDataURL(file);
   await read;
+  $("dropped").value = "";  // the same file may be dropped again
   await look({name: file.name, content: reader.result.split(",")[1] || ""});
 }
 
@@ -39,7 +40,7 @@ function broken({broken, faults}) {
 }
 
 function samples({samples, measured}) {
-  const tokens = measured ? [] : [element("p", {textContent: t("The tokenizer of the model is not on this machine: the texts alone. Name a folder as Model to see tokens and lengths.")})];
+  const tokens = measured ? [] : [element("p", {textContent: t("Without tokens: the texts alone. To see tokens and lengths, name a folder with a tokenizer as Model.")})];
   const title = samples.length ? [element("h3", {}, `${t("The first samples")}; `, element("mark", {textContent: t("counted in the loss")}))] : [];
   return [...tokens, ...title, ...samples.flatMap(texts => texts.map(sample))];
 }

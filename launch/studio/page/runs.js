@@ -1,7 +1,7 @@
 // The runs: what is there, the curves of those that are shown, over each other, and the end of a log.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, element, go, isChinese, parameters, remember, t} from "./common.js";
+import {$, attempt, call, element, go, isChinese, parameters, poll, remember, t} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -30,7 +30,7 @@ export async function showRuns() {
     await showLog();
   } finally {
     looking = false;
-    timer = setTimeout(() => { if (!$("runs").hidden) attempt(showRuns); }, EVERY);
+    timer = setTimeout(() => { if (!$("runs").hidden) poll(showRuns); }, EVERY);
   }
 }
 

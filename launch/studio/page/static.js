@@ -14,6 +14,12 @@ function worker(quick) {
       waiting.get(data.number)(data.answer);
       waiting.delete(data.number);
     };
+    workers[quick].onerror = () => {
+      $("loading").hidden = true;
+      const detail = t("The planner was not loaded. The host must serve .mjs files as text/javascript.");
+      for (const done of waiting.values()) done(JSON.stringify({detail}));
+      waiting.clear();
+    };
   }
   return workers[quick];
 }

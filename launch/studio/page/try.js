@@ -1,6 +1,6 @@
 // The result of a run: asked beside its base, exported, merged.
 
-import {$, attempt, call, copy, element, go, parameters, remember, request, t} from "./common.js";
+import {$, attempt, call, copy, element, go, parameters, poll, remember, request, t} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks at the server
 const DELAY = 300;  // milliseconds from a key to the result that it names
@@ -15,6 +15,7 @@ const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), out
 
 export async function showTry() {
   const now = parameters();
+  if (folder.value !== (now.result || "")) output.value = "";
   folder.value = now.result || "";
   base.value = now.base || "";
   $("results").replaceChildren(...(await call("runs")).map(row => new Option(row.output)));
@@ -81,7 +82,7 @@ async function look() {
     showColumns(models);
   } finally {
     looking = false;
-    timer = setTimeout(() => { if (!$("try").hidden) attempt(look); }, EVERY);
+    timer = setTimeout(() => { if (!$("try").hidden) poll(look); }, EVERY);
   }
 }
 
