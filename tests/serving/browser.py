@@ -48,7 +48,14 @@ class Browser:
 
     def wait(self, expression: str, seconds: float = 60) -> None:
         """Until an expression is true."""
-        _wait(lambda: self.run(f"Boolean({expression})"), expression, seconds)
+
+        def is_true() -> bool:
+            try:
+                return self.run(f"Boolean({expression})")
+            except LookupError:  # the page has just been left for another
+                return False
+
+        _wait(is_true, expression, seconds)
 
     def picture(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", {"format": "png"})["data"]))
@@ -58,6 +65,8 @@ class Browser:
         self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
         while (answer := json.loads(self.socket.recv())).get("id") != self.number:
             pass
+        if "error" in answer:
+            raise LookupError(answer["error"]["message"])
         return answer["result"]
 
     def close(self) -> None:
