@@ -145,8 +145,12 @@ class Coordinator:
 
     def _admit(self, connection: Connection, hello: dict) -> None:
         number, facts = hello.get("node"), hello.get("facts")
-        is_node = hello.get("protocol") == PROTOCOL and type(number) is int and isinstance(facts, dict)
-        if not is_node or not all(isinstance(value, str) for value in facts.values()):
+        if (
+            hello.get("protocol") != PROTOCOL
+            or type(number) is not int
+            or not isinstance(facts, dict)
+            or not all(isinstance(value, str) for value in facts.values())
+        ):
             connection.close()
             return
         found = differences([(0, self.facts), (number, facts)], lambda numbers: f"node {numbers[0]}")
