@@ -84,13 +84,9 @@ def test_answers_are_texts_and_failures_are_shown(opened):
     assert browser.run("document.title") == "paddle-llm-recipes"
     asked(browser, "a", 5000)
     assert browser.run("document.querySelector('#answers .wrong').textContent").startswith("max_tokens: found 5000")
-    for _ in range(3):  # on a busy machine an answer sometimes did not begin; why was not found
-        sent(browser, "slow endless", 2000)
-        try:
-            browser.wait("document.querySelector('#answers pre').textContent.length > 20", seconds=15)
-            break
-        except AssertionError:
-            click(browser, "#stop_answers")
+    sent(browser, "slow endless", 2000)
+    # One of them: this server computes one batch at a time, and the other question, of another model, waits for it.
+    browser.wait("[...document.querySelectorAll('#answers pre')].some(answer => answer.textContent.length > 20)")
     click(browser, "#stop_answers")
     browser.wait("[...document.querySelectorAll('#answers [role=status]')].every(one => one.textContent == 'Stopped.')")
     assert asked(browser, "next") == ["<next>"] * 2
