@@ -5,15 +5,18 @@
         base(input_ids=...)  # [1, 4]
 
 The adapters of a layer lie side by side as one of all their ranks, x A B. Between the two products, what is not of a
-token's own adapter is multiplied by 0, which costs less than matrices gathered for each token.
+token's own adapter is multiplied by 0, which costs less than matrices gathered for each token. Where a layer's inputs
+are split over ranks, x A is summed over them, as paddlenlp's RowParallelLoRALinear does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import paddle
+from paddlenlp.peft.lora.lora_layers import RowParallelLoRALinear
 
 from launch.adapters.adapter_files import LoRAModel
 from launch.families.sparse_decoder import EXPERT
@@ -21,11 +24,20 @@ from launch.families.sparse_decoder import EXPERT
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank."""
+    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank. group: the
+    processes over which x A is summed; None: it is whole."""
 
     a: paddle.Tensor
     b: paddle.Tensor
     owners: tuple[str, ...]
+    group: Any = None
+
+    def product(self, x: paddle.Tensor) -> paddle.Tensor:
+        """x A. x: [..., inputs]"""
+        found = paddle.matmul(x, self.a)
+        if self.group is not None:
+            paddle.distributed.all_reduce(found, group=self.group)
+        return found
 
 
 class LoraRows:
@@ -57,11 +69,7 @@ class LoraRows:
             if not self.tokens:  # the base alone, outside chosen()
                 return output
             mask = self._mask(adapters.owners)
-            return (
-                output
-                if mask is None
-                else output + paddle.matmul(paddle.matmul(inputs[0], adapters.a) * mask, adapters.b)
-            )
+            return output if mask is None else output + paddle.matmul(adapters.product(inputs[0]) * mask, adapters.b)
 
         return add
 
@@ -86,4 +94,6 @@ def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:
         a = paddle.concat([layer.lora_A for layer in layers.values()], axis=1)
         b = paddle.concat([layer.lora_B * layer.scaling for layer in layers.values()], axis=0)
     owners = tuple(name for name, layer in layers.items() for _ in range(layer.lora_A.shape[1]))
-    return SideBySide(a, b, owners)
+    first = next(iter(layers.values()))
+    group = first.model_parallel_group if isinstance(first, RowParallelLoRALinear) else None
+    return SideBySide(a, b, owners, group)

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from launch.certify.results import FAIL, OPEN, PASS, Row, write_json
 from launch.config.flag_values import Flags, flag_words
+from launch.devices.cards import visible_devices
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.processes.command import LaunchCommand
@@ -149,16 +150,6 @@ def without_paths(text: str, output: Path) -> str:
         for path in {str(folder), os.path.realpath(folder)} - {"/"}:
             text = re.sub(rf"{re.escape(path)}(?![\w-])", name, text)
     return text
-
-
-def visible_devices() -> list[str]:
-    """The cards that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    from launch.devices.cards import list_cards
-
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [word.strip() for word in listed.split(",") if word.strip()]
-    return [str(card.index) for card in list_cards()]
 
 
 def make_materials(configuration: str) -> Path:

@@ -17,8 +17,8 @@ from launch.certify.bench import (
     known_card,
     seconds_of,
     start_paddle,
-    visible_devices,
 )
+from launch.devices.cards import visible_devices
 from launch.families.family import Family
 from launch.families.named_configs import load_config
 from launch.families.parameters import ALIBI_COLUMNS

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.formats.tokens.indexed import IndexedWriter
-from launch.certify.bench import ROOT, Bench, CheckFailed, as_flags, make_materials, tiny_pretraining, visible_devices
+from launch.certify.bench import ROOT, Bench, CheckFailed, as_flags, make_materials, tiny_pretraining
 from launch.certify.measured import run_report
 from launch.config.flag_values import Flags, flag_words
 from launch.config.recipe_file import Recipe, load_recipes
-from launch.devices.cards import list_cards
+from launch.devices.cards import list_cards, visible_devices
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config

@@ -22,10 +22,11 @@ if __name__ == "__main__":
 from data_tools.cli import EXIT_INTERRUPTED, GOES_ON, Parser
 from data_tools.formats.plural import plural
 from data_tools.language import localized
-from launch.certify.bench import MATERIALS, make_materials, visible_devices
+from launch.certify.bench import MATERIALS, make_materials
 from launch.certify.checks import all_checks, choose
 from launch.certify.results import FAIL, summary
 from launch.certify.runner import PRETENDED_CARDS, Session, describe_machine, duration, run_checks
+from launch.devices.cards import visible_devices
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.processes.orphans import adopt_orphans, end_with_make

@@ -22,22 +22,24 @@ from data_tools.cli import Parser, above_zero, amount, port
 from launch.entry import start_paddle
 from launch.environment.optional_packages import require
 from launch.errors import UserError
+from launch.families.arithmetic import require_divisible
+from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.preflight.report import Finding, print_findings
-from launch.processes.orphans import end_with_make
+from launch.processes.orphans import die_with_parent, end_with_make
+from launch.processes.sharded import FLAG, is_follower, run_ranks, starts_ranks
 
 KEY_VARIABLE = "SERVE_API_KEY"
 
 
-def main(argv: list[str]) -> None:
-    end_with_make()
+def main(argv: list[str]) -> int:
     args = _parse(argv)
     key = _key(args)
     name = args.model_name or Path(args.model_name_or_path).resolve().name
     adapters = _adapters(args.adapter, name)
 
-    from launch.serving.event_loop import Addresses, bind, run
+    from launch.serving.event_loop import Addresses, bind
 
     addresses = Addresses(args.host, args.port, args.grpc_port)
     if not (addresses.is_local or key or args.insecure):
@@ -50,15 +52,18 @@ def main(argv: list[str]) -> None:
         check_adapter(args.model_name_or_path, adapter)
     if args.grammar_backend:
         require(args.grammar_backend, "grammar.lock")
-    socket = bind(addresses)
-    service = _service(args, name, adapters)
-
-    def ready(port: int, grpc_port: int) -> None:
-        print_findings(_findings(args, service, key, port, grpc_port), sys.stdout)
-        print("ready (Ctrl-C stops)", flush=True)
-
-    run(service, socket, addresses, key, ready)
-    print("stopped")
+    if starts_ranks(args.tensor_parallel_degree):
+        require_divisible(load_config(args.model_name_or_path), args.tensor_parallel_degree)
+        return run_ranks(Path(__file__), argv, args.tensor_parallel_degree, args.device == "cpu")
+    end_with_make()
+    die_with_parent()
+    socket = None if is_follower() else bind(addresses)
+    models, texts = _load(args, name, adapters)
+    if socket is None:
+        _follow(texts)
+    else:
+        _serve(args, models, texts, socket, addresses, key)
+    return 0
 
 
 def _key(args: argparse.Namespace) -> str | None:
@@ -73,24 +78,55 @@ def _key(args: argparse.Namespace) -> str | None:
     return key
 
 
-def _service(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
+def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
+    """Models by name, and what their texts are computed by; None: they are answered in whole batches."""
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.quantization import Format
-    from launch.serving.continuous_batch import batch_for
+    from launch.checkpoint.ranks import check_world, world_size
+    from launch.serving.continuous_batch import texts_for
     from launch.serving.models import load_models
-    from launch.serving.service import Limits, Service
     from launch.training.device import set_device
 
+    check_world()
     set_device(args.device)
     format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
-    backend = args.grammar_backend
+    backend = None if is_follower() else args.grammar_backend
     memory = int(args.kv_cache_gb * 2**30)
     models = load_models(
         name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format, backend, memory
     )
-    batch = batch_for(models, args.batch_size, memory)
-    return Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
+    texts = texts_for(models, memory)
+    if texts is None and world_size() > 1:
+        raise UserError(
+            f"{FLAG}: found {world_size()}, but {args.model_name_or_path} is answered in whole batches "
+            "(docs/serve.md), on one card. launch/commands/predict.py runs it on several."
+        )
+    return models, texts
+
+
+def _follow(texts) -> None:
+    from launch.serving.followers import follow
+
+    follow(texts)
+
+
+def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key: str | None) -> None:
+    from launch.checkpoint.ranks import world_size
+    from launch.serving.continuous_batch import batch_for
+    from launch.serving.event_loop import run
+    from launch.serving.followers import lead
+    from launch.serving.service import Limits, Service
+
+    batch = batch_for(models, args.batch_size, lead(texts) if world_size() > 1 else texts)
+    service = Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
+
+    def ready(port: int, grpc_port: int) -> None:
+        print_findings(_findings(args, service, key, port, grpc_port), sys.stdout)
+        print("ready (Ctrl-C stops)", flush=True)
+
+    run(service, socket, addresses, key, ready)
+    print("stopped")
 
 
 def _findings(args: argparse.Namespace, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:
@@ -163,6 +199,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         help="allow response_format, answers in JSON of a schema; installs requirements/grammar.lock",
     )
     add_weight_flags(add)
+    add(FLAG, type=above_zero, default=1, help="cards that share the model, one process each; default %(default)s")
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     return parser.parse_args(argv)
 

@@ -5,6 +5,7 @@ nvidia-ml-py; tests pass a stand-in with the same functions. No process is start
 """
 
 import importlib
+import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,14 @@ def list_cards(nvml=None) -> list[Card]:
         if nvml is None:
             return []
         return [_card(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def visible_devices() -> list[str]:
+    """The cards that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return [word.strip() for word in listed.split(",") if word.strip()]
+    return [str(card.index) for card in list_cards()]
 
 
 def driver(nvml=None) -> Driver | None:

@@ -49,15 +49,16 @@ class Text:
     """A prompt and its answer so far.
 
     most: tokens of prompt and answer, at most. owner: name of the model or adapter that reads it. prefix: trained keys
-    and values of prefix tuning before it, as tokens. computed: tokens of `ids` whose keys and values are there.
-    group, place: where they are. chain: what the kept blocks of its beginning are known by. last_block: what the next
-    one follows.
+    and values of prefix tuning before it, as tokens. scored: of its first tokens, so many have logits in the steps that
+    compute them. computed: tokens of `ids` whose keys and values are there. group, place: where they are. chain: what
+    the kept blocks of its beginning are known by. last_block: what the next one follows.
     """
 
     ids: list[int]
     most: int
     owner: str = ""
     prefix: int = 0
+    scored: int = 0
     computed: int = 0
     group: "Group | None" = field(default=None, repr=False)
     place: int = -1
@@ -76,6 +77,10 @@ class Text:
     def held(self) -> int:
         """Tokens of memory with the next one, which is computed now."""
         return self.prefix + len(self.ids)
+
+    def logits_of(self, count: int) -> int:
+        """Of its next `count` tokens, so many of the last have logits."""
+        return count if self.computed < self.scored else 1
 
     @property
     def next_block(self) -> tuple | None:

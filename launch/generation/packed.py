@@ -139,10 +139,14 @@ class Packed:
 
     @paddle.no_grad()
     def run(self, parts: Sequence[tuple[Text, int]]) -> paddle.Tensor:
-        """Compute the next tokens of texts. Returns logits [texts, vocabulary] behind the last one of each."""
+        """Compute the next tokens of texts. Returns logits [rows, vocabulary]: behind the last one of each text, and
+        behind all of them where the text's tokens are scored."""
         self.step, ids = self._plan(parts)
-        ends = paddle.to_tensor(np.cumsum([count for _, count in parts]) - 1)
-        hook = self.head.register_forward_pre_hook(cast(Any, partial(_choose, ends)))  # its stub knows one tensor only
+        ends = np.cumsum([count for _, count in parts])
+        wanted = zip(parts, ends, strict=True)
+        rows = np.concatenate([np.arange(end - text.logits_of(count), end) for (text, count), end in wanted])
+        choose = partial(_choose, paddle.to_tensor(rows))
+        hook = self.head.register_forward_pre_hook(cast(Any, choose))  # its stub knows one tensor only
         row = paddle.arange(len(ids)).unsqueeze(0)
         config, flash = self.model.config, self.model.config.use_flash_attention
         config.use_flash_attention = flash or self.flash_only
@@ -155,7 +159,7 @@ class Packed:
         for text, count in parts:
             text.computed += count
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
-        return logits.reshape([len(parts), -1])
+        return logits.reshape([len(rows), -1])
 
     def _plan(self, parts: Sequence[tuple[Text, int]]) -> tuple[Step, np.ndarray]:
         """The step, and the ids of its row."""
@@ -286,10 +290,10 @@ def _weighted(query, keys, values, bias) -> paddle.Tensor:
     return paddle.matmul(paddle.nn.functional.softmax(scores, axis=-1).astype(values.dtype), values)
 
 
-def _choose(ends: paddle.Tensor, _, arguments: tuple) -> tuple:
+def _choose(rows: paddle.Tensor, _, arguments: tuple) -> tuple:
     """Before the output layer: only tokens whose logits are wanted."""
     hidden, *others = arguments
-    hidden = hidden.reshape([-1, hidden.shape[-1]]).index_select(ends)
+    hidden = hidden.reshape([-1, hidden.shape[-1]]).index_select(rows)
     return (hidden.unsqueeze(0), *others)
 
 

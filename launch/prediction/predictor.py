@@ -4,6 +4,8 @@ predictor = load_predictor("models/llama-7b", "checkpoints/llama-7b-lora", dtype
 answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
 """
 
+import contextlib
+import io
 import json
 import math
 import sys
@@ -132,7 +134,8 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
 def _start_tensor_parallel(ranks: int) -> None:
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": ranks, "pp_degree": 1, "sharding_degree": 1}
-    fleet.init(is_collective=True, strategy=strategy)
+    with contextlib.redirect_stdout(io.StringIO()):  # a table of Paddle's switches, between the answers
+        fleet.init(is_collective=True, strategy=strategy)
 
 
 def _dtype(directory: Path) -> str:

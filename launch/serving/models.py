@@ -40,8 +40,7 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
     """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
     a prefix must have one length. longest: see prompt_likelihoods()."""
     choose = Chooser(predictor.eos, predictor.known_ids)
-    scored = [row for row in rows if row.options.scores_prompt is not None and not row.tokens]
-    read_prompts(predictor, choose, scored, longest)
+    _score_prompts(predictor, choose, [row for row in rows if row.wants_scores], longest)
     rows = [row for row in rows if not row.done]
     if not rows:
         return
@@ -51,7 +50,7 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
     generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=processors)
 
 
-def read_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
+def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
     """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers. Rows of a model with a
     prefix must have one length. longest: see prompt_likelihoods()."""
     if not rows:
@@ -59,7 +58,7 @@ def read_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longe
     top = max(row.options.scores_prompt or 0 for row in rows)
     found = prompt_likelihoods(predictor, [row.prompt for row in rows], top, longest)
     for row, (told, logits) in zip(rows, found, strict=True):
-        row.emit(told)
+        row.tell_scores(told)
         if row.max_tokens:
             choose([row], logits)
         else:
@@ -237,10 +236,6 @@ class Served:
 
     def answer(self, rows: list[Row]) -> None:
         answer_rows(self.predictor, rows, self.longest_scored)
-
-    def read_prompts(self, rows: list[Row]) -> None:
-        """Where rows want the likelihoods of their prompts, before their first step."""
-        read_prompts(self.predictor, self.choose, rows, self.longest_scored)
 
     @cached_property
     def choose(self) -> Chooser:

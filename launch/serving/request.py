@@ -176,7 +176,8 @@ class Row:
 
     group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
     time.monotonic(). positions: the model's, for prompt and answer. grammar: of an answer in JSON. tokens: the
-    answer so far. random: the generator of its draws, made with the first.
+    answer so far. random: the generator of its draws, made with the first. scored: the likelihoods of the prompt's
+    tokens are told.
     """
 
     group: tuple
@@ -190,7 +191,18 @@ class Row:
     grammar: "Grammar | None" = None
     tokens: list[int] = field(default_factory=list)
     random: np.random.Generator | None = None
+    scored: bool = False
     done: bool = False
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether the likelihoods of the prompt's tokens are still to be told."""
+        return self.options.scores_prompt is not None and not self.scored
+
+    def tell_scores(self, likelihoods: list[Likelihood]) -> None:
+        """Of all tokens of the prompt, before the first token of the answer."""
+        self.scored = True
+        self.emit(likelihoods)
 
     def put(self, token: int, eos: int) -> None:
         """Take the next token; the answer ends with eos, at its largest length or when it is late."""

@@ -156,8 +156,9 @@ class Service:
         if wanted > memory:
             found = f"{wanted} tokens with the answer, keys and values have memory for {memory:.0f} (--kv_cache_gb)"
             raise Refusal(Reason.INVALID, f"prompt: {found}", "prompt")
-        if options.scores_prompt is not None and len(prompt) > served.longest_scored:
-            found = f"{len(prompt)} tokens, log-probabilities of a prompt have memory for {served.longest_scored}"
+        longest = self.engine.batch.longest_scored(served.name)
+        if options.scores_prompt is not None and len(prompt) > longest:
+            found = f"{len(prompt)} tokens, log-probabilities of a prompt have memory for {longest}"
             raise Refusal(Reason.INVALID, f"prompt: {found} (--kv_cache_gb)", "prompt")
         room = served.positions - len(prompt)
         if room < 0 or room == 0 and options.max_tokens != 0:

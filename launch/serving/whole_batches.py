@@ -31,6 +31,10 @@ class Batch(Protocol):
         """Tokens of a prompt and its answer that there is memory for; infinity where it is not limited."""
         ...
 
+    def longest_scored(self, model: str) -> float:
+        """Tokens of a prompt whose likelihoods there is memory for."""
+        ...
+
     def take(self, waiting: Iterable[Row]) -> list[Row]:
         """Take rows, in their order, as far as there is room. At least one where none is in work."""
         ...
@@ -61,6 +65,9 @@ class WholeBatches:
 
     def room(self, model: str) -> float:
         return math.inf
+
+    def longest_scored(self, model: str) -> float:
+        return self.models[model].longest_scored
 
     def take(self, waiting: Iterable[Row]) -> list[Row]:
         if self.rows:

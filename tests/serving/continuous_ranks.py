@@ -9,34 +9,44 @@ from paddlenlp.transformers.llama import modeling as llama
 from launch.generation import key_values
 from launch.generation.key_values import KeyValues, Text
 from launch.generation.packed import Packed
-from launch.serving import continuous_batch
+from launch.serving import continuous_batch, texts
 from launch.serving.continuous_batch import ContinuousBatch
 from launch.serving.models import load_models
-from launch.serving.request import Options, Row
+from launch.serving.request import Likelihood, Options, Row
+from launch.serving.texts import Texts
 
 NAMES = ("model", "lora", "prefix")
 BLOCK, CHUNK = 4, 8
 
 
-class Watched(ContinuousBatch):
-    """Small blocks and chunks. seen: of each step the names of its rows and how many tokens of each are computed."""
+class Watched(Texts):
+    """Small blocks and chunks. seen: of each step the names of its texts and how many tokens of each are computed."""
 
-    def __init__(self, models, largest: int, tokens: int):
-        key_values.BLOCK = continuous_batch.BLOCK = BLOCK
-        continuous_batch.CHUNK = CHUNK
-        super().__init__(models, largest, 2**30)
+    def __init__(self, models, tokens: int):
+        key_values.BLOCK = texts.BLOCK = BLOCK
+        texts.CHUNK = CHUNK
+        super().__init__(models, 2**30)
         self.tokens = tokens
         self.clear()
         self.seen: list[list[tuple[str, int]]] = []
         self.most_reserved = self.most_allocated = 0
 
-    def _parts(self):
-        parts = super()._parts()
-        self.seen.append([(text.owner, count) for _, text, count in parts])
+    def _chosen(self):
+        chosen = super()._chosen()
+        self.seen.append([(text.owner, count) for _, text, count in chosen])
         self.most_reserved = max(self.most_reserved, self.memory.reserved + len(self.memory.kept) * BLOCK)
         allocated = sum(group.places * group.capacity for group in self.memory.groups)
         self.most_allocated = max(self.most_allocated, allocated + len(self.memory.kept) * BLOCK)
-        return parts
+        return chosen
+
+
+def batch_of(models, largest: int, tokens: int) -> tuple[ContinuousBatch, Watched]:
+    watched = Watched(models, tokens)
+    return ContinuousBatch(models, watched, largest), watched
+
+
+def batch_for(models, largest: int):
+    return continuous_batch.batch_for(models, largest, continuous_batch.texts_for(models, 2**20))
 
 
 def row(name: str, prompt: list[int], max_tokens: int, **options) -> tuple[Row, list]:
@@ -75,31 +85,64 @@ def in_company(directory: str) -> dict:
         one, told = row(name, prompt, length, **options)
         models[name].answer([one])
         alone.append(told)
-    batch = Watched(models, 6, 1200)
+    batch, texts = batch_of(models, 6, 1200)
     made = [row(name, prompt, length, **how) for (name, prompt), length, how in zip(asked, lengths, drawn, strict=True)]
     drive(batch, [one for one, _ in made])
     return {
         "alone": alone,
         "together": [told for _, told in made],
-        "mixed": max(len({name for name, _ in step}) for step in batch.seen),
-        "rows": [len(step) for step in batch.seen],
-        "chunks": max(sum(count for _, count in step if count > 1) for step in batch.seen),
-        "beside": any({1, 8} <= {count for _, count in step} for step in batch.seen),
-        "reserved": batch.most_reserved,
-        "allocated": batch.most_allocated,
-        "left": batch.memory.reserved,
+        "mixed": max(len({name for name, _ in step}) for step in texts.seen),
+        "rows": [len(step) for step in texts.seen],
+        "chunks": max(sum(count for _, count in step if count > 1) for step in texts.seen),
+        "beside": any({1, 8} <= {count for _, count in step} for step in texts.seen),
+        "reserved": texts.most_reserved,
+        "allocated": texts.most_allocated,
+        "left": texts.memory.reserved,
     }
 
 
 def beside_scored(directory: str) -> list[list]:
     """What a row of a LoRA is told alone, beside a row of the base whose prompt is scored, and with what was kept."""
     models, prompt = served(directory), list(range(20, 38))
-    batch = Watched(models, 2, 400)
+    batch, _ = batch_of(models, 2, 400)
     asked = [row("lora", prompt, 6), row("lora", prompt, 6), row("lora", prompt, 6)]
     models["lora"].answer([asked[0][0]])
     drive(batch, [asked[1][0], row("model", prompt[:7], 2, prompt_logprobs=0)[0]])
     drive(batch, [asked[2][0]])
     return [told for _, told in asked]
+
+
+def scored(directory: str) -> dict:
+    """Rows whose prompts are scored, between others that begin alike: what they are told alone, by one pass over the
+    prompt, and together, in chunks; how many tokens were computed of prompts."""
+    models, prompt = served(directory), list(range(20, 41))
+    asked = [
+        ("model", prompt, 3, {}),
+        ("model", prompt, 3, {"prompt_logprobs": 2}),
+        ("lora", prompt[:9], 0, {"echo": True, "logprobs": 1}),
+        ("prefix", prompt[:13], 2, {"prompt_logprobs": 0, "logprobs": 0}),
+        ("model", [7], 2, {"prompt_logprobs": 1}),
+        ("lora", [7], 0, {"prompt_logprobs": 1}),
+    ]
+    found = {}
+    for way in ("alone", "together"):
+        made = [row(name, ids, most, **options) for name, ids, most, options in asked]
+        if way == "alone":
+            for one, _ in made:
+                models[one.group[0]].answer([one])
+        else:
+            batch, texts = batch_of(models, 8, 400)
+            drive(batch, [one for one, _ in made])
+            found["computed"] = sum(count for step in texts.seen for _, count in step)
+            found["longest"] = max(sum(count for _, count in step if count > 1) for step in texts.seen)
+        found[way] = [[plain(event) for event in told] for _, told in made]
+    return found
+
+
+def plain(event):
+    if isinstance(event, list):
+        return [plain(one) for one in event]
+    return [event.token, event.value, event.rank, event.top] if isinstance(event, Likelihood) else event
 
 
 def damaged(directory: str) -> dict:
@@ -112,11 +155,11 @@ def damaged(directory: str) -> dict:
     alone, together = ([row("model", prompt, 6) for prompt in asked] for _ in range(2))
     for one, _ in alone:
         models["model"].answer([one])
-    batch = Watched(models, 2, 400)
+    batch, texts = batch_of(models, 2, 400)
     batch.take([one for one, _ in together[:2]])
     batch.step()
     batch.step()
-    text = batch.texts[together[0][0]]
+    text = texts.texts[0]
     bad = [paddle.full_like(layer, float("nan")) for layer in text.group.read(text, 4, 5)]
     text.group.write(text, 4, 5, bad)
     drive(batch, [one for one, _ in together[2:]])
@@ -150,13 +193,13 @@ def lora_of_experts() -> dict:
     for one, _ in alone:
         models[one.group[0]].answer([one])
     together = [row(name, prompt, 6) for name, prompt in asked]
-    batch = continuous_batch.batch_for(models, 4, 2**20)
+    batch = batch_for(models, 4)
     drive(batch, [one for one, _ in together])
     return {
         "alone": [told for _, told in alone],
         "together": [told for _, told in together],
         "batch": type(batch).__name__,
-        "base": type(continuous_batch.batch_for({"model": models["model"]}, 4, 2**20)).__name__,
+        "base": type(batch_for({"model": models["model"]}, 4)).__name__,
     }
 
 
@@ -166,16 +209,16 @@ def same_beginning(directory: str, tokens: int) -> dict:
     system = list(range(20, 36))
     asked = [system + [40 + number, 41, 42] for number in range(5)]
     made = [row("model", prompt, 3) for prompt in asked] + [row("lora", asked[0], 3)]
-    batch = Watched(models, 2, tokens)
+    batch, texts = batch_of(models, 2, tokens)
     drive(batch, [one for one, _ in made])
     alone = [row("model", prompt, 3) for prompt in asked] + [row("lora", asked[0], 3)]
     for one, _ in alone:
         models[one.group[0]].answer([one])
     return {
-        "computed": sum(count for step in batch.seen for _, count in step),
+        "computed": sum(count for step in texts.seen for _, count in step),
         "same": [told for _, told in made] == [told for _, told in alone],
-        "kept": len(batch.memory.kept),
-        "reserved": batch.most_reserved,
+        "kept": len(texts.memory.kept),
+        "reserved": texts.most_reserved,
     }
 
 
@@ -201,7 +244,7 @@ def rotary(directory: str) -> tuple[list[int], list[bool]]:
 def limits(directory: str) -> dict:
     """Rows beyond the memory: how many are in work at once. One that is cancelled, and one that fails."""
     models = served(directory)
-    batch = Watched(models, 8, 64)
+    batch, texts = batch_of(models, 8, 64)
     made = [row("model", [7] * 10, 10) for _ in range(4)]  # 20 tokens each
     drive(batch, [one for one, _ in made])
     leaves, stays = row("model", [9, 8, 7], 12), row("model", [7, 8, 9], 12)
@@ -210,7 +253,7 @@ def limits(directory: str) -> dict:
     leaves[0].cancel()
     batch.step()
     return {
-        "rows": max(len(step) for step in batch.seen[:-2]),
+        "rows": max(len(step) for step in texts.seen[:-2]),
         "told": [told for _, told in made],
         "room": batch.room("model"),
         "prefixed": batch.room("prefix"),

@@ -29,6 +29,28 @@ def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(ranks, ro
     assert beside == alone and after == alone
 
 
+def test_prompts_are_scored_in_chunks_as_in_one_pass(ranks, root):
+    """Two rows have the same prompt, which is computed twice: what is kept of a text has no logits. Nothing is computed
+    of an answer's last token, nor of the ninth token of a prompt without an answer, which is a chunk of its own."""
+    [found] = ranks(1, f"{MODULE}:scored", root)
+    answers = [[event for event in told if isinstance(event, int)] for told in found["together"]]
+    cut = [bool(answer) and told[-1] == "length" for answer, told in zip(answers, found["together"], strict=True)]
+    assert found["computed"] == 21 + 21 + 8 + 13 + 1 + 1 + sum(map(len, answers)) - sum(cut)
+    assert found["longest"] == 8
+    for alone, together in zip(found["alone"], found["together"], strict=True):
+        assert len(alone) == len(together)
+        for one, other in zip(alone, together, strict=True):
+            assert _rounded(one) == _rounded(other)
+    lengths = [[len(event) for event in told if isinstance(event, list)][:1] for told in found["together"]]
+    assert lengths == [[], [21], [9], [13], [1], [1]]
+
+
+def _rounded(event):
+    if isinstance(event, list):
+        return [_rounded(one) for one in event]
+    return pytest.approx(event, abs=2e-5) if isinstance(event, float) else event
+
+
 def test_a_row_whose_logits_are_no_numbers_fails_alone_and_leaves_nothing(ranks, root):
     [found] = ranks(1, f"{MODULE}:damaged", root)
     first, *others = found["together"]

@@ -1,0 +1,162 @@
+"""The texts that a rank computes: their keys and values, the adapters that read them, and a step of all of them.
+
+    texts = Texts(models, memory_bytes)
+    if texts.add(0, [5, 9, 2], most=40, owner="poems", scored=0): ...
+    parts, logits = texts.compute()
+    texts.settle(failed=[])
+    texts.append([(0, 17)])    # the token that follows
+    texts.remove([0])
+
+A model that is divided over several ranks needs the same calls on each of them, in the same order
+(launch/serving/followers.py). So a text is known by a number, and what happens depends on the calls alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import paddle
+
+from launch.adapters.adapter_files import LoRAModel
+from launch.adapters.add import PrefixModel
+from launch.adapters.lora_rows import LoraRows
+from launch.cpu.kernels import replace_rms_norms
+from launch.families.family import Family
+from launch.generation.key_values import BLOCK, KeyValues, Text
+from launch.generation.packed import Packed
+
+CHUNK = 256  # tokens of prompts in one step: others wait so long for their next token
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a step has computed of the text with this number: `count` tokens from `start` on. rows: of the logits, those
+    that belong to it; the last one is of the last token. complete: whether that is the text's last token, too."""
+
+    number: int
+    start: int
+    count: int
+    rows: range
+    complete: bool
+
+
+class Texts:
+    """models: by name (launch/serving/models.py: Served), the base first. memory_bytes: of keys and values on this
+    rank."""
+
+    def __init__(self, models: Mapping, memory_bytes: int):
+        base = next(iter(models.values())).predictor
+        self.packed = Packed(base.model, base.family)
+        if paddle.get_device() == "cpu":
+            replace_rms_norms(base.model)  # a sixth of a step's time
+            self.packed.rotate_by_products()  # a tenth
+        self.tokens = memory_bytes // self.packed.layout.token_bytes // BLOCK * BLOCK
+        adapters = {name: served.predictor.model for name, served in models.items()}
+        loras = {name: model for name, model in adapters.items() if isinstance(model, LoRAModel)}
+        self.loras = LoraRows(base.model, loras)
+        self.prefixes = {
+            name: _prefix(model, base.family) for name, model in adapters.items() if isinstance(model, PrefixModel)
+        }
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all texts, and what was kept of them."""
+        self.memory = KeyValues(self.packed.layout, self.tokens)
+        self.texts: dict[int, Text] = {}
+        self.computed: list[int] = []  # the numbers of a step, until settle()
+
+    @property
+    def token_bytes(self) -> int:
+        """Of keys and values on this rank."""
+        return self.packed.layout.token_bytes
+
+    def prefix_tokens(self, owner: str) -> int:
+        return self.prefixes[owner].tokens if owner in self.prefixes else 0
+
+    def add(self, number: int, ids: list[int], most: int, owner: str, scored: int) -> bool:
+        """Add a text, unless it has no room now. most: of its tokens with the answer. owner: the model that reads it.
+        scored: of its first tokens, so many have logits in the steps that compute them."""
+        text = Text(ids, most, owner, self.prefix_tokens(owner), scored)
+        if not self.memory.has_room(text):
+            return False
+        self.memory.add(text)
+        self.texts[number] = text
+        return True
+
+    def append(self, tokens: list[tuple[int, int]]) -> None:
+        """(number, id) of each text that goes on."""
+        for number, token in tokens:
+            self.texts[number].ids.append(token)
+
+    def remove(self, numbers: list[int]) -> None:
+        """What was computed of these texts is kept for others, as long as there is room."""
+        for number in numbers:
+            text = self.texts.pop(number)
+            self.memory.keep(text)
+            self.memory.remove(text)
+
+    @paddle.no_grad()
+    def compute(self) -> tuple[list[Part], paddle.Tensor]:
+        """Of each text the newest token, or a chunk of its prompt. Returns logits [rows, vocabulary]."""
+        self.memory.prepare()
+        chosen = self._chosen()
+        parts, first = [], 0
+        for number, text, count in chosen:
+            rows = text.logits_of(count)
+            complete = text.computed + count == len(text.ids)
+            parts.append(Part(number, text.computed, count, range(first, first + rows), complete))
+            first += rows
+        with self.loras.chosen([(text.owner, count) for _, text, count in chosen]):
+            logits = self.packed.run([(text, count) for _, text, count in chosen])
+        self.computed = [part.number for part in parts if part.count > 1]
+        return parts, logits
+
+    def settle(self, failed: list[int]) -> None:
+        """After a step: forget the texts whose logits were no numbers, and keep what was computed of other prompts."""
+        for number in failed:
+            self.memory.discard(self.texts.pop(number))
+        for number in self.computed:
+            if number in self.texts:
+                self.memory.keep(self.texts[number])
+
+    def _chosen(self) -> list[tuple[int, Text, int]]:
+        """Texts and how many tokens of each are computed now: the newest one, or as much of its prompt as there is time
+        for. Of texts that go on alike the first one computes what the others take over in the next step. One whose
+        prompt is scored takes nothing over: what is kept has no logits."""
+        chosen, room, begun = [], CHUNK, set()
+        for number, text in self.texts.items():
+            if not text.computed and text.owner in self.prefixes:
+                assert text.group is not None, "in memory"
+                text.group.write(text, 0, text.prefix, self.prefixes[text.owner].layers)
+            if not text.scored:
+                self.memory.reuse(text)
+            count = len(text.ids) - text.computed
+            if count > 1:
+                block = text.next_block
+                if block in begun and not text.scored:
+                    continue
+                begun |= {block} if block else set()
+                count = min(count, room // BLOCK * BLOCK) if count > room else count
+                room -= count
+            if count:
+                chosen.append((number, text, count))
+        return chosen
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The trained keys and values of prefix tuning. layers: as Group.read() gives them."""
+
+    tokens: int
+    layers: list[paddle.Tensor]
+
+
+@paddle.no_grad()
+def _prefix(model: PrefixModel, family: Family) -> Prefix:
+    heads_first = family.prefix_postprocess == "mistral_postprocess_past_key_value"
+    layers = []
+    for pair in model._get_past_key_values(1):
+        parts = [part if heads_first else part.transpose([0, 2, 1, 3]) for part in pair]
+        layers.append(paddle.concat([part.reshape([-1, part.shape[-1]]) for part in parts]))
+    tokens = model.prefix_config.num_prefix_tokens
+    assert tokens is not None, "launch/adapters/adapter_files.py reads it"
+    return Prefix(tokens, layers)
