@@ -99,9 +99,9 @@ predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
 	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(DATA),--data_file "$(DATA)") \
 	    $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
 
-serve: setup ## MODEL=... [ADAPTER="NAME=FOLDER ..."]: REST, gRPC, a page
+serve: setup ## MODEL=... [ADAPTER="NAME=DIR ..." GPUS=2]: REST, gRPC, page
 	@$(call needs,MODEL) $(RUN) launch/commands/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
-	    $(if $(ADAPTER),--adapter $(ADAPTER)) $(ARGS)
+	    $(if $(ADAPTER),--adapter $(ADAPTER)) $(if $(GPUS),--tensor_parallel_degree $(GPUS)) $(ARGS)
 
 rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
 	@$(call needs,MODEL DATA) $(RUN) launch/commands/quantization_loss.py --model_name_or_path "$(MODEL)" \

@@ -60,10 +60,8 @@ def main(argv: list[str]) -> int:
     socket = None if is_follower() else bind(addresses)
     models, texts = _load(args, name, adapters)
     if socket is None:
-        _follow(texts)
-    else:
-        _serve(args, models, texts, socket, addresses, key)
-    return 0
+        return _follow(texts)
+    return _serve(args, models, texts, socket, addresses, key)
 
 
 def _key(args: argparse.Namespace) -> str | None:
@@ -105,16 +103,17 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     return models, texts
 
 
-def _follow(texts) -> None:
+def _follow(texts) -> int:
     from launch.serving.followers import follow
 
     follow(texts)
+    return 0
 
 
-def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key: str | None) -> None:
+def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key: str | None) -> int:
     from launch.checkpoint.ranks import world_size
     from launch.serving.continuous_batch import batch_for
-    from launch.serving.event_loop import run
+    from launch.serving.event_loop import EngineEnded, run
     from launch.serving.followers import lead
     from launch.serving.service import Limits, Service
 
@@ -125,8 +124,13 @@ def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key
         print_findings(_findings(args, service, key, port, grpc_port), sys.stdout)
         print("ready (Ctrl-C stops)", flush=True)
 
-    run(service, socket, addresses, key, ready)
+    try:
+        run(service, socket, addresses, key, ready)
+    except EngineEnded:
+        print("error: the thread that answers has ended, see above why; so does the server", file=sys.stderr)
+        return 1
     print("stopped")
+    return 0
 
 
 def _findings(args: argparse.Namespace, service, key: str | None, port: int, grpc_port: int) -> list[Finding]:

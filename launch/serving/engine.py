@@ -1,6 +1,7 @@
 """One thread that answers rows from a bounded queue: between two steps of its batch it takes those that have room.
 
-Where a step fails, each of its rows goes on alone. Where a row cannot be taken, it fails alone.
+Where a step fails, each of its rows goes on alone. Where a row cannot be taken, it fails alone. Where the thread itself
+ends, all rows fail, and so does the server.
 """
 
 import sys
@@ -19,12 +20,14 @@ class QueueFull(Exception):
 
 
 class Engine:
-    """places: of rows in the queue. on_step: is told how many rows a step is for."""
+    """places: of rows in the queue. on_step: is told how many rows a step is for. on_failure: is called where the
+    thread ends although nobody has stopped it."""
 
     def __init__(self, batch: Batch, places: int, on_step: Callable[[int], object] = lambda rows: None):
         self.batch = batch
         self.places = places
         self.on_step = on_step
+        self.on_failure: Callable[[], object] = lambda: None
         self.waiting: deque[Row] = deque()
         self.stopping = False
         self.changed = threading.Condition()
@@ -63,8 +66,14 @@ class Engine:
         self.thread.join(seconds)
 
     def _work(self) -> None:
-        while self._take():
-            self._step()
+        try:
+            while self._take():
+                self._step()
+        finally:
+            if not self.stopping:
+                for row in (*self.waiting, *self.batch.rows):
+                    row.finish(Finish.FAILED)
+                self.on_failure()
 
     def _take(self) -> bool:
         """Wait until there are rows in work; False when the engine stops."""

@@ -15,6 +15,11 @@ from launch.serving.rest_requests import LOOPBACK, TimedHead
 from launch.serving.rpc.server import RpcServer
 from launch.serving.service import Service
 
+
+class EngineEnded(Exception):
+    """The thread that answers has ended although nobody has stopped the server."""
+
+
 GRACE_SECONDS = 20.0  # time for answers in progress when a stop is requested
 BACKLOG = 1024
 
@@ -60,7 +65,7 @@ def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | 
     """Serve until SIGTERM or Ctrl-C. ready(port, grpc_port) is called once both answer.
 
     Raises UserError where the port of gRPC cannot be taken, or another process has begun to listen on the port of REST,
-    which binding alone does not prevent.
+    which binding alone does not prevent. Raises EngineEnded where nothing can be answered any more.
     """
     with _address_errors(addresses):
         rest.listen(BACKLOG)
@@ -81,8 +86,10 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
         ) from None
     server = uvicorn.Server(_config(service, addresses, key))
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    service.engine.on_failure = lambda: loop.call_soon_threadsafe(stop.set)
     await rpc.start()
     running = asyncio.create_task(server.serve(sockets=[rest]))
     while not server.started and not running.done():
@@ -92,6 +99,8 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
     service.refuse_more()
     server.should_exit = True
     await asyncio.gather(running, rpc.stop(GRACE_SECONDS))
+    if service.engine.ended:
+        raise EngineEnded
 
 
 def _config(service: Service, addresses: Addresses, key: str | None) -> uvicorn.Config:

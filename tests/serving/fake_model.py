@@ -1,8 +1,8 @@
 """A model without Paddle, to serve in tests: ids are bytes, the answer to "a" is "<a>".
 
 A prompt with "slow" takes 20 ms a token, one with "stuck" 3 s for the first one, one with "fail" fails its batch, one
-with "break" does so at the third token, one with "endless" never ends by itself. "heavy FOLDER" is encoded as long as
-there is no FOLDER/go; FOLDER/begun says that it has begun.
+with "break" does so at the third token, one with "endless" never ends by itself, one with "quit" ends the thread.
+"heavy FOLDER" is encoded as long as there is no FOLDER/go; FOLDER/begun says that it has begun.
 The log-probability of each byte is -byte / 100, the most likely ones are "!" and "?"; that of the end is -0.5. "poems"
 gives none for prompts.
 Rows that are together longer than the model's positions fail their batch, as the tables of a model do.
@@ -72,6 +72,8 @@ class FakeModel:
         answers = {id(row): islice(_answer(bytes(row.prompt)), len(row.tokens), None) for row in rows}
         if any(b"fail" in bytes(row.prompt) for row in rows):
             raise RuntimeError("this model fails where it is told to")
+        if any(b"quit" in bytes(row.prompt) for row in rows):
+            raise SystemExit
         length = max(len(row.prompt) + len(row.tokens) for row in rows)
         if length + max(row.max_tokens - len(row.tokens) for row in rows) > POSITIONS:
             raise IndexError(f"more than {POSITIONS} positions")

@@ -332,6 +332,15 @@ def _leave_behind(server) -> socket.socket:
     return connection
 
 
+def test_a_server_ends_with_the_thread_that_answers():
+    """Not half alive, and nobody waits for an answer that will not come."""
+    server = start_fake(seconds=60)
+    status, text = server.ask("/v1/completions", {"model": "base", "prompt": "quit", "n": 5})  # one waits behind four
+    assert status == 500 and "the batch of this request failed" in text
+    assert server.process.wait(timeout=30) == 1
+    assert "EngineEnded" in "".join(server.said)
+
+
 @pytest.mark.long
 def test_time_outs_and_keys():
     server = start_fake(seconds=0.3, key="secret")

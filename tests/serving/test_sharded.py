@@ -1,6 +1,17 @@
 """A model that is sharded over ranks: rank 0 answers as one process does, the others follow."""
 
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
+
+import psutil
 import pytest
+
+from tests.serving.servers import ROOT, start_serve
 
 ANSWERED = "tests.serving.sharded_ranks:answered"
 
@@ -51,3 +62,57 @@ def test_a_step_that_fails_on_one_rank_ends_all(ranks, root, tmp_path, fault, sa
     assert outcome.exit_code == 1
     logs = [path.read_text() for path in sorted(tmp_path.glob("workerlog.*"))]
     assert any(said in log for log in logs) and "no memory for this step" in "".join(logs)
+
+
+def flags(root: str) -> list[str]:
+    adapters = [f"lora={root}/lora", f"{root}/prefix"]
+    return ["--model_name_or_path", f"{root}/model", "--adapter", *adapters, "--device", "cpu"]
+
+
+@pytest.mark.long
+def test_a_server_on_two_ranks_answers_as_on_one(root):
+    """As make serve GPUS=2 starts it."""
+    asked = list(product(["model", "lora", "prefix"], ["What is this?", "字 and more", "a"]))
+    texts = []
+    for degree in (1, 2):
+        server = start_serve(*flags(root), "--tensor_parallel_degree", degree)
+        with ThreadPoolExecutor(len(asked)) as pool:
+            texts.append(list(pool.map(partial(_answer, server), asked)))
+        below = psutil.Process(server.process.pid).children(recursive=True)
+        assert server.stop(signal.SIGINT) == 0 and "".join(server.said).endswith("ready (Ctrl-C stops)\nstopped\n")
+        assert not any(one.is_running() for one in below)
+    assert texts[0] == texts[1] and len(set(texts[0])) == len(asked)
+
+
+@pytest.mark.long
+def test_a_rank_that_dies_ends_the_server(root):
+    server = start_serve(*flags(root), "--tensor_parallel_degree", 2)
+    _answer(server, ("model", "a"))
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    ranks = [one for one in below if "launch/commands/serve.py" in " ".join(one.cmdline()) and "-u" in one.cmdline()]
+    [follower] = [one for one in ranks if one.environ()["PADDLE_TRAINER_ID"] == "1"]
+    follower.kill()
+    assert server.process.wait(timeout=60) == 128 + signal.SIGKILL
+    assert "rank 1 failed with exit code 137" in "".join(server.said)
+    assert not any(one.is_running() for one in below)
+
+
+def _answer(server, asked: tuple[str, str]) -> str:
+    model, prompt = asked
+    return server.client().completions.create(model=model, prompt=prompt, max_tokens=12, temperature=0).choices[0].text
+
+
+def test_what_cannot_be_sharded_is_refused(root, tmp_path):
+    said = serve(*flags(root), "--tensor_parallel_degree", "3")
+    assert said.returncode == 2 and "3 processes cannot divide this model's" in said.stderr
+    said = serve(*flags(root)[:-1], "gpu", "--tensor_parallel_degree", "2", CUDA_VISIBLE_DEVICES="0")
+    assert said.returncode == 2 and "--tensor_parallel_degree: found 2, but there is 1 card here." in said.stderr
+    said = serve(*flags(root), "--tensor_parallel_degree", "2", PADDLE_TRAINERS_NUM="4")
+    assert said.returncode == 2 and "found 2, but the launcher has started 4 ranks." in said.stderr
+    said = serve(*flags(root), PADDLE_TRAINERS_NUM="4", PADDLE_LOCAL_SIZE="2")
+    assert said.returncode == 2 and "4 ranks, 2 of them on this machine." in said.stderr
+
+
+def serve(*words: str, **variables: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "launch/commands/serve.py", "--port", "0", "--grpc_port", "0", *words]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=120)
