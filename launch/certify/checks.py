@@ -171,12 +171,13 @@ ON_TINY_MODELS = (
     Check(
         "serving",
         "the server",
-        "the answers that the CPU gives, to requests alone and together, and an orderly end",
+        "the answers that the CPU gives, to requests alone and together, of one card and of two, and an orderly end",
         "make serve and make predict answer something else on this card than the model says",
         "launch.certify.tiny_model:serving",
         seconds=60,
-        pretended=10,
+        pretended=25,
         limit=400,
+        several=30,
     ),
 )
 

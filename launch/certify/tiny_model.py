@@ -202,18 +202,25 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/v1")
 
 
 def serving(bench: Bench) -> None:
-    """Greedy answers in float32; then all prompts at once, which are answered in one batch."""
+    """Greedy answers in float32; then all prompts at once, which are answered in one batch; then by two cards."""
     with _server(bench, "card", bench.pretend) as port:
         alone = [_ask(port, prompt) for prompt in PROMPTS]
-        with ThreadPoolExecutor(len(PROMPTS)) as pool:
-            together = list(pool.map(lambda prompt: _ask(port, prompt), PROMPTS))
+        together = _ask_together(port)
     _compare_answers(bench, "asked together", "as asked alone", alone, together)
+    if bench.cards >= 2:
+        with _server(bench, "two cards", bench.pretend, cards=2) as port:
+            _compare_answers(bench, "asked of two cards", "as of one", alone, _ask_together(port))
     if bench.pretend:
         bench.row("asked alone", "as on the CPU", "it is the CPU", None)
         return
     with _server(bench, "cpu", True) as port:
         right = [_ask(port, prompt) for prompt in PROMPTS]
     _compare_answers(bench, "asked alone", "as on the CPU", right, alone)
+
+
+def _ask_together(port: int) -> list[str]:
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        return list(pool.map(lambda prompt: _ask(port, prompt), PROMPTS))
 
 
 def _compare_answers(bench: Bench, what: str, expected: str, right: list[str], found: list[str]) -> None:
@@ -225,12 +232,13 @@ def _compare_answers(bench: Bench, what: str, expected: str, right: list[str], f
 
 
 @contextmanager
-def _server(bench: Bench, name: str, on_cpu: bool) -> Iterator[int]:
+def _server(bench: Bench, name: str, on_cpu: bool, cards: int = 1) -> Iterator[int]:
     """The port of a server with the tiny model. At the end it gets SIGTERM, and must stop."""
     log = bench.directory / f"{name}.log"
     device = "cpu" if on_cpu else "gpu"
     command = [sys.executable, str(ROOT / "launch" / "commands" / "serve.py"), "--port", "0", "--grpc_port", "0"]
     command += ["--model_name_or_path", str(bench.materials / "model"), "--device", device, "--dtype", "float32"]
+    command += ["--tensor_parallel_degree", str(cards)]
     environment = os.environ | FULL_FLOAT32 | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {})
     with open(log, "wb") as file:
         process = subprocess.Popen(

@@ -50,8 +50,7 @@ def run_ranks(script: Path, argv: list[str], degree: int, on_cpu: bool) -> int:
     where one has failed. Raises UserError where there are fewer cards."""
     devices = () if on_cpu else tuple(visible_devices()[:degree])
     if not on_cpu and len(devices) < degree:
-        there = "is 1 card" if len(devices) == 1 else f"are {len(devices)} cards"
-        raise UserError(f"{FLAG}: found {degree}, but there {there} here.")
+        raise UserError(f"{FLAG}: found {degree}, but cards here: {len(devices)}.")
     if on_cpu:  # the launcher imports Paddle, which sets 1 otherwise, and its ranks would inherit that
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(degree))
     folder = tempfile.mkdtemp(prefix=f"{script.stem}-")

@@ -10,14 +10,14 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
     from launch.families.registry import FAMILIES
     from launch.generation import key_values
     from launch.generation.generate import Decoding, generate
-    from launch.serving import continuous_batch
+    from launch.serving import continuous_batch, texts
     from launch.serving.models import Served
     from launch.serving.request import Options, Row
     from launch.upstream import correct
     from tests.generation.generate_ranks import NEVER, NEW_TOKENS, load, prompts
 
-    key_values.BLOCK = continuous_batch.BLOCK = 4
-    continuous_batch.CHUNK = 8  # of prompts of up to 12 tokens
+    key_values.BLOCK = texts.BLOCK = 4
+    texts.CHUNK = 8  # of prompts of up to 12 tokens
     correct(["logits_processor_list"])
     found = {}
     for name in names:
@@ -25,7 +25,8 @@ def served_and_generated(directory: str, names: list[str]) -> dict:
         alone = [generate(model, family, [prompt], Decoding(NEW_TOKENS), NEVER)[0] for prompt in prompts(name)]
         predictor = SimpleNamespace(model=model, family=family, eos=NEVER, known_ids=None, config=model.config)
         served = Served(name, predictor, None, "")
-        batch = continuous_batch.batch_for({name: served}, 2, 2**20)
+        models = {name: served}
+        batch = continuous_batch.batch_for(models, 2, continuous_batch.texts_for(models, 2**20))
         told = [[] for _ in prompts(name)]
         late = time.monotonic() + 600
         waiting = [

@@ -60,7 +60,7 @@ def with_ports(text: str, server: Server) -> str:
 
 
 def test_the_commands_of_the_pages(folder):
-    first, second, with_grammars = blocks("sh")
+    first, second, with_grammars, on_two = blocks("sh")
     server = serve(first, folder)
     said = " ".join("".join(server.said).split())
     expected = " ".join(with_ports(blocks("")[0], server).split())
@@ -87,6 +87,10 @@ def test_the_commands_of_the_pages(folder):
     assert '"text":"{' in server.ask("/v1/completions", ask)[1]
     assert stopped(server) == 0
 
+    server = serve(on_two, folder)  # two processes on the CPU, where there are no cards
+    assert '"finish_reason":"length"' in server.ask("/v1/completions", ask | {"response_format": None})[1]
+    assert stopped(server) == 0
+
 
 def test_the_chapter_of_the_readme(folder):
     """Its commands in their order, on the small model; what was exported is what is imported. The server's are those of
@@ -111,8 +115,8 @@ def test_the_chapter_of_the_readme(folder):
 def stopped(server: Server) -> int:
     """The exit code of make, once the server below it has ended."""
     below = psutil.Process(server.process.pid).children(recursive=True)
-    [serving] = [process for process in below if "launch/commands/serve.py" in process.cmdline()]
-    serving.terminate()
+    serving, *_ = [process for process in below if "launch/commands/serve.py" in process.cmdline()]
+    serving.terminate()  # the first of several starts the others
     return server.process.wait(timeout=60)
 
 

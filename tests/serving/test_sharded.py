@@ -106,7 +106,7 @@ def test_what_cannot_be_sharded_is_refused(root, tmp_path):
     said = serve(*flags(root), "--tensor_parallel_degree", "3")
     assert said.returncode == 2 and "3 processes cannot divide this model's" in said.stderr
     said = serve(*flags(root)[:-1], "gpu", "--tensor_parallel_degree", "2", CUDA_VISIBLE_DEVICES="0")
-    assert said.returncode == 2 and "--tensor_parallel_degree: found 2, but there is 1 card here." in said.stderr
+    assert said.returncode == 2 and "--tensor_parallel_degree: found 2, but cards here: 1." in said.stderr
     said = serve(*flags(root), "--tensor_parallel_degree", "2", PADDLE_TRAINERS_NUM="4")
     assert said.returncode == 2 and "found 2, but the launcher has started 4 ranks." in said.stderr
     said = serve(*flags(root), PADDLE_TRAINERS_NUM="4", PADDLE_LOCAL_SIZE="2")
