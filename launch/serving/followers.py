@@ -21,10 +21,12 @@ from pathlib import Path
 import paddle
 
 from launch.checkpoint.ranks import broadcast, rank, world_size
+from launch.errors import UserError
 from launch.serving.texts import Part, Texts
 
 CALLS = ("add", "append", "remove", "compute", "settle", "clear")
 FAILED = b"failed\n"
+LONGEST_ADDRESS = 107  # bytes, of a socket in a folder: man 7 unix
 SECONDS = 30.0  # in which ranks that fail together say so
 
 
@@ -130,6 +132,8 @@ def _connect() -> list[socket.socket]:
         return [leader]
     with tempfile.TemporaryDirectory(prefix="serve-") as folder, socket.socket(socket.AF_UNIX) as server:
         address = str(Path(folder) / "rank-0")
+        if len(os.fsencode(address)) > LONGEST_ADDRESS:
+            raise UserError(f"TMPDIR: {folder} is too long for the address of a socket. Set a shorter one.")
         server.bind(address)
         server.listen()
         broadcast(address)
