@@ -11,9 +11,11 @@ token's own adapter is multiplied by 0, which costs less than matrices gathered 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import paddle
+from paddle.distributed.fleet.layers.mpu import mp_ops
 
 from launch.adapters.adapter_files import LoRAModel
 from launch.families.sparse_decoder import EXPERT
@@ -21,11 +23,21 @@ from launch.families.sparse_decoder import EXPERT
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank."""
+    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank. group:
+    of tensor parallelism, where each process has some of the inputs alone, so that x A is summed."""
 
     a: paddle.Tensor
     b: paddle.Tensor
     owners: tuple[str, ...]
+    group: Any = None
+
+    def __call__(self, x: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
+        """x: [..., inputs]. mask: [tokens, ranks]"""
+        product = paddle.matmul(x, self.a)
+        product = product * mask.reshape(product.shape)
+        if self.group:
+            product = mp_ops._mp_allreduce(product, group=self.group)
+        return paddle.matmul(product, self.b)
 
 
 class LoraRows:
@@ -57,20 +69,16 @@ class LoraRows:
             if not self.tokens:  # the base alone, outside chosen()
                 return output
             mask = self._mask(adapters.owners)
-            return (
-                output
-                if mask is None
-                else output + paddle.matmul(paddle.matmul(inputs[0], adapters.a) * mask, adapters.b)
-            )
+            return output if mask is None else output + adapters(inputs[0], mask)
 
         return add
 
     def _mask(self, owners: tuple[str, ...]) -> paddle.Tensor | None:
-        """[1, tokens, ranks], 1 where a rank is of the token's adapter; None where it is nowhere."""
+        """[tokens, ranks], 1 where a rank is of the token's adapter; None where it is nowhere."""
         if owners not in self.masks:
             of_tokens = np.array([name for name, count in self.tokens for _ in range(count)])
             mask = of_tokens[:, None] == np.array(owners)
-            self.masks[owners] = paddle.to_tensor(mask[None]).astype(self.dtype) if mask.any() else None
+            self.masks[owners] = paddle.to_tensor(mask).astype(self.dtype) if mask.any() else None
         return self.masks[owners]
 
 
@@ -86,4 +94,5 @@ def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:
         a = paddle.concat([layer.lora_A for layer in layers.values()], axis=1)
         b = paddle.concat([layer.lora_B * layer.scaling for layer in layers.values()], axis=0)
     owners = tuple(name for name, layer in layers.items() for _ in range(layer.lora_A.shape[1]))
-    return SideBySide(a, b, owners)
+    divided = (layer for layer in layers.values() if layer.lora_A.is_distributed)
+    return SideBySide(a, b, owners, next((layer.model_parallel_group for layer in divided), None))
