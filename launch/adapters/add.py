@@ -114,19 +114,23 @@ class PrefixModel(PrefixModelForCausalLM):
         """The trained parameter: [tokens, layers x (key, value) x heads x head size]."""
         return self.prefix_encoder[0].weight
 
-    def _get_past_key_values(self, batch_size: int):
-        """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
-        config, postprocess = self.prefix_config, self.postprocess_past_key_value
-        assert config.num_hidden_layers is not None and postprocess is not None
+    def keys_and_values(self) -> paddle.Tensor:
+        """Of this rank's heads: [tokens, 2 x layers, heads, head size], keys of all layers before their values."""
+        config = self.prefix_config
+        assert config.num_hidden_layers is not None
         shape = [config.num_prefix_tokens, 2 * config.num_hidden_layers, self.num_heads, self.head_dim]
         prefix = self.prefix_encoder(self.prefix_tokens)
         if self.model.config.tensor_parallel_degree > 1:
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             prefix = mp_ops._c_identity(prefix, group)
             assert prefix is not None  # this rank is in the group
-            prefix = prefix.reshape(shape).chunk(group.nranks, axis=2)[group.rank]
-        else:
-            prefix = prefix.reshape(shape)
+            return prefix.reshape(shape).chunk(group.nranks, axis=2)[group.rank]
+        return prefix.reshape(shape)
+
+    def _get_past_key_values(self, batch_size: int):
+        """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
+        postprocess, prefix = self.postprocess_past_key_value, self.keys_and_values()
+        assert postprocess is not None
         return postprocess(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
 
     def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:

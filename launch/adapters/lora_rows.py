@@ -5,8 +5,7 @@
         base(input_ids=...)  # [1, 4]
 
 The adapters of a layer lie side by side as one of all their ranks, x A B. Between the two products, what is not of a
-token's own adapter is multiplied by 0, which costs less than matrices gathered for each token. Where a layer's inputs
-are split over ranks, x A is summed over them, as paddlenlp's RowParallelLoRALinear does.
+token's own adapter is multiplied by 0, which costs less than matrices gathered for each token.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddlenlp.peft.lora.lora_layers import RowParallelLoRALinear
+from paddle.distributed.fleet.layers.mpu import mp_ops
 
 from launch.adapters.adapter_files import LoRAModel
 from launch.families.sparse_decoder import EXPERT
@@ -24,20 +23,21 @@ from launch.families.sparse_decoder import EXPERT
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank. group: the
-    processes over which x A is summed; None: it is whole."""
+    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank. group:
+    of tensor parallelism, where each process has some of the inputs alone, so that x A is summed."""
 
     a: paddle.Tensor
     b: paddle.Tensor
     owners: tuple[str, ...]
     group: Any = None
 
-    def product(self, x: paddle.Tensor) -> paddle.Tensor:
-        """x A. x: [..., inputs]"""
-        found = paddle.matmul(x, self.a)
-        if self.group is not None:
-            paddle.distributed.all_reduce(found, group=self.group)
-        return found
+    def __call__(self, x: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
+        """x: [..., inputs]. mask: [tokens, ranks]"""
+        product = paddle.matmul(x, self.a)
+        product = product * mask.reshape(product.shape)
+        if self.group:
+            product = mp_ops._mp_allreduce(product, group=self.group)
+        return paddle.matmul(product, self.b)
 
 
 class LoraRows:
@@ -69,16 +69,16 @@ class LoraRows:
             if not self.tokens:  # the base alone, outside chosen()
                 return output
             mask = self._mask(adapters.owners)
-            return output if mask is None else output + paddle.matmul(adapters.product(inputs[0]) * mask, adapters.b)
+            return output if mask is None else output + adapters(inputs[0], mask)
 
         return add
 
     def _mask(self, owners: tuple[str, ...]) -> paddle.Tensor | None:
-        """[1, tokens, ranks], 1 where a rank is of the token's adapter; None where it is nowhere."""
+        """[tokens, ranks], 1 where a rank is of the token's adapter; None where it is nowhere."""
         if owners not in self.masks:
             of_tokens = np.array([name for name, count in self.tokens for _ in range(count)])
             mask = of_tokens[:, None] == np.array(owners)
-            self.masks[owners] = paddle.to_tensor(mask[None]).astype(self.dtype) if mask.any() else None
+            self.masks[owners] = paddle.to_tensor(mask).astype(self.dtype) if mask.any() else None
         return self.masks[owners]
 
 
@@ -94,6 +94,5 @@ def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:
         a = paddle.concat([layer.lora_A for layer in layers.values()], axis=1)
         b = paddle.concat([layer.lora_B * layer.scaling for layer in layers.values()], axis=0)
     owners = tuple(name for name, layer in layers.items() for _ in range(layer.lora_A.shape[1]))
-    first = next(iter(layers.values()))
-    group = first.model_parallel_group if isinstance(first, RowParallelLoRALinear) else None
-    return SideBySide(a, b, owners, group)
+    sharded = (layer for layer in layers.values() if layer.lora_A.is_distributed)
+    return SideBySide(a, b, owners, next((layer.model_parallel_group for layer in sharded), None))

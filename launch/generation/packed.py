@@ -5,9 +5,9 @@
     logits = packed.run([(text, 12), (other, 1)])  # tokens to compute of each; logits behind the last token of each
 
 All tokens lie in one row, without padding, so that linear layers compute nothing in vain. Attention alone knows which
-token belongs to which text: it takes the place of paddlenlp's, writes keys and values to their places
-(launch/generation/key_values.py) and lets a token see those before it in its text. Rotary positions are those in the
-texts, not in the row.
+token belongs to which text: it takes the place of paddlenlp's (launch/generation/packed_attention.py), writes keys and
+values to their places (launch/generation/key_values.py) and lets a token see those before it in its text. Positions are
+those in the texts, not in the row.
 """
 
 import math
@@ -19,24 +19,22 @@ from typing import Any, cast
 
 import numpy as np
 import paddle
-from paddlenlp.transformers.mistral import modeling as mistral
-from paddlenlp.transformers.mixtral import modeling as mixtral
 
 from launch.cpu.attention import ROTARY_ATTENTIONS, half_rotation, replace_rotary, spread, stock_rotary
 from launch.families.family import Family
 from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.generation.key_values import Group, Layout, Text
+from launch.generation.packed_attention import TAKE_OVER
 from launch.models.alibi_columns import slopes_of
 from launch.models.rotary_scaling import scaled_by_length
-from launch.upstream.module_view import ModuleView
 
 UNSEEN = -1e9  # is added to scores of what a token does not see
-PACKED = ("llama", "baichuan", "qwen2", "qwen3", "qwen2_moe", "mistral", "mixtral")
 
 
 def packs(family: Family, config: dict) -> bool:
     """Whether texts of this model can be computed in one row. config: of the model."""
-    return family.name in PACKED and not scaled_by_length(config)
+    in_the_row = config.get("use_long_sequence_strategies")  # layers of paddlenlp that know positions in the row alone
+    return family.name in TAKE_OVER and not scaled_by_length(config) and not in_the_row
 
 
 @dataclass(frozen=True)
@@ -106,22 +104,8 @@ class Packed:
             slopes = slopes_of(attention_heads(config), model.config.tensor_parallel_degree, _rank(model))
             self.slopes = np.array(slopes, dtype=np.float32).reshape([self.heads, self.queries, 1])
         self.head = attrgetter(family.head.path)(model)
-        self.flash_only = family.name == "mistral"  # has no function to replace but the one for flash attention
-        self._take_over()
-
-    def _take_over(self) -> None:
-        """Put this attention beside paddlenlp's, which is still called outside run()."""
-        for layer in self.model.sublayers():
-            if hasattr(layer, "attn_func"):
-                layer.attn_func = self._within_run(self.attend, layer.attn_func)
-            if hasattr(layer, "rotary_emb"):
-                tables = layer.rotary_emb.forward
-                layer.rotary_emb.forward = self._within_run(partial(self._rotary, tables), tables)
-        if self.model.config.model_type == "mixtral":  # its attention is no attribute of a layer
-            mixtral.scaled_dot_product_attention = self._within_run(self.attend, mixtral.scaled_dot_product_attention)
-        if self.flash_only:
-            attend = self._within_run(self._attend_for_mistral, mistral.F.scaled_dot_product_attention)
-            mistral.F = ModuleView(mistral.F, scaled_dot_product_attention=attend)
+        self.flash_only = family.name == "mistral"  # see launch/generation/packed_attention.py
+        TAKE_OVER[family.name](model, self)
 
     def rotate_by_products(self) -> None:
         """Compute rotary embeddings of float32 from products of equal shapes, which are quicker than paddlenlp's on a
@@ -132,9 +116,10 @@ class Packed:
         for layer in self.model.sublayers():
             if type(layer).__name__ in ROTARY_ATTENTIONS:
                 ours = partial(self._rotated, rotation)
-                replace_rotary(layer, self._within_run(ours, stock_rotary(type(layer))))
+                replace_rotary(layer, self.within(ours, stock_rotary(type(layer))))
 
-    def _within_run(self, ours: Callable, stock: Callable) -> Callable:
+    def within(self, ours: Callable, stock: Callable) -> Callable:
+        """Calls ours within a run, stock outside one."""
         return lambda *args, **kwargs: (stock if self.step is None else ours)(*args, **kwargs)
 
     @paddle.no_grad()
@@ -217,7 +202,13 @@ class Packed:
         rows = paddle.to_tensor(group.rows(text, 0, len(columns)).reshape(-1))
         return Chunk(group, start, start + count, rows, paddle.to_tensor(bias))
 
-    def attend(self, query, _config, key, value, *_, **__) -> paddle.Tensor:
+    @property
+    def positions(self) -> paddle.Tensor:
+        """int64 [tokens]: of each token of the row, in its text."""
+        assert self.step is not None, "called outside run()"
+        return self.step.positions
+
+    def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
         """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
         [1, tokens, heads x size]."""
         step = self.step
@@ -251,11 +242,7 @@ class Packed:
         tensor = tensor[0]
         return tensor if tensor.shape[1] == self.heads else tensor[:, :: self.queries]
 
-    def _attend_for_mistral(self, query, key, value, **_) -> paddle.Tensor:
-        """[1, tokens, heads, size]"""
-        return self.attend(query, None, key, value).reshape(query.shape)
-
-    def _rotary(self, tables, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
+    def rotary(self, tables: Callable, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
         """Cosines and sines of the row's tokens, in the order of the row. tables: the layer's own forward pass."""
         step = self.step
         assert step is not None, "called outside run()"

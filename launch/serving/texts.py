@@ -20,7 +20,6 @@ from launch.adapters.adapter_files import LoRAModel
 from launch.adapters.add import PrefixModel
 from launch.adapters.lora_rows import LoraRows
 from launch.cpu.kernels import replace_rms_norms
-from launch.families.family import Family
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import Packed
 
@@ -53,9 +52,7 @@ class Texts:
         adapters = {name: served.predictor.model for name, served in models.items()}
         loras = {name: model for name, model in adapters.items() if isinstance(model, LoRAModel)}
         self.loras = LoraRows(base.model, loras)
-        self.prefixes = {
-            name: _prefix(model, base.family) for name, model in adapters.items() if isinstance(model, PrefixModel)
-        }
+        self.prefixes = {name: _prefix(model) for name, model in adapters.items() if isinstance(model, PrefixModel)}
         self.clear()
 
     def clear(self) -> None:
@@ -151,12 +148,9 @@ class Prefix:
 
 
 @paddle.no_grad()
-def _prefix(model: PrefixModel, family: Family) -> Prefix:
-    heads_first = family.prefix_postprocess == "mistral_postprocess_past_key_value"
-    layers = []
-    for pair in model._get_past_key_values(1):
-        parts = [part if heads_first else part.transpose([0, 2, 1, 3]) for part in pair]
-        layers.append(paddle.concat([part.reshape([-1, part.shape[-1]]) for part in parts]))
+def _prefix(model: PrefixModel) -> Prefix:
+    heads_first = model.keys_and_values().transpose([1, 2, 0, 3])
+    keys, values = heads_first.reshape([2, len(heads_first) // 2, -1, heads_first.shape[-1]])
     tokens = model.prefix_config.num_prefix_tokens
     assert tokens is not None, "launch/adapters/adapter_files.py reads it"
-    return Prefix(tokens, layers)
+    return Prefix(tokens, [paddle.concat(pair) for pair in zip(keys, values, strict=True)])

@@ -5,7 +5,7 @@
     batch.rows             # in work
 
 ContinuousBatch (launch/serving/continuous_batch.py) refills places at once. WholeBatches answers rows of one model to
-the end before it takes others: for families whose texts cannot be computed in one row (launch/generation/packed.py).
+the end before it takes others: for models whose texts cannot be computed in one row (launch/generation/packed.py).
 """
 
 import math

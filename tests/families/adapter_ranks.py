@@ -66,6 +66,7 @@ def _numbers(name: str, kind: str, size: int, directory: str, tensor_parallel: i
     saved = f"{directory}-{kind}-of-1"
     model = family_ranks.load(name, directory, tensor_parallel)
     if tensor_parallel == 1:
+        paddle.seed(1)
         adapter = with_adapter(model, kind, size)
         for key, parameter in adapter.named_parameters():
             if key.endswith("lora_B"):

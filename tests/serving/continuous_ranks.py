@@ -101,6 +101,51 @@ def in_company(directory: str) -> dict:
     }
 
 
+def families_with_adapters(directory: str, adapters: dict[str, list[str]], tensor_parallel: int) -> dict[str, dict]:
+    """For each family rows of its base and its adapters in one batch: what each is told, and alone; the largest number
+    of models in a step. adapters: kinds by family, as tests/families/adapter_ranks.py has saved them."""
+    from tests.families.family_ranks import start_fleet
+
+    start_fleet(mp_degree=tensor_parallel)
+    return {name: _with_adapters(name, directory, kinds, tensor_parallel) for name, kinds in adapters.items()}
+
+
+def _with_adapters(name: str, directory: str, kinds: list[str], tensor_parallel: int) -> dict:
+    from launch.adapters.adapter_files import load_adapter
+    from launch.serving.models import _twin
+    from tests.generation import generate_ranks
+
+    base = generate_ranks.load(name, directory, tensor_parallel)
+    base.config.tensor_parallel_output = False
+    adapters = {kind: load_adapter(_twin(base), f"{directory}/{name}-{kind}-of-1") for kind in kinds}
+    models = _served(name, {"model": base} | adapters)
+    asked = [(kind, prompt) for prompt in generate_ranks.prompts(name) for kind in models]
+    alone, together = ([row(kind, prompt, 6) for kind, prompt in asked] for _ in range(2))
+    for one, _ in alone:
+        models[one.group[0]].answer([one])
+    batch, texts = batch_of(models, 4, 400)
+    drive(batch, [one for one, _ in together])
+    return {
+        "alone": [told for _, told in alone],
+        "together": [told for _, told in together],
+        "mixed": max(len({kind for kind, _ in step}) for step in texts.seen),
+    }
+
+
+def _served(family: str, models: dict) -> dict:
+    """A base and its adapters, as load_models() gives them, with an end that no answer has."""
+    from types import SimpleNamespace
+
+    from launch.families.registry import FAMILIES
+    from launch.serving.models import Served
+    from tests.generation.generate_ranks import NEVER
+
+    parts = {"family": FAMILIES[family], "eos": NEVER, "known_ids": None, "config": models["model"].config}
+    for model in models.values():
+        model.eval()
+    return {name: Served(name, SimpleNamespace(model=model, **parts), None, "") for name, model in models.items()}
+
+
 def beside_scored(directory: str) -> list[list]:
     """What a row of a LoRA is told alone, beside a row of the base whose prompt is scored, and with what was kept."""
     models, prompt = served(directory), list(range(20, 38))
@@ -173,21 +218,16 @@ def lora_of_experts() -> dict:
     import paddle
 
     from launch.adapters.add import add_lora
-    from launch.families.registry import FAMILIES
-    from launch.serving.models import Served, _twin
+    from launch.serving.models import _twin
     from launch.training.arguments import AdapterArguments
-    from tests.families.family_ranks import VOCABULARY, build, tiny
+    from tests.families.family_ranks import build, tiny
 
     base = build("mixtral", tiny("mixtral"))
     lora = add_lora(_twin(base), SimpleNamespace(model_name_or_path=""), AdapterArguments(lora_rank=4), seed=1)
     for name, parameter in lora.model.state_dict().items():
         if name.endswith("lora_B"):  # zero at first: it would change nothing
             parameter.set_value(paddle.randn(parameter.shape))
-    models = {}
-    for name, model in (("model", base), ("lora", lora)):
-        model.eval()
-        parts = {"family": FAMILIES["mixtral"], "eos": VOCABULARY + 1, "known_ids": None, "config": base.config}
-        models[name] = Served(name, SimpleNamespace(model=model, **parts), None, "")
+    models = _served("mixtral", {"model": base, "lora": lora})
     asked = [("model", [5, 6, 7]), ("lora", [5, 6, 7]), ("lora", [9, 8])]
     alone = [row(name, prompt, 6) for name, prompt in asked]
     for one, _ in alone:

@@ -5,6 +5,13 @@ import pytest
 from launch.serving.request import Finish
 
 MODULE = "tests.serving.continuous_ranks"
+ADAPTERS = {  # of families whose attention, prefix or layers differ
+    "llama": ["lora", "prefix"],
+    "mistral": ["lora", "prefix"],
+    "bloom": ["lora", "prefix"],
+    "opt": ["lora"],
+    "chatglm_v2": ["lora", "prefix"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +28,35 @@ def test_rows_of_a_base_and_its_adapters_are_answered_together_as_alone(ranks, r
     assert found["chunks"] <= 8 and found["beside"]  # a chunk of a prompt beside another's newest token
     assert sum(found["rows"]) / len(found["rows"]) > 4  # places are refilled at once
     assert found["allocated"] <= found["reserved"] <= 1200 and found["left"] == 0
+
+
+@pytest.fixture(scope="module")
+def families(ranks, tmp_path_factory):
+    """Models and adapters of ADAPTERS; what families_with_adapters() finds of them on one process."""
+    directory = str(tmp_path_factory.mktemp("families"))
+    ranks(1, "tests.families.family_ranks:save_all", list(ADAPTERS), directory)
+    for kind in ("lora", "prefix"):
+        names = [name for name, kinds in ADAPTERS.items() if kind in kinds]
+        ranks(1, "tests.families.adapter_ranks:numbers_all", names, kind, 4, directory, 1)
+    return directory, ranks(1, f"{MODULE}:families_with_adapters", directory, ADAPTERS, 1)[0]
+
+
+@pytest.mark.long
+def test_families_answer_with_their_adapters_in_one_batch_as_alone(families):
+    for name, found in families[1].items():
+        models = 1 + len(ADAPTERS[name])
+        assert found["together"] == found["alone"], name
+        answers = {str(found["alone"][number::models]) for number in range(models)}
+        assert found["mixed"] == len(answers) == models, name
+
+
+@pytest.mark.long
+def test_two_processes_answer_with_adapters_as_one(ranks, families):
+    directory, alone = families
+    both = ranks(2, f"{MODULE}:families_with_adapters", directory, ADAPTERS, 2)
+    for name, kinds in ADAPTERS.items():
+        assert both[0][name]["together"] == both[1][name]["together"] == alone[name]["together"], name
+        assert both[0][name]["mixed"] == 1 + len(kinds), name
 
 
 def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(ranks, root):

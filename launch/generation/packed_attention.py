@@ -1,0 +1,145 @@
+"""Where each family's model calls attention and knows positions: there a run puts its own in paddlenlp's place.
+
+    TAKE_OVER["bloom"](model, run)
+
+A function for each way that paddlenlp's code has. Outside a run the model computes as before.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import paddle
+from paddlenlp.transformers.chatglm_v2 import modeling as chatglm_v2
+from paddlenlp.transformers.mistral import modeling as mistral
+from paddlenlp.transformers.mixtral import modeling as mixtral
+
+from launch.upstream.module_view import ModuleView
+
+
+class Run(Protocol):
+    """What a forward pass over many texts gives its layers (launch/generation/packed.py)."""
+
+    def within(self, ours: Callable, stock: Callable) -> Callable:
+        """Calls ours within a run, stock outside one."""
+        ...
+
+    @property
+    def positions(self) -> paddle.Tensor:
+        """int64 [tokens]: of each token of the row, in its text."""
+        ...
+
+    def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
+        """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
+        [1, tokens, heads x size]. Called once in each layer, in their order."""
+        ...
+
+    def rotary(self, tables: Callable, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
+        """Cosines and sines of the row's tokens, in the order of the row. tables: the layer's own forward pass."""
+        ...
+
+
+def _llama(model, run: Run) -> None:
+    """And those that have its layers' attributes."""
+    for layer in model.sublayers():
+        if hasattr(layer, "attn_func"):
+            layer.attn_func = run.within(partial(_attend, run), layer.attn_func)
+    _tables(model, run)
+
+
+def _mistral(model, run: Run) -> None:
+    """No function of its code can be replaced but the one for flash attention."""
+
+    def attend(query, key, value, **_):
+        return run.attend(query, key, value).reshape(query.shape)
+
+    attend = run.within(attend, mistral.F.scaled_dot_product_attention)
+    mistral.F = ModuleView(mistral.F, scaled_dot_product_attention=attend)
+    _tables(model, run)
+
+
+def _mixtral(model, run: Run) -> None:
+    """Its attention is no attribute of a layer."""
+    mixtral.scaled_dot_product_attention = run.within(partial(_attend, run), mixtral.scaled_dot_product_attention)
+    _tables(model, run)
+
+
+def _attend(run: Run, query, _config, key, value, *_, **__) -> paddle.Tensor:
+    """With the arguments of paddlenlp's scaled_dot_product_attention."""
+    return run.attend(query, key, value)
+
+
+def _tables(model, run: Run) -> None:
+    """Of rotary positions, as LLaMA's layers have them."""
+    for layer in model.sublayers():
+        if hasattr(layer, "rotary_emb"):
+            tables = layer.rotary_emb.forward
+            layer.rotary_emb.forward = run.within(partial(run.rotary, tables), tables)
+
+
+def _bloom(model, run: Run) -> None:
+    """The run adds ALiBi to the scores, by the position in the text."""
+
+    def forward(layer, hidden_states, residual, *_, **__):
+        query, key, value = layer._split_heads(layer.query_key_value(hidden_states))
+        return residual + layer.dense(run.attend(query, key, value)), None
+
+    _replace(model, "BloomAttention", run, forward)
+
+
+def _opt(model, run: Run) -> None:
+    """Positions have embeddings of their own; paddlenlp counts them from the mask."""
+
+    def forward(layer, hidden_states, *_, **__):
+        parts = (project(hidden_states) for project in (layer.q_proj, layer.k_proj, layer.v_proj))
+        query, key, value = (part.reshape([0, 0, -1, layer.head_dim]) for part in parts)
+        return layer.out_proj(run.attend(query, key, value)), None
+
+    def embed(layer, *_, **__):
+        return paddle.nn.Embedding.forward(layer, run.positions.unsqueeze(0) + layer.offset)
+
+    _replace(model, "MultiHeadAttention", run, forward)
+    _replace(model, "OPTLearnedPositionEmbedding", run, embed)
+
+
+def _chatglm_v2(model, run: Run) -> None:
+    """Hidden states are [tokens, 1, hidden]. paddlenlp divides scores by the layer's number, and multiplies them by it
+    in float32, which is left out here."""
+
+    def forward(layer, hidden_states, _, rotary, **__):
+        size = layer.hidden_size_per_attention_head
+        heads, groups = layer.num_attention_heads_per_partition, layer.num_multi_query_groups_per_partition
+        parts = layer.query_key_value(hidden_states).split([heads * size, groups * size, groups * size], axis=-1)
+        query, key, value = (part.reshape([0, 0, -1, size]) for part in parts)
+        query, key = (chatglm_v2.apply_rotary_pos_emb(part, rotary) for part in (query, key))
+        query, key, value = (part.transpose([1, 0, 2, 3]) for part in (query, key, value))
+        return layer.dense(run.attend(query, key, value).transpose([1, 0, 2])), None
+
+    def tables(layer, *_, **__):
+        """[tokens, pairs, cosine and sine], of which the model takes those of the row from 0 on."""
+        length = int(run.positions.max()) + 1  # not those of all positions that the model has
+        return type(layer).forward(layer, length).index_select(run.positions)
+
+    _replace(model, "SelfAttention", run, forward)
+    _replace(model, "RotaryEmbedding", run, tables)
+
+
+def _replace(model, kind: str, run: Run, ours: Callable[..., Any]) -> None:
+    """The forward pass of the model's layers of a class, within a run. ours: gets the layer and what that gets."""
+    for layer in model.sublayers():
+        if type(layer).__name__ == kind:
+            layer.forward = run.within(partial(ours, layer), layer.forward)
+
+
+TAKE_OVER: dict[str, Callable[[Any, Run], None]] = {
+    "llama": _llama,
+    "baichuan": _llama,
+    "qwen2": _llama,
+    "qwen3": _llama,
+    "qwen2_moe": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "bloom": _bloom,
+    "opt": _opt,
+    "chatglm_v2": _chatglm_v2,
+}

@@ -1,0 +1,59 @@
+"""Many texts in one row get the logits of each alone, on one process and divided over two."""
+
+import numpy as np
+import pytest
+
+from launch.families.registry import FAMILIES
+
+MODULE = "tests.generation.packed_ranks"
+NAMES = [name for name, family in FAMILIES.items() if family.attention == "causal"]
+# What changes how paddlenlp's attention computes.
+CHANGED = [
+    ("bloom", {"hidden_size": 48, "n_head": 6}),  # slopes of no power of two
+    ("bloom", {"apply_residual_connection_post_layernorm": True}),
+    ("chatglm_v2", {"multi_query_group_num": 1}),
+    ("chatglm_v2", {"apply_query_key_layer_scaling": False, "attention_softmax_in_fp32": False}),
+]
+STRATEGIES = "use_long_sequence_strategies"
+
+
+@pytest.fixture(scope="module")
+def directory(ranks, tmp_path_factory):
+    root = tmp_path_factory.mktemp("families")
+    ranks(1, "tests.families.family_ranks:save_all", NAMES, str(root))
+    return str(root)
+
+
+@pytest.fixture(scope="module")
+def one_process(ranks, directory):
+    return ranks(1, f"{MODULE}:saved", directory, NAMES, 1)[0]
+
+
+def difference(found: list, expected: list) -> float:
+    """The largest, relative to the largest logit."""
+    return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
+
+
+def test_a_row_gives_each_text_the_logits_that_it_has_alone(one_process):
+    for name, (row, alone) in one_process.items():
+        assert difference(row, alone) < 2e-6, name
+        assert difference(alone[0], alone[1]) > 0.1, name
+
+
+def test_a_row_does_so_whatever_the_configuration(ranks):
+    [found] = ranks(1, f"{MODULE}:changed", CHANGED)
+    for (name, changes), (row, alone) in zip(CHANGED, found, strict=True):
+        assert difference(row, alone) < 2e-6, (name, changes)
+
+
+def test_two_processes_give_the_logits_of_one(ranks, directory, one_process):
+    first, second = ranks(2, f"{MODULE}:saved", directory, NAMES, 2)
+    assert first == second
+    for name in NAMES:
+        assert difference(first[name][0], one_process[name][0]) < 2e-6, name
+
+
+@pytest.mark.parametrize("name", ["bloom", "chatglm_v2", "llama"])
+def test_layers_of_paddlenlp_that_count_in_the_row_are_not_packed(ranks, name):
+    found = [ranks(1, f"{MODULE}:packed_with", name, {STRATEGIES: value})[0] for value in (False, True)]
+    assert found == [True, False]
