@@ -10,9 +10,9 @@ chats become ids as in training and in launch/commands/predict.py.
 import copy
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -262,7 +262,12 @@ class Served:
         return [grammar.copy() for _ in range(answers)]
 
     def decode(self, ids: list[int]) -> str:
-        return decode(self.predictor.tokenizer, ids)
+        return self._decode_one(ids[0]) if len(ids) == 1 else decode(self.predictor.tokenizer, ids)
+
+    @cached_property
+    def _decode_one(self) -> Callable[[int], str]:
+        """A stream decodes each token by itself once more with the next one."""
+        return lru_cache(1 << 16)(lambda token: decode(self.predictor.tokenizer, [token]))
 
 
 def load_models(

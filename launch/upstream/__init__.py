@@ -21,6 +21,7 @@ CORRECTIONS: tuple[str, ...] = (
     "llama_fused_rms_norm_flag",
     "chat_templates_compiled",
     "lora_of_fused_weights",
+    "special_ids_of_every_token",
 )
 
 

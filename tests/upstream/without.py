@@ -84,6 +84,9 @@ TESTS = {  # file of launch/upstream: the test, below tests/, that fails without
     "rotary_tables_of_every_layer": "upstream/test_rotary_tables_of_every_layer.py::test_a_model_keeps_them_once",
     "scaled_positions_ignored": "upstream/test_scaled_positions_ignored.py::test_a_layer_has_them[llama]",
     "shared_weight_counted_twice": "upstream/test_shared_weight_counted_twice.py::test_is_that_of_one_process",
+    "special_ids_of_every_token": (
+        "upstream/test_special_ids_of_every_token.py::test_are_looked_up_once_and_again_where_they_change"
+    ),
     "stage1_frozen_parameters": "upstream/test_stage1_frozen_parameters.py::test_have_no_gradient",
     "stage3_frozen_parameters": (
         "upstream/test_stage3_frozen_parameters.py::test_are_slices_after_each_backward_pass[2-0]"
