@@ -86,11 +86,27 @@ def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
     return bool(getattr(getattr(layer, "config", None), "use_fused_rms_norm", False))
 
 
-def replace_rms_norms(model: paddle.nn.Layer) -> None:
-    """All of a model that answers."""
+def replace_for_answers(model: paddle.nn.Layer) -> None:
+    """RMSNorm and SwiGLU of a model that answers, and so keeps nothing for a backward pass."""
     for layer in model.sublayers():
-        if type(layer).__name__ in RMS_NORMS and not calls_fused_rms_norm(layer):
-            replace_rms_norm(layer)
+        kind = type(layer).__name__
+        if kind in RMS_NORMS and not calls_fused_rms_norm(layer) and layer.weight.dtype == paddle.float32:
+            layer.forward = MethodType(_answering_rms_norm(layer), layer)
+        if kind == "LlamaMLP" and not layer.fuse_attention_ffn:
+            replace_swiglu(layer, lambda gate, up: paddle.nn.functional.silu(gate) * up)
+
+
+def _answering_rms_norm(layer: paddle.nn.Layer) -> Callable:
+    size = layer.weight.shape[0]
+    mean, weight = paddle.full([size, 1], 1.0 / size), layer.weight.detach().reshape([1, size])
+
+    def forward(layer, hidden_states):
+        if hidden_states.dtype != paddle.float32:
+            return type(layer).forward(layer, hidden_states)
+        inverse_rms = paddle.rsqrt(paddle.matmul(hidden_states * hidden_states, mean) + layer.variance_epsilon)
+        return hidden_states * paddle.matmul(inverse_rms, weight)
+
+    return forward
 
 
 def replace_rms_norm(layer: paddle.nn.Layer) -> None:

@@ -281,6 +281,29 @@ def rotary(directory: str) -> tuple[list[int], list[bool]]:
     return [before, after], [bool((one == other).all()) for one, other in zip(stock, ours, strict=True)]
 
 
+def answering_layers(directory: str) -> dict:
+    """The largest difference of logits, relative to the largest one, where the layers for answers take the place of
+    paddlenlp's; how many they are; whether a layer still computes other dtypes."""
+    import paddle
+
+    from launch.cpu.kernels import replace_for_answers
+
+    model = served(directory)["model"].predictor.model
+    ids = paddle.to_tensor([[5, 9, 2, 7, 30, 31]])
+    with paddle.no_grad():
+        stock = model(ids)[0]
+        replace_for_answers(model)
+        ours = model(ids)[0]
+    replaced = [layer for layer in model.sublayers() if "forward" in vars(layer)]
+    norm = next(layer for layer in replaced if type(layer).__name__ == "LlamaRMSNorm")
+    doubled = norm(paddle.ones([1, norm.weight.shape[0]], "float64"))
+    return {
+        "difference": float((ours - stock).abs().max() / stock.abs().max()),
+        "kinds": sorted({type(layer).__name__ for layer in replaced}),
+        "dtype": str(doubled.dtype),
+    }
+
+
 def limits(directory: str) -> dict:
     """Rows beyond the memory: how many are in work at once. One that is cancelled, and one that fails."""
     models = served(directory)

@@ -114,6 +114,12 @@ def test_rotary_embeddings_from_products_give_the_same_logits(ranks, root):
     assert before > 0 and after == 0 and same == [True, True]
 
 
+def test_layers_for_answers_give_the_same_logits(ranks, root):
+    [found] = ranks(1, f"{MODULE}:answering_layers", root)
+    assert 0 < found["difference"] < 2e-6 and found["kinds"] == ["LlamaMLP", "LlamaRMSNorm"]
+    assert found["dtype"] == "paddle.float64"
+
+
 def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
     [found] = ranks(1, f"{MODULE}:limits", root)
     assert found["rows"] == 3 and [len(told) for told in found["told"]] == [11] * 4  # 3 x 20 of 64 tokens
