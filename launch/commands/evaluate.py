@@ -8,12 +8,12 @@ of texts, as lm-evaluation-harness defines them, from local files.
     python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
         evaluations/lora.json
 
-A task is NAME=PATH, or PATH alone where its first row shows what it is; names are mmlu, ceval, cmmlu, arc, hellaswag,
-boolq, piqa and winogrande, gsm8k, squad, cmrc and qa, whose answers the model writes, and text. PATH is a file (CSV,
-JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the first of a subject in
-the split dev, else train. An evaluation that is stopped goes on where it was. --compare says whether two results differ
-by more than chance, with a paired bootstrap. A model too large for one card can use several: `python -m
-paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
+A task is NAME=PATH, or PATH alone where its first row shows what it is. Names are mmlu, ceval, cmmlu, arc, hellaswag,
+boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers the model writes; and text.
+PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the
+first of a subject in the split dev, else train. An evaluation that is stopped goes on where it was. --compare says
+whether two results differ by more than chance, with a paired bootstrap. A model too large for one card can use several:
+`python -m paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero, not_negative
+from data_tools.cli import GOES_ON, Parser, above_zero, not_negative
 from data_tools.formats.benchmarks.written import WRITTEN
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.entry import start_paddle
@@ -50,9 +50,8 @@ def main(argv: list[str]) -> None:
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
-    if output.exists():
-        raise UserError(f"{output}: there are results already. Name another file: --output_file.")
     tasks = _tasks(args)
+    _check_output(output)
     family = family_of_config(load_config(args.model_name_or_path))
     scored = [task.name for task in tasks if not task.scores]
     if family.attention == "prefix" and scored:
@@ -98,8 +97,23 @@ def main(argv: list[str]) -> None:
         print("\n".join([*table(report), f"{output}: the results, and each answer"]))
 
 
+def _check_output(output: Path) -> None:
+    """Before the work, which may be long."""
+    if output.is_dir():
+        raise UserError(f"cannot write {output}: it is a folder. Name a file: --output_file.")
+    if output.exists():
+        raise UserError(f"{output}: there are results already. Name another file: --output_file.")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {output}: {error.strerror}. Name a file in another folder: --output_file."
+        ) from None
+
+
 def _tasks(args: argparse.Namespace) -> list[Task]:
-    tasks = [open_task(named, args.split, args.num_fewshot, args.limit) for named in args.tasks]
+    of_texts = (args.text_key, args.max_bad_lines)
+    tasks = [open_task(named, args.split, args.num_fewshot, args.limit, *of_texts) for named in args.tasks]
     names = [task.name for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -142,6 +156,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--num_fewshot", type=not_negative, default=0, help="examples before each question; default %(default)s")
     add("--split", help="split to evaluate; default: test, or val where there is no test")
     add("--limit", type=above_zero, help="evaluate only the first so many questions or texts of each task")
+    add("--text_key", default="text", help="key of the texts to measure in their rows; default %(default)s")
+    add("--max_bad_lines", type=not_negative, default=0, metavar="N", help="leave out up to N lines that are no texts")
     add("--apply_chat_template", action="store_true", help="ask as a chat, with the model's chat template")
     add("--chat_template", help="chat template: a name or a file; default: the tokenizer's or the family's")
     add("--tokens_per_batch", type=above_zero, default=4096, help="tokens read at once; default %(default)s")
@@ -167,4 +183,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], GOES_ON))

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_tools.formats.atomic import open_alone, write_all, written_aside
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import read_object
+from data_tools.formats.json_files import read_object, shown
 from launch.errors import UserError
 from launch.evaluation.tasks import Outcome, Task, measures, subjects
 from launch.evaluation.written_scores import BLEU, MEANS, corpus_bleu
@@ -19,6 +19,12 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 FEWEST = 30  # items from which resamples say anything
 OF_ITEMS = ("acc", "acc_norm", *MEANS)  # measures that are means of a value of each item
+LONGEST_SETTING = 200  # characters: of a path
+# Of what was evaluated and how, what a comparison shows.
+SETTINGS = (
+    *("model", "adapter", "dtype", "weight_quantize_algo"),
+    *("apply_chat_template", "num_fewshot", "split", "limit", "max_new_tokens"),
+)
 HIGHER_IS_BETTER = {**dict.fromkeys((*OF_ITEMS, BLEU), True), "bits_per_byte": False}
 
 
@@ -108,11 +114,9 @@ def table(report: dict) -> list[str]:
 
 
 def _shown(of: dict) -> str:
-    if "byte_perplexity" in of:
-        return (
-            f"word perplexity {of['word_perplexity']:,.2f}  byte perplexity {of['byte_perplexity']:.4f}  "
-            f"bits per byte {of['bits_per_byte']:.4f}"
-        )
+    if "bits_per_byte" in of:
+        word, byte = of.get("word_perplexity", math.inf), of.get("byte_perplexity", math.inf)
+        return f"word perplexity {word:,.2f}  byte perplexity {byte:.4f}  bits per byte {of['bits_per_byte']:.4f}"
     parts = [f"{name} {of[name]:.4f} ± {of[f'{name}_stderr']:.4f}" for name in OF_ITEMS if name in of]
     return "  ".join([*parts, f"{BLEU} {of[BLEU]:.2f}"] if BLEU in of else parts)
 
@@ -132,8 +136,9 @@ def read_results(path: Path) -> dict:
 
 
 def compare(before: dict, after: dict) -> list[str]:
-    """A line for each measure of each task that both have: the difference with a confidence interval, and whether it
-    is more than noise. Raises DataError where no task has the same items in both, or a record is damaged."""
+    """A line for each setting in which they differ, and for each measure of each task that both have: the difference
+    with a confidence interval, and whether it is more than noise. Raises DataError where no task has the same items in
+    both, or a record is damaged."""
     try:
         lines = _compared(before, after)
     except (KeyError, TypeError, ValueError) as error:
@@ -142,7 +147,16 @@ def compare(before: dict, after: dict) -> list[str]:
         ) from None
     if not lines:
         raise DataError("the two have no task with the same questions in common. Evaluate both on the same files.")
-    return sorted(lines)
+    return [*_other_settings(before, after), *sorted(lines)]
+
+
+def _other_settings(before: dict, after: dict) -> list[str]:
+    pairs = {key: (before.get(key), after.get(key)) for key in SETTINGS}
+    return [
+        f"{key}: " + " -> ".join("none" if value is None else shown(value, LONGEST_SETTING) for value in pair)
+        for key, pair in pairs.items()
+        if pair[0] != pair[1]
+    ]
 
 
 def _compared(before: dict, after: dict) -> list[str]:

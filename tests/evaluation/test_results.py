@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 
 import pytest
 
@@ -9,7 +10,14 @@ from data_tools.formats.benchmarks.files import Asked
 from data_tools.formats.benchmarks.questions import Question
 from data_tools.formats.errors import DataError
 from launch.errors import UserError
-from launch.evaluation.benchmark_results import Collected, compare, read_results
+from launch.evaluation.benchmark_results import (
+    Collected,
+    compare,
+    read_results,
+    results,
+    table,
+    write_results,
+)
 from launch.evaluation.tasks import Item, Task, measures, open_task, subjects
 
 
@@ -28,27 +36,51 @@ def test_accuracy_and_its_standard_error():
     }
 
 
-def test_choices_are_taken_whole_and_by_character():
-    question = Question((("q", "a"), ("q", "a longer one")), (1, 12), 1)
-    task = Task("arc", "arc", [Item("x:1", "0", Asked(question, "x:1", "", ()))])
-    assert task.record(0, [-2.0, -6.0]) | {"place": 0} == {
-        "place": 0,
-        "digest": "0",
-        "subject": "",
-        "log_likelihoods": [-2.0, -6.0],
-        "acc": 0,
-        "acc_norm": 1,
-    }
+def test_the_standard_error_of_several_subjects_is_pooled():
+    """As lm-evaluation-harness's groups of tasks have it, by its formula."""
+    values = {"law": [1, 0, 1, 1, 0], "logic": [0, 0, 1], "art": [1, 1]}
+    records = [record(number, value, subject) for subject in values for number, value in enumerate(values[subject])]
+    sizes = {subject: len(of) for subject, of in values.items()}
+    errors = {subject: statistics.stdev(of) / math.sqrt(len(of)) for subject, of in values.items()}
+    squares = sum((size - 1) * errors[subject] ** 2 * size for subject, size in sizes.items())
+    expected = math.sqrt(squares / (sum(sizes.values()) - len(sizes)) / sum(sizes.values()))
+    assert measures(records)["acc_stderr"] == pytest.approx(expected, rel=1e-12)
+    assert measures([record(0, 1, "law"), record(1, 0, "logic")])["acc_stderr"] == 0.0  # one of each: no spread
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("arc", {"acc": 0, "acc_norm": 1}), ("boolq", {"acc": 0}), ("mmlu", {"acc": 0}), ("winogrande", {"acc": 0})],
+)
+def test_choices_are_taken_whole_and_by_character(name, expected):
+    """Not by character where lm-evaluation-harness does not do so."""
+    question = Question((("q", "水"), ("q", "a longer one")), 1)
+    task = Task(name, [Item("x:1", "0", Asked(question, "x:1", "", ()))])
+    found = task.record(0, [-1.2, -6.0])  # by bytes, -1.2 / 3 would be the largest
+    common = {"place": "x:1", "digest": "0", "subject": "", "log_likelihoods": [-1.2, -6.0]}
+    assert found == common | expected
 
 
 def test_perplexity_of_texts():
-    task = Task("text", "text", [Item("x:1", "0", text="two words"), Item("x:2", "1", text="水")])
+    task = Task("text", [Item("x:1", "0", text="two words"), Item("x:2", "1", text="水")])
     records = [task.record(0, [-3.0, -1.0]), task.record(1, [-2.0])]
     assert [(each["words"], each["bytes"]) for each in records] == [(2, 9), (1, 3)]
     found = measures(records)
     assert found["word_perplexity"] == pytest.approx(math.exp(6 / 3))
     assert found["byte_perplexity"] == pytest.approx(math.exp(6 / 12))
     assert found["bits_per_byte"] == pytest.approx(6 / 12 / math.log(2))
+
+
+def test_results_are_json_where_a_perplexity_is_larger_than_any_number(tmp_path):
+    """A Chinese text is one word."""
+    task = Task("text", [Item("x:1", "0", text="水" * 500)])
+    report = results({}, [task], {(0, 0): [-3000.0]})
+    write_results(tmp_path / "out.json", report)
+    text = (tmp_path / "out.json").read_text()
+    assert "word_perplexity" not in text and "Infinity" not in text
+    assert json.loads(text)["tasks"]["text"]["byte_perplexity"] == pytest.approx(math.exp(2))
+    [line] = table(report)
+    assert line == "text (1)  word perplexity inf  byte perplexity 7.3891  bits per byte 2.8854"
 
 
 def reports(before: list[int], after: list[int]) -> list[dict]:
@@ -69,6 +101,14 @@ def test_a_difference_is_told_from_noise():
     noisy = [1, 0] * 50
     assert compare(*reports(noisy, noisy[::-1]))[0].endswith("noise")
     assert compare(*reports(better, [0] * 100))[0].endswith("worse")
+
+
+def test_a_comparison_shows_in_which_settings_they_differ():
+    before, after = reports([1] * 30, [0] * 30)
+    before |= {"model": "a", "adapter": None, "num_fewshot": 5, "limit": None}
+    after |= {"model": "a", "adapter": "lora", "num_fewshot": 5, "limit": 30}
+    adapter, limit, *lines = compare(before, after)
+    assert (adapter, limit, len(lines)) == ("adapter: none -> lora", "limit: none -> 30", 2)
 
 
 def test_texts_are_compared_by_bits_per_byte():
@@ -136,8 +176,20 @@ def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
 
 
 def test_tasks_that_are_unknown_are_refused(tmp_path):
-    with pytest.raises(UserError, match="found 'humaneval=x', allowed: NAME=PATH"):
-        open_task("humaneval=x", None, 0, None)
+    for named in ("humaneval=x", "mmlu=", "=x", ""):
+        with pytest.raises(UserError, match=f"found '{named}', allowed: NAME=PATH"):
+            open_task(named, None, 0, None)
     (tmp_path / "a.jsonl").write_text('{"text": " "}\n')
     with pytest.raises(UserError, match="no texts there"):
         open_task(f"text={tmp_path / 'a.jsonl'}", None, 0, None)
+
+
+def test_texts_at_another_key_and_lines_without_texts(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"page": "one"}\n{"page": null}\n{"page": "two"}\n')
+    named = f"text={tmp_path / 'a.jsonl'}"
+    with pytest.raises(DataError, match="a.jsonl:1: no text at key 'text'; the keys are page. Name one by --text_key"):
+        open_task(named, None, 0, None)
+    with pytest.raises(DataError, match="a.jsonl:2: 'page' is null, .* Or leave such lines out: --max_bad_lines N"):
+        open_task(named, None, 0, None, text_key="page")
+    task = open_task(named, None, 0, None, text_key="page", max_bad_lines=1)
+    assert [item.text for item in task.items] == ["one", "two"]
