@@ -30,8 +30,10 @@ from data_tools.formats.benchmarks.written import WRITTEN
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.entry import start_paddle
 from launch.errors import UserError
-from launch.evaluation.benchmark_results import compare, read_results, table
+from launch.evaluation.benchmark_results import require_none, table
+from launch.evaluation.comparison import compare, read_results
 from launch.evaluation.tasks import Task, open_task
+from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.guard import guarded
@@ -52,22 +54,21 @@ def main(argv: list[str]) -> None:
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
     tasks = _tasks(args)
     _check_output(output)
-    family = family_of_config(load_config(args.model_name_or_path))
-    scored = [task.name for task in tasks if not task.scores]
-    if family.attention == "prefix" and scored:
-        raise UserError(
-            f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
-            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
-        )
+    _check_family(args.model_name_or_path, tasks)
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
+    report = _evaluate(args, tasks, output)
+    if report:
+        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
 
+
+def _evaluate(args: argparse.Namespace, tasks: list[Task], output: Path) -> dict | None:
+    """The results, on rank 0."""
     from launch.adapters.add import base_format
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
     from launch.evaluation.benchmark_requests import Encoder
     from launch.evaluation.benchmark_run import Evaluated, evaluate
-    from launch.families.encoding import encoding_of, template_line
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
 
@@ -76,33 +77,35 @@ def main(argv: list[str]) -> None:
     base = base_format(args)
     predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype, base)
     lines = [use_quantized(predictor.model, base)] if base else []
-    if args.apply_chat_template:
-        args.chat_template = args.chat_template or None
-    else:
-        args.chat_template = "none"
-    config = predictor.config.to_dict()
-    encoding = encoding_of(args, predictor.tokenizer, config, chat=args.apply_chat_template, use=True)
+    tokenizer, config = predictor.tokenizer, predictor.config.to_dict()
+    encoding = encoding_of(args, tokenizer, config, chat=args.apply_chat_template, use=True)
     lines.append(template_line(encoding.template))
     if rank() == 0:
         print("\n".join(lines), file=sys.stderr)
     positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
-    tokenizer = predictor.tokenizer
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
     encoder = Encoder(encoding, first, positions, args.max_new_tokens)
     if any(task.scores for task in tasks):
         encoder.require_room()
-    report = evaluate(model, encoder, tasks, _head(args), output)
-    if report:
-        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
+    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
+    return evaluate(model, encoder, tasks, _head(args), output)
+
+
+def _check_family(model: str, tasks: list[Task]) -> None:
+    family = family_of_config(load_config(model))
+    scored = [task.name for task in tasks if not task.scores]
+    if family.attention == "prefix" and scored:
+        raise UserError(
+            f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
+            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
+        )
 
 
 def _check_output(output: Path) -> None:
     """Before the work, which may be long."""
     if output.is_dir():
         raise UserError(f"cannot write {output}: it is a folder. Name a file: --output_file.")
-    if output.exists():
-        raise UserError(f"{output}: there are results already. Name another file: --output_file.")
+    require_none(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -137,7 +140,7 @@ def _head(args: argparse.Namespace) -> dict:
         "limit": args.limit,
         "max_new_tokens": args.max_new_tokens,
         "device": args.device,
-        "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp",)},
+        "versions": {"paddlenlp": importlib.metadata.version("paddlenlp")},
     }
 
 
@@ -167,18 +170,20 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")
     add_weight_flags(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
-    whole = argparse.Namespace(
+    others = argparse.Namespace(  # what encoding_of and base_format read beside flags
         src_length=1 << 40,
         max_length=0,
         weight_blocksize=64,
         weight_double_quant=True,
         weight_double_quant_block_size=256,
     )
-    args = parser.parse_args(argv, whole)
+    args = parser.parse_args(argv, others)
     if not args.compare and not (args.model_name_or_path and args.tasks):
         parser.error("--model_name_or_path and --tasks are required, or --compare")
     if args.chat_template and not args.apply_chat_template:
         parser.error("--chat_template needs --apply_chat_template")
+    if not args.apply_chat_template:
+        args.chat_template = NONE
     return args
 
 

@@ -30,6 +30,8 @@ from launch.evaluation.written_scores import BLEU, MEANS, Scores, corpus_bleu
 
 TEXT = "text"
 NAMES = (*FORMS, TEXT)
+OF_ITEMS = ("acc", "acc_norm", *MEANS)  # measures that are means of a value of each item
+BITS = "bits_per_byte"
 LARGEST_EXPONENT = math.log(sys.float_info.max)
 Outcome = list[float] | str  # of an item: log-likelihoods of its requests, in nats, or the answer that was written
 
@@ -134,9 +136,9 @@ def measures(records: list[dict]) -> dict[str, float]:
         words, size = (sum(record[key] for record in records) for key in ("words", "bytes"))
         nats = {"word_perplexity": -total / words, "byte_perplexity": -total / size}
         perplexities = {name: math.exp(value) for name, value in nats.items() if value < LARGEST_EXPONENT}
-        return perplexities | {"bits_per_byte": -total / size / math.log(2)}
+        return perplexities | {BITS: -total / size / math.log(2)}
     found = {}
-    for name in (name for name in ("acc", "acc_norm", *MEANS) if name in records[0]):
+    for name in (name for name in OF_ITEMS if name in records[0]):
         values = np.array([record[name] for record in records], dtype=np.float64)
         found |= {name: float(values.mean()), f"{name}_stderr": _stderr(values, records)}
     if BLEU in records[0]:

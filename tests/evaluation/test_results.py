@@ -1,4 +1,4 @@
-"""Measures, their comparison, and results that are collected over several starts."""
+"""Measures, and results that are collected over several starts."""
 
 import json
 import math
@@ -10,14 +10,7 @@ from data_tools.formats.benchmarks.files import Asked
 from data_tools.formats.benchmarks.questions import Question
 from data_tools.formats.errors import DataError
 from launch.errors import UserError
-from launch.evaluation.benchmark_results import (
-    Collected,
-    compare,
-    read_results,
-    results,
-    table,
-    write_results,
-)
+from launch.evaluation.benchmark_results import Collected, results, table, write_results
 from launch.evaluation.tasks import Item, Task, measures, open_task, subjects
 
 
@@ -83,70 +76,6 @@ def test_results_are_json_where_a_perplexity_is_larger_than_any_number(tmp_path)
     assert line == "text (1)  word perplexity inf  byte perplexity 7.3891  bits per byte 2.8854"
 
 
-def reports(before: list[int], after: list[int]) -> list[dict]:
-    return [
-        {"tasks": {"arc": {"records": [record(n, right) | {"acc_norm": 0} for n, right in enumerate(of)]}}}
-        for of in (before, after)
-    ]
-
-
-def test_a_difference_is_told_from_noise():
-    better = [1] * 60 + [0] * 40
-    [line, flat] = compare(*reports([0] * 20 + better[20:], better))
-    assert line.startswith("arc (100)  acc 0.4000 -> 0.6000  +0.2000 [+0.1") and line.endswith("  better")
-    low, high = (float(word.strip("[],")) for word in line.split()[7:9])
-    # The number of changed answers is binomial(100, 0.2): its 2.5 % and 97.5 % quantiles are 12 and 28.
-    assert (low, high) == pytest.approx((0.12, 0.28), abs=0.011)
-    assert flat.startswith("arc (100)  acc_norm 0.0000 -> 0.0000  +0.0000 [+0.0000, +0.0000]  noise")
-    noisy = [1, 0] * 50
-    assert compare(*reports(noisy, noisy[::-1]))[0].endswith("noise")
-    assert compare(*reports(better, [0] * 100))[0].endswith("worse")
-
-
-def test_a_comparison_shows_in_which_settings_they_differ():
-    before, after = reports([1] * 30, [0] * 30)
-    before |= {"model": "a", "adapter": None, "num_fewshot": 5, "limit": None}
-    after |= {"model": "a", "adapter": "lora", "num_fewshot": 5, "limit": 30}
-    adapter, limit, *lines = compare(before, after)
-    assert (adapter, limit, len(lines)) == ("adapter: none -> lora", "limit: none -> 30", 2)
-
-
-def test_texts_are_compared_by_bits_per_byte():
-    def report(nats: float) -> dict:
-        items = [{"digest": str(n), "log_likelihood": -nats * n, "words": n, "bytes": 4 * n} for n in range(1, 40)]
-        return {"tasks": {"text": {"records": items}}}
-
-    [line] = compare(report(4.0), report(3.0))
-    assert line.startswith(f"text (39)  bits_per_byte {1 / math.log(2):.4f} -> {0.75 / math.log(2):.4f}")
-    assert line.endswith("better")
-
-
-def test_results_of_other_questions_are_not_compared(tmp_path):
-    first, second = reports([1], [1])
-    second["tasks"]["arc"]["records"][0]["digest"] = "other"
-    with pytest.raises(DataError, match="no task with the same questions"):
-        compare(first, second)
-    for content in ("{}", '{"tasks": {"arc": {}}}'):
-        (tmp_path / "x.json").write_text(content)
-        with pytest.raises(DataError, match="no results of make evaluate: no 'tasks' with 'records'"):
-            read_results(tmp_path / "x.json")
-
-
-@pytest.mark.parametrize(
-    "record",
-    [{}, "a", {"digest": ["1"], "acc": 1}, {"digest": "1", "acc": "x"}, {"digest": "1", "bleu": 3}],
-)
-def test_damaged_records_are_refused(record):
-    report = {"tasks": {"arc": {"records": [record]}}}
-    with pytest.raises(DataError, match="a record is none that make evaluate has written: .*Evaluate the damaged one"):
-        compare(report, report)
-
-
-def test_few_items_are_not_judged():
-    [line, _] = compare(*reports([0] * 29, [1] * 29))
-    assert line.endswith("[+1.0000, +1.0000]  fewer than 30 items: not judged")
-
-
 def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
     first = Collected(tmp_path / "out.json", "same")
     first.open()
@@ -173,6 +102,13 @@ def test_what_was_collected_is_kept_and_a_cut_line_is_not(tmp_path):
         file.write(b"[1, 1\n")
     with pytest.raises(UserError, match="damaged. Remove it; the evaluation begins anew"):
         Collected(tmp_path / "out.json", "same").open()
+
+
+def test_results_of_a_process_that_finished_meanwhile_stay(tmp_path):
+    (tmp_path / "out.json").write_text("{}")
+    with pytest.raises(UserError, match="out.json: there are results already"):
+        Collected(tmp_path / "out.json", "same").open()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
 def test_tasks_that_are_unknown_are_refused(tmp_path):

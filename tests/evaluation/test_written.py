@@ -15,7 +15,7 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.han import are_chinese
 from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
-from launch.evaluation.benchmark_results import compare
+from launch.evaluation.comparison import compare
 from launch.evaluation.tasks import measures, open_task
 from launch.evaluation.written_scores import Scores
 from tests.evaluation.test_evaluate import CHAT, EVALUATE, OFFLINE, ROOT, argv, read
