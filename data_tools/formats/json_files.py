@@ -9,7 +9,7 @@ from data_tools.formats.errors import DataError
 
 BOM = codecs.BOM_UTF8  # some editors put it before a file's first character; it is no part of the text
 
-PLAIN = (".json", ".jsonl", ".txt")  # endings of files that iconv can read
+PLAIN = (".json", ".jsonl", ".txt", ".csv")  # endings of files that iconv can read
 
 
 class NotJson(Exception):
@@ -70,6 +70,11 @@ def not_utf8(error: UnicodeDecodeError, file: str | Path) -> str:
         return f"{fault}, can be read as GB18030. Convert its text to UTF-8"
     source, target = (shlex.quote(str(file)) for file in (path, path.with_name(f"utf8-{path.name}")))
     return f"{fault}, can be read as GB18030. Convert the file: `iconv -f GB18030 -t UTF-8 {source} > {target}`"
+
+
+def with_fix(reason: str) -> str:
+    """A sentence of the reason why a line or row cannot be read, and what to do."""
+    return f"{reason}." if "Convert" in reason else f"{reason}. Mend or remove the line."
 
 
 def not_json(error: json.JSONDecodeError) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import NotJson, not_utf8, parse_json, shown
+from data_tools.formats.json_files import NotJson, not_utf8, parse_json, shown, with_fix
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 
@@ -144,8 +144,7 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
     try:
         record = parse_json(line.rstrip(), where.rpartition(":")[0])
     except NotJson as error:
-        mend = "" if "Convert" in str(error) else " Mend or remove the line."
-        raise DataError(f"{where}: {error}.{mend}") from None
+        raise DataError(f"{where}: {with_fix(str(error))}") from None
     if not isinstance(record, dict):
         raise DataError(f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.')
     if not isinstance(record.get(text_key), str):

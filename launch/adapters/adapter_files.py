@@ -23,7 +23,7 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config, trained_whole
-from launch.adapters.lora_files import read_lora, target_modules
+from launch.adapters.lora_files import read_lora, require_adapter, target_modules
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
 from launch.checkpoint.ranks import gather
@@ -42,11 +42,9 @@ def load_adapter(model, directory: Path | str) -> LoRAModel | PrefixModel:
     Raises UserError where the directory holds no adapter, or one that does not fit the model.
     """
     directory = Path(directory)
-    if (directory / LORA_CONFIG_NAME).is_file():
-        return _load_lora(model, directory)
-    if (directory / PREFIX_CONFIG_NAME).is_file():
-        return _load_prefix(model, directory)
-    raise UserError(f"{directory}: no adapter: neither {LORA_CONFIG_NAME} nor {PREFIX_CONFIG_NAME} is there.")
+    require_adapter(directory)
+    is_lora = (directory / LORA_CONFIG_NAME).is_file()
+    return _load_lora(model, directory) if is_lora else _load_prefix(model, directory)
 
 
 def _load_lora(model, directory: Path) -> LoRAModel:

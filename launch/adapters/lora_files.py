@@ -23,6 +23,7 @@ from launch.families.parameters import SCORE
 
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
+PREFIX_CONFIG = "prefix_config.json"  # of the other kind of adapter
 # The first adapter of a run with --pissa 1, in its output directory; before it trains, by another name.
 PISSA_START, PISSA_NEW = "pissa_start", "pissa_start.new"
 # Kinds of adapters that add more than their product, or change the base.
@@ -60,6 +61,12 @@ class Lora:
     def scaling(self) -> float:
         by_rank = math.sqrt(self.config["r"]) if self.config.get("rslora") is True else self.config["r"]
         return self.config.get("scaling") or self.config["lora_alpha"] / by_rank
+
+
+def require_adapter(directory: Path) -> None:
+    """Raises UserError where a directory has neither kind of adapter."""
+    if not (directory / CONFIG).is_file() and not (directory / PREFIX_CONFIG).is_file():
+        raise UserError(f"{directory}: no adapter: neither {CONFIG} nor {PREFIX_CONFIG} is there.")
 
 
 def read_lora(directory: str | Path) -> Lora:

@@ -8,12 +8,12 @@ of texts, as lm-evaluation-harness defines them, from local files.
     python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
         evaluations/lora.json
 
-A task is NAME=PATH, or PATH alone where its first row shows what it is; names are mmlu, ceval, cmmlu, arc, hellaswag,
-boolq, piqa and winogrande, gsm8k, squad, cmrc and qa, whose answers the model writes, and text. PATH is a file (CSV,
-JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the first of a subject in
-the split dev, else train. An evaluation that is stopped goes on where it was. --compare says whether two results differ
-by more than chance, with a paired bootstrap. A model too large for one card can use several: `python -m
-paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
+A task is NAME=PATH, or PATH alone where its first row shows what it is. Names are mmlu, ceval, cmmlu, arc, hellaswag,
+boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers the model writes; and text.
+PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the
+first of a subject in the split dev, else train. An evaluation that is stopped goes on where it was. --compare says
+whether two results differ by more than chance, with a paired bootstrap. A model too large for one card can use several:
+`python -m paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
 """
 
 import argparse
@@ -25,13 +25,15 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero, not_negative
+from data_tools.cli import GOES_ON, Parser, above_zero, not_negative
 from data_tools.formats.benchmarks.written import WRITTEN
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.entry import start_paddle
 from launch.errors import UserError
-from launch.evaluation.benchmark_results import compare, read_results, table
+from launch.evaluation.benchmark_results import require_none, table
+from launch.evaluation.comparison import compare, read_results
 from launch.evaluation.tasks import Task, open_task
+from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.guard import guarded
@@ -50,25 +52,23 @@ def main(argv: list[str]) -> None:
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
-    if output.exists():
-        raise UserError(f"{output}: there are results already. Name another file: --output_file.")
     tasks = _tasks(args)
-    family = family_of_config(load_config(args.model_name_or_path))
-    scored = [task.name for task in tasks if not task.scores]
-    if family.attention == "prefix" and scored:
-        raise UserError(
-            f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
-            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
-        )
+    _check_output(output)
+    _check_family(args.model_name_or_path, tasks)
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
+    report = _evaluate(args, tasks, output)
+    if report:
+        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
 
+
+def _evaluate(args: argparse.Namespace, tasks: list[Task], output: Path) -> dict | None:
+    """The results, on rank 0."""
     from launch.adapters.add import base_format
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
     from launch.evaluation.benchmark_requests import Encoder
     from launch.evaluation.benchmark_run import Evaluated, evaluate
-    from launch.families.encoding import encoding_of, template_line
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
 
@@ -77,29 +77,46 @@ def main(argv: list[str]) -> None:
     base = base_format(args)
     predictor = load_predictor(args.model_name_or_path, args.adapter_path, args.dtype, base)
     lines = [use_quantized(predictor.model, base)] if base else []
-    if args.apply_chat_template:
-        args.chat_template = args.chat_template or None
-    else:
-        args.chat_template = "none"
-    config = predictor.config.to_dict()
-    encoding = encoding_of(args, predictor.tokenizer, config, chat=args.apply_chat_template, use=True)
+    tokenizer, config = predictor.tokenizer, predictor.config.to_dict()
+    encoding = encoding_of(args, tokenizer, config, chat=args.apply_chat_template, use=True)
     lines.append(template_line(encoding.template))
     if rank() == 0:
         print("\n".join(lines), file=sys.stderr)
     positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
-    tokenizer = predictor.tokenizer
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
     encoder = Encoder(encoding, first, positions, args.max_new_tokens)
     if any(task.scores for task in tasks):
         encoder.require_room()
-    report = evaluate(model, encoder, tasks, _head(args), output)
-    if report:
-        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
+    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
+    return evaluate(model, encoder, tasks, _head(args), output)
+
+
+def _check_family(model: str, tasks: list[Task]) -> None:
+    family = family_of_config(load_config(model))
+    scored = [task.name for task in tasks if not task.scores]
+    if family.attention == "prefix" and scored:
+        raise UserError(
+            f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
+            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
+        )
+
+
+def _check_output(output: Path) -> None:
+    """Before the work, which may be long."""
+    if output.is_dir():
+        raise UserError(f"cannot write {output}: it is a folder. Name a file: --output_file.")
+    require_none(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {output}: {error.strerror}. Name a file in another folder: --output_file."
+        ) from None
 
 
 def _tasks(args: argparse.Namespace) -> list[Task]:
-    tasks = [open_task(named, args.split, args.num_fewshot, args.limit) for named in args.tasks]
+    of_texts = (args.text_key, args.max_bad_lines)
+    tasks = [open_task(named, args.split, args.num_fewshot, args.limit, *of_texts) for named in args.tasks]
     names = [task.name for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -123,7 +140,7 @@ def _head(args: argparse.Namespace) -> dict:
         "limit": args.limit,
         "max_new_tokens": args.max_new_tokens,
         "device": args.device,
-        "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp",)},
+        "versions": {"paddlenlp": importlib.metadata.version("paddlenlp")},
     }
 
 
@@ -142,6 +159,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--num_fewshot", type=not_negative, default=0, help="examples before each question; default %(default)s")
     add("--split", help="split to evaluate; default: test, or val where there is no test")
     add("--limit", type=above_zero, help="evaluate only the first so many questions or texts of each task")
+    add("--text_key", default="text", help="key of the texts to measure in their rows; default %(default)s")
+    add("--max_bad_lines", type=not_negative, default=0, metavar="N", help="leave out up to N lines that are no texts")
     add("--apply_chat_template", action="store_true", help="ask as a chat, with the model's chat template")
     add("--chat_template", help="chat template: a name or a file; default: the tokenizer's or the family's")
     add("--tokens_per_batch", type=above_zero, default=4096, help="tokens read at once; default %(default)s")
@@ -151,20 +170,22 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")
     add_weight_flags(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
-    whole = argparse.Namespace(
+    others = argparse.Namespace(  # what encoding_of and base_format read beside flags
         src_length=1 << 40,
         max_length=0,
         weight_blocksize=64,
         weight_double_quant=True,
         weight_double_quant_block_size=256,
     )
-    args = parser.parse_args(argv, whole)
+    args = parser.parse_args(argv, others)
     if not args.compare and not (args.model_name_or_path and args.tasks):
         parser.error("--model_name_or_path and --tasks are required, or --compare")
     if args.chat_template and not args.apply_chat_template:
         parser.error("--chat_template needs --apply_chat_template")
+    if not args.apply_chat_template:
+        args.chat_template = NONE
     return args
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(guarded(main, sys.argv[1:], GOES_ON))

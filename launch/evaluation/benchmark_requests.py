@@ -1,7 +1,8 @@
 """Texts and questions as requests, tokenized as lm-evaluation-harness does it.
 
 Text before and continuation are tokenized together and cut where the tokens of the text before end; spaces at its end
-belong to the continuation. Where both are longer than the model's positions, the beginning is left out.
+belong to the continuation. Where both are longer than the model's positions, the beginning is left out; a continuation
+that is longer alone is refused.
 Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/api/model.py and lm_eval/utils.py.
 """
 
@@ -14,6 +15,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import Encoding
 from data_tools.formats.dialogues.questions import SOME_ANSWER
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import shown
 from launch.errors import UserError
 from launch.evaluation.shared_prefixes import Request
 
@@ -30,14 +32,21 @@ class Encoder:
     written: int
 
     def choices(self, asked: Asked) -> list[Request]:
-        """A request for each choice. Raises DataError, with the place, for one without tokens."""
+        """A request for each choice. Raises DataError, with the place, for one without tokens, and for one that is
+        longer than the model's positions."""
         before, encode = cache(self._before), cache(self.encoding.encode)  # of most, one text is before all choices
         between = "" if self.encoding.template else asked.question.between
         requests = []
         for question, choice in asked.question.pairs:
             request = self._request(before(asked, question), between + choice, encode)
-            if len(request.ids) <= request.start:
-                raise DataError(f"{asked.place}: the choice {between + choice!r} has no tokens of its own.")
+            scored = len(request.ids) - request.start
+            if scored < 1:
+                raise DataError(f"{asked.place}: the choice {shown(choice)!r} has no tokens of its own.")
+            if scored > self.positions:
+                raise DataError(
+                    f"{asked.place}: the choice {shown(choice)!r} has {scored:,} tokens, the model {self.positions:,} "
+                    "positions. Leave the row out."
+                )
             requests.append(request)
         return requests
 
@@ -47,8 +56,9 @@ class Encoder:
         question, _ = asked.question.turn
         ids = [*self.encoding.begin, *self.encoding.encode(self._before(asked, question))]
         room = self.positions - self.written - len(self.encoding.marks)
-        ids = (*ids[max(len(ids) - room, 0) :], *self.encoding.marks)
-        return Request(ids, len(ids))
+        cut = max(len(ids) - room, 0)
+        ids = (*ids[cut:], *self.encoding.marks)
+        return Request(ids, len(ids), cut > 0)
 
     def require_room(self) -> None:
         """Raises UserError where an answer leaves no position for its question."""
@@ -79,8 +89,8 @@ class Encoder:
         whole = begin + encode(before + continuation)
         if not given:
             given, whole = [self.first], [self.first, *whole]
-        cut = max(len(whole) - 1 - self.positions, 0)
-        return Request(tuple(whole[cut:]), max(len(given) - cut, 1))
+        cut = max(len(whole) - 1 - self.positions, 0)  # the last id is predicted, and has no position
+        return Request(tuple(whole[cut:]), len(given) - cut, cut > 0)
 
     def windows(self, text: str) -> list[Request]:
         """A text of any length: each id is scored once, with as much before it as its window has. What the tokenizer

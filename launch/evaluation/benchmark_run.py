@@ -2,23 +2,28 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.checkpoint.ranks import broadcast, rank
 from launch.evaluation.benchmark_requests import Encoder
 from launch.evaluation.benchmark_results import Collected, results, write_results
 from launch.evaluation.likelihood import Scorer
 from launch.evaluation.shared_prefixes import Request
-from launch.evaluation.tasks import Outcome, Task
+from launch.evaluation.tasks import TEXT, Outcome, Task
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
 
-ROUND = 256  # items whose requests are sorted together, and are lost together by a kill
+ROUND = 1024  # requests that are sorted together; an item that is not finished is lost by a kill
 
 
 @dataclass
@@ -44,8 +49,8 @@ class Evaluated:
             for batch in self.predictor.answer(prompts, Decoding(self.longest), self.batch_size, task.until):
                 yield [(items[number], text) for number, text in batch]
         elif not task.scores:
-            for start in range(0, len(items), ROUND):
-                yield _log_likelihoods(self.scorer, requests, items[start : start + ROUND])
+            for of_round in _rounds(requests, items):
+                yield from _log_likelihoods(self.scorer, requests, of_round, alike=task.name != TEXT)
 
 
 def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, output: Path) -> dict | None:
@@ -58,14 +63,17 @@ def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, 
     if rank() == 0:
         collected.open()
     done = set(map(tuple, broadcast(list(collected.values) if rank() == 0 else None)))
-    progress = counted("evaluating", _items(tasks), shown=rank() == 0, before=len(done))
-    with contextlib.closing(collected), progress as reach:
-        for number, of_task in enumerate(requests):
+    with contextlib.closing(collected):
+        for number, (task, of_task) in enumerate(zip(tasks, requests, strict=True)):
             left = [index for index in range(len(of_task)) if (number, index) not in done]
-            for batch in model.outcomes(tasks[number], of_task, left):
-                for index, outcome in batch:
-                    collected.add(number, index, outcome)
-                reach(len(collected.values))
+            so_far = len(of_task) - len(left)
+            # A bar for each: items of one cost about the same, those of two do not.
+            with counted(f"evaluating {task.name}", len(of_task), shown=rank() == 0, before=so_far) as reach:
+                for batch in model.outcomes(task, of_task, left):
+                    for index, outcome in batch:
+                        collected.add(number, index, outcome)
+                    so_far += len(batch)
+                    reach(so_far)
     if rank() != 0:
         return None
     report = results(head, tasks, collected.values)
@@ -74,30 +82,47 @@ def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, 
     return report
 
 
-def _items(tasks: list[Task]) -> int:
-    return sum(len(task.items) for task in tasks)
-
-
 def _requests(tasks: list[Task], encoder: Encoder) -> list[list[list[Request]]]:
     """Those of each item of each task. With many examples before many questions, tokenizing takes minutes."""
     requests = []
-    with counted("tokenizing", _items(tasks), shown=rank() == 0) as reach:
+    with counted("tokenizing", sum(len(task.items) for task in tasks), shown=rank() == 0) as reach:
         for task in tasks:
             requests.append([])
             for item in task.items:
                 requests[-1].append(task.requests(encoder, item))
                 reach(sum(map(len, requests)))
+    for task, of_task in zip(tasks, requests, strict=True):
+        cut = sum(any(request.cut for request in of_item) for of_item in of_task)
+        if cut and rank() == 0:
+            print(
+                f"{task.name}: {cut:,} of {plural(len(of_task), 'question')} longer than the model's "
+                f"{encoder.positions:,} positions: the beginning is left out",
+                file=sys.stderr,
+            )
     return requests
 
 
-def _log_likelihoods(scorer: Scorer, requests: list[list[Request]], items: list[int]) -> list[tuple[int, Outcome]]:
-    """(item, log-likelihood of each of its requests)"""
+def _rounds(requests: list[list[Request]], items: list[int]) -> Iterator[list[int]]:
+    """The items in parts, each with about ROUND requests."""
+    before = np.cumsum([0, *(len(requests[item]) for item in items)])
+    for _, of_round in itertools.groupby(zip(items, before // ROUND, strict=False), key=lambda pair: pair[1]):
+        yield [item for item, _ in of_round]
+
+
+def _log_likelihoods(
+    scorer: Scorer, requests: list[list[Request]], items: list[int], alike: bool
+) -> Iterator[list[tuple[int, Outcome]]]:
+    """(item, log-likelihood of each of its requests), as soon as it has all. alike: see Scorer.scores."""
+    nothing: list[tuple[int, Outcome]] = [(item, []) for item in items if not requests[item]]  # texts without tokens
+    if nothing:
+        yield nothing
     flat = [(item, place) for item in items for place in range(len(requests[item]))]
-    found = {item: [0.0] * len(requests[item]) for item in items}
-    for number, value in scorer.scores([requests[item][place] for item, place in flat]):
+    found: dict[int, dict[int, float]] = {item: {} for item in items}
+    for number, value in scorer.scores([requests[item][place] for item, place in flat], alike):
         item, place = flat[number]
         found[item][place] = value
-    return list(found.items())
+        if len(found[item]) == len(requests[item]):
+            yield [(item, [found[item][place] for place in range(len(requests[item]))])]
 
 
 def identity(head: dict, requests: list[list[list[Request]]]) -> str:

@@ -1,7 +1,7 @@
 """Log-likelihoods of texts under a model, many at once.
 
 scorer = Scorer(predictor, tokens=2048)
-for number, value in scorer.scores([Request(ids=(1, 5, 9), start=2)]): ...
+for number, value in scorer.scores([Request(ids=(1, 5, 9), start=2)], alike=True): ...
 """
 
 from collections.abc import Iterator
@@ -28,24 +28,33 @@ class Scorer:
         self.shares = shares_prefixes(family, base.config.to_dict()) and not isinstance(model, PrefixModel)
         self.logits = LogitsInParts(model, family)
 
-    def scores(self, requests: list[Request]) -> Iterator[tuple[int, float]]:
-        """(number of a request, natural logarithm of the probability of its scored ids), as they are computed."""
-        waiting: list[Row] = []
-        for row in rows(requests, self.tokens, self.shares):
-            longest = max(len(other.ids) for other in [*waiting, row])
-            if waiting and (self.shares or longest * (len(waiting) + 1) > self.tokens):
-                yield from self._read(waiting, requests)
-                waiting = []
-            waiting.append(row)
-        if waiting:
-            yield from self._read(waiting, requests)
+    def scores(self, requests: list[Request], alike: bool) -> Iterator[tuple[int, float]]:
+        """(number of a request, natural logarithm of the probability of its scored ids), as they are computed.
+
+        alike: whether many begin alike; else each has a row of its own, which sees less and so costs less.
+        """
+        share = self.shares and alike
+        for batch in self._batches(requests, share):
+            yield from self._read(batch, requests, share)
+
+    def _batches(self, requests: list[Request], share: bool) -> Iterator[list[Row]]:
+        """Rows that are read together: one with all that share it, or several with a request each."""
+        batch: list[Row] = []
+        for row in rows(requests, self.tokens, share):
+            longest = max(len(other.ids) for other in [*batch, row])
+            if batch and (share or longest * (len(batch) + 1) > self.tokens):
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
 
     @paddle.no_grad()
-    def _read(self, batch: list[Row], requests: list[Request]) -> list[tuple[int, float]]:
+    def _read(self, batch: list[Row], requests: list[Request], share: bool) -> list[tuple[int, float]]:
         length = max(len(row.ids) for row in batch)
         ids = np.stack([np.pad(row.ids, (0, length - len(row.ids))) for row in batch])
         inputs = {"input_ids": paddle.to_tensor(ids)}
-        if self.shares:
+        if share:
             inputs["position_ids"] = paddle.to_tensor(batch[0].positions[None])
             inputs["attention_mask"] = paddle.to_tensor(batch[0].mask())
         places, targets, sizes, numbers = [], [], [], []

@@ -14,10 +14,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """A text to score. ids: of all of it. start: the first id that is scored; those before are given, at least one."""
+    """A text to score. ids: of all of it. start: the first id that is scored; those before are given, at least one.
+    cut: whether its beginning was left out, for the model has not as many positions."""
 
     ids: tuple[int, ...]
     start: int
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,14 @@ class Row:
 def rows(requests: list[Request], limit: int, share: bool) -> Iterator[Row]:
     """All requests, in rows of at most `limit` tokens; one that is longer has a row to itself.
 
-    share: whether the model takes positions and masks as packed rows have them; else each request has its own row.
+    share: whether those that begin alike share a row, for which the model must take positions and masks as packed rows
+    have them; else each request has its own, the longest first.
     """
-    order = sorted(range(len(requests)), key=lambda number: requests[number].ids)
+    order = list(range(len(requests)))
+    if share:
+        order.sort(key=lambda number: requests[number].ids)
+    else:
+        order.sort(key=lambda number: len(requests[number].ids), reverse=True)
     tree = _Tree()
     for number in order:
         request = requests[number]

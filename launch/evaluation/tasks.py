@@ -1,7 +1,8 @@
 """What is evaluated: questions and texts, and what their log-likelihoods or the answers to them say. No Paddle.
 
 Measures are those of lm-evaluation-harness: acc takes the choice with the largest log-likelihood, acc_norm the one with
-the largest per character; their standard errors are those of a mean. A text's perplexities are per word and per byte.
+the largest per character; their standard errors are those of a mean, of several subjects pooled. A text's perplexities
+are per word and per byte.
 Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/api/task.py and lm_eval/api/metrics.py.
 """
 
@@ -9,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 
 from data_tools.formats.benchmarks.files import Asked, read_benchmark
 from data_tools.formats.benchmarks.forms import FORMS
+from data_tools.formats.benchmarks.written import WRITTEN
 from data_tools.formats.han import are_chinese
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
@@ -27,6 +30,9 @@ from launch.evaluation.written_scores import BLEU, MEANS, Scores, corpus_bleu
 
 TEXT = "text"
 NAMES = (*FORMS, TEXT)
+OF_ITEMS = ("acc", "acc_norm", *MEANS)  # measures that are means of a value of each item
+BITS = "bits_per_byte"
+LARGEST_EXPONENT = math.log(sys.float_info.max)
 Outcome = list[float] | str  # of an item: log-likelihoods of its requests, in nats, or the answer that was written
 
 
@@ -42,22 +48,21 @@ class Item:
 
 @dataclass(frozen=True)
 class Task:
-    """name: as results show it. form: one of NAMES."""
+    """name: one of NAMES."""
 
     name: str
-    form: str
     items: list[Item]
 
     @property
     def until(self) -> tuple[str, ...]:
         """Texts that end an answer."""
-        return FORMS[self.form].until
+        return FORMS[self.name].until
 
     @cached_property
     def scores(self) -> Scores | None:
         """Of answers that the model writes; None where it writes none."""
-        form = FORMS.get(self.form)
-        if not form or not form.measures:
+        form = WRITTEN.get(self.name)
+        if not form:
             return None
         if form.chinese is not None:
             return Scores(form.measures, form.chinese)
@@ -73,7 +78,7 @@ class Task:
         """What results hold of an item."""
         item = self.items[index]
         common = {"place": item.place, "digest": item.digest}
-        if self.form == TEXT:
+        if self.name == TEXT:
             words, size = len(re.split(r"\s+", item.text)), len(item.text.encode("utf-8"))
             return common | {"log_likelihood": sum(cast(list, values)), "words": words, "bytes": size}
         assert item.asked
@@ -82,12 +87,10 @@ class Task:
         if isinstance(values, str):
             assert self.scores
             return common | {"written": values} | self.scores.of(values, _right(item))
-        normalized = [value / length for value, length in zip(values, question.lengths, strict=True)]
-        return common | {
-            "log_likelihoods": values,
-            "acc": int(np.argmax(values) == question.answer),
-            "acc_norm": int(np.argmax(normalized) == question.answer),
-        }
+        normalized = [value / len(choice) for value, (_, choice) in zip(values, question.pairs, strict=True)]
+        chosen = {"acc": int(np.argmax(values)), "acc_norm": int(np.argmax(normalized))}
+        right = {name: int(chosen[name] == question.answer) for name in FORMS[self.name].measures}
+        return common | {"log_likelihoods": values} | right
 
 
 def _right(item: Item) -> list[str]:
@@ -95,28 +98,31 @@ def _right(item: Item) -> list[str]:
     return [answer for _, answer in item.asked.question.pairs] if item.asked else []
 
 
-def open_task(named: str, split: str | None, shots: int, limit: int | None) -> Task:
-    """named: NAME=PATH, or PATH, whose form is found. split, shots: see read_benchmark. limit: items at most.
+def open_task(
+    named: str, split: str | None, shots: int, limit: int | None, text_key: str = "text", max_bad_lines: int = 0
+) -> Task:
+    """named: NAME=PATH, or PATH, whose form is found. split, shots: see read_benchmark. limit: items at most. text_key,
+    max_bad_lines: of texts, see read_documents.
 
     Raises UserError for an unknown name, DataError for files that cannot be used.
     """
     name, separator, path = named.partition("=")
     if not separator:
         name, path = "", named
-    if name and name not in NAMES:
+    if not path or (separator and name not in NAMES):
         raise UserError(
             f"--tasks: found {named!r}, allowed: NAME=PATH, or PATH alone, with NAME one of {', '.join(NAMES)}."
         )
     if name == TEXT:
-        documents = read_documents(find_files([path]))
+        documents = read_documents(find_files([path]), text_key, max_bad_lines)
         items = [Item(document.where, _digest(document.text), text=document.text) for document in documents]
         items = [item for item in items if item.text.strip()]
         if not items:
             raise UserError(f"--tasks {named}: no texts there. Name files with texts (docs/data.md).")
-        return Task(TEXT, TEXT, items[:limit])
+        return Task(TEXT, items[:limit])
     form, asked = read_benchmark(Path(path), name or None, split, shots)
     items = [Item(each.place, _digest(each.before, each.question.pairs, each.question.answer), each) for each in asked]
-    return Task(form, form, items[:limit])
+    return Task(form, items[:limit])
 
 
 def _digest(*parts: object) -> str:
@@ -124,27 +130,30 @@ def _digest(*parts: object) -> str:
 
 
 def measures(records: list[dict]) -> dict[str, float]:
-    """The measures of a task by the records of its items."""
+    """The measures of a task by the records of its items; without a perplexity that no float can hold."""
     if "words" in records[0]:
         total = sum(record["log_likelihood"] for record in records)
         words, size = (sum(record[key] for record in records) for key in ("words", "bytes"))
-        return {
-            "word_perplexity": _exp(-total / words),
-            "byte_perplexity": _exp(-total / size),
-            "bits_per_byte": -total / size / math.log(2),
-        }
+        nats = {"word_perplexity": -total / words, "byte_perplexity": -total / size}
+        perplexities = {name: math.exp(value) for name, value in nats.items() if value < LARGEST_EXPONENT}
+        return perplexities | {BITS: -total / size / math.log(2)}
     found = {}
-    for name in (name for name in ("acc", "acc_norm", *MEANS) if name in records[0]):
+    for name in (name for name in OF_ITEMS if name in records[0]):
         values = np.array([record[name] for record in records], dtype=np.float64)
-        spread = values.std(ddof=1) if len(values) > 1 else 0.0
-        found |= {name: float(values.mean()), f"{name}_stderr": float(spread / math.sqrt(len(values)))}
+        found |= {name: float(values.mean()), f"{name}_stderr": _stderr(values, records)}
     if BLEU in records[0]:
         found[BLEU] = corpus_bleu(np.sum([record[BLEU] for record in records], axis=0))
     return found
 
 
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+def _stderr(values: np.ndarray, records: list[dict]) -> float:
+    """The standard error of the mean, from the spread within each subject."""
+    groups: dict[str, list[float]] = {}
+    for value, record in zip(values, records, strict=True):
+        groups.setdefault(record["subject"], []).append(value)
+    freedom = len(values) - len(groups)
+    squares = sum(len(group) * np.var(group) for group in groups.values())
+    return math.sqrt(squares / freedom / len(values)) if freedom else 0.0
 
 
 def subjects(records: list[dict]) -> dict[str, dict]:

@@ -78,7 +78,7 @@ class Scores:
 
 
 def _number(text: str) -> str:
-    return NOT_OF_NUMBER.sub("", text).removesuffix(".").lower()
+    return NOT_OF_NUMBER.sub("", text).strip().removesuffix(".").lower()
 
 
 def _f1_of(words: list[str], right: list[str]) -> float:

@@ -55,9 +55,10 @@ def check_model(name: str) -> None:
 def check_adapter(name: str, adapter: Path) -> None:
     """Whether a LoRA adapter belongs to the model, by the shapes in its files and the model's configuration.
 
-    Raises UserError where it does not, and for that of a reward model; nothing for a prefix, which is small and
-    compared when it is loaded.
+    Raises UserError where it does not, where there is no adapter, and for that of a reward model; nothing for a prefix,
+    which is small and compared when it is loaded.
     """
+    lora_files.require_adapter(adapter)
     if (adapter / lora_files.CONFIG).is_file():
         lora = lora_files.read_lora(adapter)
         if lora.score:

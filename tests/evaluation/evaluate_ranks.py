@@ -25,7 +25,8 @@ WORDS = [
 
 
 def write_tasks(directory: str) -> None:
-    """mmlu/ with examples, hellaswag_val.jsonl, winogrande_val.jsonl and text.jsonl, of random words."""
+    """mmlu/, ceval/ and cmmlu/ with examples, X_val.jsonl of the others, law_dev.jsonl and law_test.jsonl of mmlu, and
+    text.jsonl, of random words."""
     import json
 
     root, chance = Path(directory), random.Random(5)
@@ -40,6 +41,7 @@ def write_tasks(directory: str) -> None:
             (root / "mmlu" / f"{subject}_{split}.csv").write_text("".join(f"{line}\n" for line in lines))
 
     def rows(name: str, count: int, make) -> None:
+        (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("".join(json.dumps(make()) + "\n" for _ in range(count)))
 
     rows(
@@ -69,11 +71,44 @@ def write_tasks(directory: str) -> None:
             count,
             lambda: {
                 "question": words(8),
-                "subject": "law",
+                "subject": "international_law",
                 "choices": [words(1, 3) for _ in "ABCD"],
                 "answer": chance.randint(0, 3),
             },
         )
+        for folder, subject, question, answer in (
+            ("ceval", "law", "question", "answer"),
+            ("cmmlu", "agronomy", "Question", "Answer"),
+        ):
+            rows(
+                f"{folder}/{subject}_{'val' if (folder, split) == ('ceval', 'test') else split}.jsonl",
+                count,
+                lambda: {
+                    "id": chance.randint(0, 99),
+                    question: words(8).replace("model", "模型 "),
+                    **{letter: words(1, 3).replace("text", "文本") for letter in "ABCD"},
+                    answer: chance.choice("ABCD"),
+                },
+            )
+    rows(
+        "arc_val.jsonl",
+        8,
+        lambda: {
+            "question": words(6),
+            "choices": {"text": [words(1, 5) for _ in "ABCD"], "label": list("1234")},
+            "answerKey": chance.choice("1234"),
+        },
+    )
+    rows(
+        "boolq_val.jsonl",
+        8,
+        lambda: {"passage": words(20), "question": words(6), "label": chance.randint(0, 1)},
+    )
+    rows(
+        "piqa_val.jsonl",
+        8,
+        lambda: {"goal": words(6), "sol1": words(2, 9), "sol2": words(2, 9), "label": chance.randint(0, 1)},
+    )
     rows("text.jsonl", 4, lambda: {"text": words(5, 200)})
 
 
@@ -138,13 +173,16 @@ def make_rehearsal(directory: str, configuration: str) -> None:
     make_materials(Path(directory), configuration)
 
 
-def evaluate(argv: list[str], kill_after: int = 0) -> dict:
+def evaluate(argv: list[str], kill_after: int = 0, kill_after_scores: int = 0) -> dict:
     """Exit code of launch/commands/evaluate.py's main, and what was said. kill_after: dies when so many items are
-    collected, 0: does not."""
+    collected; kill_after_scores: when so many log-likelihoods are computed; 0: does not."""
+    from data_tools import progress
     from launch.commands.evaluate import main
     from launch.evaluation.benchmark_results import Collected
+    from launch.evaluation.likelihood import Scorer
     from launch.guard import guarded
 
+    progress.SECONDS_BETWEEN_LINES = 0
     if kill_after:
         stock = Collected.add
 
@@ -154,6 +192,14 @@ def evaluate(argv: list[str], kill_after: int = 0) -> dict:
                 os._exit(0)
 
         Collected.add = add
+    if kill_after_scores:
+        stock_scores = Scorer.scores
+
+        def scores(self, *given):
+            yield from islice(stock_scores(self, *given), kill_after_scores)
+            os._exit(0)
+
+        Scorer.scores = scores
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         exit_code = guarded(main, argv)

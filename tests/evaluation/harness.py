@@ -10,25 +10,49 @@ import json
 import sys
 from pathlib import Path
 
-import yaml
 from lm_eval import simple_evaluate, tasks
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks.hellaswag import utils as hellaswag
+from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.tasks.mlqa.utils import process_results_zh
 from lm_eval.tasks.squadv2.task import SQuAD2
-from lm_eval.tasks.winogrande import preprocess_winogrande as winogrande
 from transformers.data.metrics import squad_metrics
 
 LONGEST = 16
-FILTERED = {"exact_match,strict-match": "strict_match", "exact_match,flexible-extract": "flexible_extract"}
+TASKS = Path(tasks.__file__).parent
+# Of a task, its own file and the rows of each split.
+PUBLISHED = {
+    "mmlu": ("mmlu/default/mmlu_international_law.yaml", {"test": "law_test.jsonl", "dev": "law_dev.jsonl"}),
+    "ceval": ("ceval/ceval-valid_law.yaml", {"test": "ceval/law_val.jsonl", "dev": "ceval/law_dev.jsonl"}),
+    "cmmlu": ("cmmlu/cmmlu_agronomy.yaml", {"test": "cmmlu/agronomy_test.jsonl", "dev": "cmmlu/agronomy_dev.jsonl"}),
+    "arc": ("arc/arc_easy.yaml", {"test": "arc_val.jsonl"}),
+    "hellaswag": ("hellaswag/hellaswag.yaml", {"test": "hellaswag_val.jsonl"}),
+    "boolq": ("super_glue/boolq/default.yaml", {"test": "boolq_val.jsonl"}),
+    "piqa": ("piqa/piqa.yaml", {"test": "piqa_val.jsonl"}),
+    "winogrande": ("winogrande/default.yaml", {"test": "winogrande_val.jsonl"}),
+}
+MEASURES = {"strict-match": "strict_match", "flexible-extract": "flexible_extract"}  # of its filters
+
+
+def published(name: str, data: Path) -> dict:
+    """As its own file of the task says, with the rows of local files."""
+    file, splits = PUBLISHED[name]
+    own = load_yaml(TASKS / file)
+    rows = {split: str(data / path) for split, path in splits.items()}
+    return own | {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {"data_files": rows},
+        "training_split": None,
+        "validation_split": None,
+        "test_split": "test",
+    }
 
 
 def task(name: str, file: Path, measures: list[str], **more) -> dict:
-    """As its own file of the task says, with the rows of a local file."""
     return {
         "task": name,
-        "output_type": "multiple_choice",
         "test_split": "test",
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(file)}},
@@ -63,8 +87,7 @@ def squad_scores(right: list[str], answer: str) -> dict:
 
 
 def written_tasks(data: Path) -> list[dict]:
-    file = Path(tasks.__file__).parent / "gsm8k" / "gsm8k.yaml"
-    gsm8k = yaml.safe_load(file.read_text())
+    gsm8k = load_yaml(TASKS / "gsm8k" / "gsm8k.yaml")
     kept = ("doc_to_text", "doc_to_target", "metric_list", "filter_list")
     return [
         written("gsm8k", data, [], gsm8k["generation_kwargs"]["until"], **{key: gsm8k[key] for key in kept}),
@@ -104,36 +127,7 @@ def written_tasks(data: Path) -> list[dict]:
 def main(model: str, data: Path, output: Path, names: list[str], shots: int, chat: bool) -> None:
     known = [
         *written_tasks(data),
-        task(
-            "hellaswag",
-            data / "hellaswag_val.jsonl",
-            ["acc", "acc_norm"],
-            process_docs=hellaswag.process_docs,
-            doc_to_text="{{query}}",
-            doc_to_target="{{label}}",
-            doc_to_choice="choices",
-        ),
-        task(
-            "winogrande",
-            data / "winogrande_val.jsonl",
-            ["acc"],
-            doc_to_text=winogrande.doc_to_text,
-            doc_to_target=winogrande.doc_to_target,
-            doc_to_choice=winogrande.doc_to_choice,
-        ),
-        task(
-            "mmlu",
-            data / "law_test.jsonl",
-            ["acc"],
-            dataset_kwargs={"data_files": {split: str(data / f"law_{split}.jsonl") for split in ("test", "dev")}},
-            fewshot_split="dev",
-            fewshot_config={"sampler": "first_n"},
-            description="The following are multiple choice questions (with answers) about law.\n\n",
-            doc_to_text="{{question.strip()}}\n"
-            "A. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:",
-            doc_to_choice=["A", "B", "C", "D"],
-            doc_to_target="answer",
-        ),
+        *(published(name, data) for name in PUBLISHED),
         task(
             "text",
             data / "text.jsonl",
@@ -167,7 +161,7 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
         num_fewshot=shots,
         apply_chat_template=chat,
         log_samples=True,
-        bootstrap_iters=0,
+        bootstrap_iters=100,  # of BLEU; at 0 there are no standard errors at all
     )
     assert report
     found = {}
@@ -180,12 +174,18 @@ def main(model: str, data: Path, output: Path, names: list[str], shots: int, cha
             # An item has one sample for each filter of its answer.
             "written": list({sample["doc_id"]: sample["resps"][0][0] for sample in samples}.values()),
             "measures": {
-                FILTERED.get(key, key.removesuffix(",none")): value
+                measure_of(key): value
                 for key, value in measures
-                if isinstance(value, float) and "_stderr" not in key
+                if isinstance(value, float) and not key.startswith("bleu_stderr")
             },
         }
     output.write_text(json.dumps(found))
+
+
+def measure_of(key: str) -> str:
+    """acc_stderr of "acc_stderr,none", strict_match of "exact_match,strict-match"."""
+    name, _, of_filter = key.partition(",")
+    return name.replace("exact_match", MEASURES.get(of_filter, "exact_match"))
 
 
 if __name__ == "__main__":

@@ -96,6 +96,11 @@ ROWS |= {
 }
 
 
+ROWS |= {
+    "pairs": ({"src": "Ice floats?", "tgt": "Yes."}, "", [("Ice floats?", "Yes.")], 0),
+    "advertisegen": ({"content": "类型#裤", "summary": "裤子。"}, "", [("类型#裤", "裤子。")], 0),
+}
+
 # An English context may quote Chinese.
 QUOTES = SPANS | {"title": "", "context": "Chinese: 元朝. Ice floats.", "question": "What floats?"}
 
@@ -169,6 +174,14 @@ def test_parquet(tmp_path):
     parquet.write_table(pyarrow.Table.from_pylist([ROWS["mmlu"][0]]), tmp_path / "test-00000-of-00001.parquet")
     name, [asked] = read_benchmark(tmp_path, None, None, 0)
     assert (name, list(asked.question.pairs)) == ("mmlu", ROWS["mmlu"][2])
+    types = {"goal": pyarrow.large_string(), "sol1": pyarrow.dictionary(pyarrow.int8(), pyarrow.string())}
+    piqa = {
+        key: pyarrow.array([value], types.get(key, pyarrow.int8() if key == "label" else None))
+        for key, value in ROWS["piqa"][0].items()
+    }
+    parquet.write_table(pyarrow.table(piqa), tmp_path / "piqa.parquet")
+    _, [asked] = read_benchmark(tmp_path / "piqa.parquet", None, None, 0)
+    assert list(asked.question.pairs) == ROWS["piqa"][2]
     row = {key: pyarrow.array([value]) for key, value in ROWS["mmlu"][0].items()}
     row["question"] = pyarrow.array([b"\xff\xfe"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table(row), tmp_path / "val.parquet")
@@ -176,29 +189,95 @@ def test_parquet(tmp_path):
         read_benchmark(tmp_path / "val.parquet", None, None, 0)
 
 
-def faults(tmp_path):
-    mmlu = ROWS["mmlu"][0]
-    return {
-        ":2: answer: found 'E', expected a number": [mmlu, mmlu | {"answer": "E"}],
-        ":1: the answer is choice 7 of 4": [mmlu | {"answer": 7}],
-        ":1: choices: found 3, expected 4": [mmlu | {"choices": ["1", "2", "3"]}],
-        ":1: answer: no answer, as in files for a leaderboard": [ROWS["ceval"][0] | {"answer": ""}],
-        "the keys x are those of no benchmark known here": [{"x": 1}],
-        ":1: sentence: nothing behind the gap": [ROWS["winogrande"][0] | {"sentence": "It was _"}],
-        ":1: choice 1, counted from 0, has no text": [ROWS["hellaswag"][0] | {"endings": ["sleeps", "[header]"]}],
-        ":1: sentence: no gap, _": [ROWS["winogrande"][0] | {"sentence": "No gap."}],
-        "x_val.jsonl: no questions": [],
-        ":1: answers: found ['ice', 3], expected a text or a list of texts": [{"question": "x", "answers": ["ice", 3]}],
-        ":2: answer: no #### before a number at the end": [ROWS["gsm8k"][0], ROWS["gsm8k"][0] | {"answer": "4"}],
-    }
+def changed(form: str, **values) -> list[dict]:
+    """The row of a form, without those of its values that are None."""
+    return [{key: value for key, value in (ROWS[form][0] | values).items() if value is not None}]
 
 
-@pytest.mark.parametrize("number", range(11))
-def test_broken_rows_are_named_with_their_place(number, tmp_path):
-    message, rows = list(faults(tmp_path).items())[number]
+NO_ANSWER = "no answer, as in files for a leaderboard. Take a split that has them: --split val."
+FAULTS = [
+    (":2: answer: found 'E', expected 0 to 3.", [ROWS["mmlu"][0], *changed("mmlu", answer="E")]),
+    (":1: answer: found 7, expected 0 to 3.", changed("mmlu", answer=7)),
+    (":1: answer: found True, expected 0 to 3.", changed("mmlu", answer=True)),
+    (":1: choices: found 3, expected 4.", changed("mmlu", choices=["1", "2", "3"])),
+    (
+        ":1: choices: found ['1', None, '3', '4'], expected a list of texts.",
+        changed("mmlu", choices=["1", None, "3", "4"]),
+    ),
+    (":1: choices: found 7, expected a list of texts.", changed("mmlu", choices=7)),
+    (":1: subject: found 5, expected a text, or none.", changed("mmlu", subject=5)),
+    (f":1: answer: {NO_ANSWER}", changed("ceval", answer="")),
+    (f":1: answer: {NO_ANSWER}", changed("ceval", answer=None)),
+    (f":1: Answer: {NO_ANSWER}", changed("cmmlu", Answer=None)),
+    (f":1: label: {NO_ANSWER}", changed("hellaswag", label=None)),
+    (f":1: label: {NO_ANSWER}", changed("piqa", label=-1)),
+    (f":1: label: {NO_ANSWER}", changed("boolq", answer=None)),
+    (":1: label: found 2, expected 0 to 1.", changed("piqa", label=2)),
+    (":1: label: found 0.5, expected 0 to 1.", changed("piqa", label=0.5)),
+    (":1: goal: found ' ', expected a text.", changed("piqa", goal=" ")),
+    (":1: answer: found 'maybe', expected true or false.", changed("boolq", answer="maybe")),
+    (":1: ctx_b: found 3, expected a text, or none.", changed("hellaswag", ctx_b=3)),
+    (":1: endings: found 'ab', expected a list of texts.", changed("hellaswag", endings="ab")),
+    (":1: choice 1, counted from 0, has no text.", changed("hellaswag", endings=["sleeps", "[header]"])),
+    (":1: sentence: nothing behind the gap, which is what is scored.", changed("winogrande", sentence="It was _")),
+    (":1: sentence: no gap, _.", changed("winogrande", sentence="No gap.")),
+    (":1: answer: found '3', expected 1 to 2.", changed("winogrande", answer="3")),
+    (":1: choices: 2 texts and 1 labels.", changed("arc", choices={"text": ["a", "b"], "label": ["1"]})),
+    (
+        ":1: text: found [1, 2], expected a list of texts.",
+        changed("arc", choices={"text": [1, 2], "label": ["1", "2"]}),
+    ),
+    (":1: choices: found ['a', 'b'], expected an object with text and label.", changed("arc", choices=["a", "b"])),
+    (":1: answerKey: found '3', expected one of 1, 2.", changed("arc", answerKey="3")),
+    (":1: answers: found {}, expected an object with a list text.", changed("squad", answers={})),
+    (":1: text: found [3], expected a list of texts.", changed("squad", answers={"text": [3]})),
+    (":1: title: found 3, expected a text, or none.", changed("squad", title=3)),
+    (":1: answers: found ['ice', 3], expected a list of texts.", changed("qa", answers=["ice", 3])),
+    (":1: src: found ['a', 'b'], expected a text.", changed("pairs", src=["a", "b"])),
+    (":2: answer: no #### before a number at the end: '4'.", [ROWS["gsm8k"][0], *changed("gsm8k", answer="4")]),
+    (f":1: src: found {['x' * 99]!s:.40}, expected a text.", changed("pairs", src=["x" * 99])),
+    ("x_val.jsonl: the keys x are those of no benchmark known here: cmrc (context, question, answers);", [{"x": 1}]),
+    ("x_val.jsonl: no questions. Name a file that has some.", []),
+]
+
+
+@pytest.mark.parametrize(("message", "rows"), FAULTS, ids=[message for message, _ in FAULTS])
+def test_broken_rows_are_named_with_their_place(message, rows, tmp_path):
     with pytest.raises(DataError) as error:
         read_benchmark(write(tmp_path / "x_val.jsonl", *rows), None, None, 0)
-    assert message in str(error.value)
+    assert message in str(error.value) and str(tmp_path) in str(error.value)
+
+
+def test_lines_that_are_no_rows_are_named(tmp_path):
+    file = write(tmp_path / "x_val.jsonl", ROWS["qa"][0])
+    for line, message in (
+        ('{"question": "x"', ":3: not JSON, Expecting ',' delimiter at column 17. Mend or remove the line."),
+        ("3", ":3: a JSON int, expected an object. Mend or remove the line."),
+        (r'{"question": "\ud800", "answer": "y"}', r":3: half a surrogate pair (\ud800 to \udfff) is no character."),
+    ):
+        broken = tmp_path / "broken_val.jsonl"
+        broken.write_text(f"{file.read_text()}\n{line}\n")
+        with pytest.raises(DataError) as error:
+            read_benchmark(broken, None, None, 0)
+        assert f"{broken}{message}" in str(error.value)
+    with pytest.raises(DataError, match=r"x\.jsonl\.gz: unknown kind of file\. Known are \.csv, \.json, \.jsonl, \."):
+        read_benchmark(write(tmp_path / "x.jsonl.gz"), None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "answer"),
+    [
+        ("piqa", {"label": 1.0}, 1),  # pandas makes floats of a column in which some are missing
+        ("piqa", {"label": "1"}, 1),
+        ("boolq", {"answer": "True"}, 1),
+        ("boolq", {"answer": None, "label": 0}, 0),
+        ("hellaswag", {"ctx_b": None}, 0),
+        ("arc", {"choices": [{"text": "a", "label": "1"}, {"text": "b", "label": "2"}]}, 1),
+    ],
+)
+def test_values_of_other_types_are_taken(form, values, answer, tmp_path):
+    file = write(tmp_path / "x_val.jsonl", *changed(form, **values))
+    assert read_benchmark(file, None, None, 0)[1][0].question.answer == answer
 
 
 def test_subjects_and_configurations_of_folders(tmp_path):
@@ -225,10 +304,65 @@ def test_missing_examples_and_splits_are_refused(tmp_path):
     file = write(tmp_path / "x_val.jsonl", ROWS["mmlu"][0])
     with pytest.raises(DataError, match="no files to take 5 examples from"):
         read_benchmark(file, None, None, 5)
-    with pytest.raises(DataError, match="no files of the split 'test'; there are val"):
+    with pytest.raises(DataError, match="no files of the split test; there are those of val. Name one of these: --spl"):
         read_benchmark(file, None, "test", 0)
     write(tmp_path / "x_dev.jsonl", ROWS["mmlu"][0])
-    with pytest.raises(DataError, match="1 examples of the subject 'high_school_law', --num_fewshot asks for 2"):
+    expected = ":1: --num_fewshot: found 2, there are 1 examples of the subject 'high_school_law'. Ask for fewer, or"
+    with pytest.raises(DataError, match=expected):
         read_benchmark(tmp_path, None, "val", 2)
     with pytest.raises(DataError, match="neither a file nor a folder"):
         read_benchmark(tmp_path / "none", None, None, 0)
+    write(tmp_path / "other" / "train.jsonl", ROWS["mmlu"][0])
+    with pytest.raises(DataError, match="no files of the split test, val, dev; there are those of train. Name one"):
+        read_benchmark(tmp_path / "other", None, None, 0)
+
+
+def test_labels_beside_a_file_are_as_many_as_its_rows(tmp_path):
+    file = write(tmp_path / "valid.jsonl", *[{"goal": "Open", "sol1": "pull", "sol2": "eat"}] * 2)
+    labels = tmp_path / "valid-labels.lst"
+    for content, message in (
+        (b"0\n", "valid-labels.lst: found 1 labels, expected 2, as many as .*valid.jsonl has rows. Copy both"),
+        (b"0\n1\n1\n", "found 3 labels, expected 2,"),
+        (b"\xff\n1\n", "valid-labels.lst: not UTF-8 at byte 0"),
+    ):
+        labels.write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            read_benchmark(file, None, None, 0)
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    """With a BOM, quotes and line breaks within values, and blank lines."""
+    text = '\ufeffid,question,A,B,C,D,answer\n0,"a ""b"",\nc",1,2,3,4,A\n\n1,x,1,2,3,4,B\n\n'
+    (tmp_path / "x_val.csv").write_text(text)
+    name, [first, second] = read_benchmark(tmp_path / "x_val.csv", None, None, 0)
+    assert name == "ceval" and first.question.pairs[0][0].startswith('a "b",\nc\nA. 1\n')
+    assert [each.place.rpartition(":")[2] for each in (first, second)] == ["2", "5"]
+    (tmp_path / "p_val.csv").write_text("goal,sol1,sol2,label\nOpen,pull,eat,0\n")
+    assert read_benchmark(tmp_path / "p_val.csv", None, None, 0)[0] == "piqa"
+
+
+BROKEN_CSV = {
+    ":2: found 1 columns, expected 6. Mend the row; is a quote missing?": f'{SIX}"2+2?,1,2,3,4,D\n{SIX * 20}',
+    ":2: field larger than field limit (131072). Mend the row;": f'{SIX}"2+2?,1,2,3,4,D\n{SIX * 20_000}',
+    ":2: found 5 columns, expected 6. Mend the row": f"{SIX}2+2?,1,2,3,D\n",
+    ": the keys x, y are those of no benchmark known here": "x,y\n1,2\n",
+    ": not UTF-8 at byte 17, can be read as GB18030. Convert the file: `iconv -f GB18030": f"{SIX}水火?,1,2,3,4,D\n",
+}
+
+
+@pytest.mark.parametrize("message", BROKEN_CSV)
+def test_broken_csv_is_named_with_the_line_where_the_row_begins(message, tmp_path):
+    file, content = tmp_path / "x_test.csv", BROKEN_CSV[message]
+    file.write_text(content, encoding="gb18030" if "GB18030" in message else "utf-8")
+    with pytest.raises(DataError) as error:
+        read_benchmark(file, None, None, 0)
+    assert f"{file}{message}" in str(error.value)
+
+
+def test_mmlu_is_not_asked_from_its_auxiliary_questions(tmp_path):
+    """One of their files is named as those of tests are."""
+    for name, rows in (("test/law_test.csv", SIX), ("auxiliary_train/mc_test.csv", "other?,1,2,3,4,D\n")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(rows)
+    _, [asked] = read_benchmark(tmp_path, "mmlu", None, 0)
+    assert asked.question.subject == "law"

@@ -47,3 +47,10 @@ def test_rows_keep_to_the_limit():
     requests = [Request((*range(50), 60 + number, 1), 51) for number in range(20)]
     sizes = [len(row.ids) for row in rows(requests, 55, share=True)]
     assert sizes == [55] * 4
+
+
+def test_requests_in_rows_of_their_own_come_by_length_the_longest_first():
+    """So rows that are read together have little padding, and the first batch needs the most memory."""
+    requests = random_requests(60)
+    lengths = [len(row.ids) for row in rows(requests, 1, share=False)]
+    assert lengths == sorted((len(request.ids) - 1 for request in requests), reverse=True) and len(set(lengths)) > 5

@@ -11,10 +11,11 @@ from data_tools.formats.benchmarks.files import Asked, read_benchmark
 from data_tools.formats.benchmarks.forms import FORMS
 from data_tools.formats.benchmarks.questions import Question
 from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.formats.errors import DataError
 from data_tools.formats.han import are_chinese
 from launch.errors import UserError
 from launch.evaluation.benchmark_requests import Encoder
-from launch.evaluation.benchmark_results import compare
+from launch.evaluation.comparison import compare
 from launch.evaluation.tasks import measures, open_task
 from launch.evaluation.written_scores import Scores
 from tests.evaluation.test_evaluate import CHAT, EVALUATE, OFFLINE, ROOT, argv, read
@@ -40,6 +41,7 @@ ANSWERS = {
     "the last number": ("flexible_extract", "3 and $1,250. Done", ["it is\n#### 1250"], 1),
     "the last number, below zero": ("flexible_extract", "3 or -4", ["it is\n#### -4"], 1),
     "not the last number": ("flexible_extract", "1250 or 3", ["it is\n#### 1250"], 0),
+    "a line break behind the right number": ("strict_match", "#### 8", ["#### 8\n"], 1),
     "no number": ("flexible_extract", "none", ["#### 1250"], 0),
     "signs and articles": ("exact_match", " The  Cat's, an\n", ["a dog", "cats"], 1),
     "an article in a word": ("exact_match", "theory", ["ory"], 0),
@@ -87,26 +89,39 @@ def test_fractions_are_compared():
     assert (low, high) == pytest.approx((-0.30, -0.20), abs=0.006) and line.endswith("  worse")
 
 
+def encoder_of_bytes(positions: int, written: int = 5, marks: tuple[int, ...] = (), begin=()) -> Encoder:
+    return Encoder(Encoding(None, lambda text: list(text.encode()), begin, 2, 99, 99, marks), 1, positions, written)
+
+
 def test_a_prompt_that_leaves_no_room_for_an_answer_loses_its_beginning():
-    asked = Asked(Question((("a question", "right"),), (), 0), "x:1", "about ", ())
+    asked = Asked(Question((("a question", "right"),), 0), "x:1", "about ", ())
     for marks, positions, kept in (
         ((), 99, [1, *b"about a question"]),
         ((), 9, list(b"tion")),
         ((7,), 9, [*b"ion", 7]),
     ):
-        encoding = Encoding(None, lambda text: list(text.encode()), (1,), 2, 99, 99, marks)
-        request = Encoder(encoding, 1, positions, 5).prompt(asked)
-        assert list(request.ids) == kept and request.start == len(kept)
+        request = encoder_of_bytes(positions, marks=marks, begin=(1,)).prompt(asked)
+        assert list(request.ids) == kept and request.start == len(kept) and request.cut == (positions == 9)
+
+
+def test_a_question_is_cut_for_its_choice_and_a_choice_never():
+    asked = Asked(Question((("a question", "right"), ("a question", "no")), 0), "x:1", "about ", ())
+    whole, _ = encoder_of_bytes(99).choices(asked)
+    assert (bytes(whole.ids), whole.start, whole.cut) == (b"about a question right", 16, False)
+    right, no = encoder_of_bytes(6).choices(asked)  # the last id is predicted, and has no position
+    assert (bytes(right.ids), right.start, right.cut) == (b"n right", 1, True)
+    assert (bytes(no.ids), no.start, no.cut) == (b"tion no", 4, True)
+    with pytest.raises(DataError, match="x:1: the choice 'right' has 6 tokens, the model 5 positions. Leave the row"):
+        encoder_of_bytes(5).choices(asked)
 
 
 def test_an_answer_that_leaves_no_room_for_its_question_is_refused():
-    asked = Asked(Question((("a question", "right"),), (), 0), "x:1", "about ", ())
-    encoding = Encoding(None, lambda text: list(text.encode()), (1,), 2, 99, 99, (7, 8))
-    encoder = Encoder(encoding, 1, positions=9, written=6)
+    asked = Asked(Question((("a question", "right"),), 0), "x:1", "about ", ())
+    encoder = encoder_of_bytes(9, 6, (7, 8))
     encoder.require_room()
     assert encoder.prompt(asked).ids == (*b"n", 7, 8)
     for written in (7, 8, 9):
-        encoder = Encoder(encoding, 1, positions=9, written=written)
+        encoder = encoder_of_bytes(9, written, (7, 8))
         assert encoder.prompt(asked).ids == (7, 8)
         expected = f"--max_new_tokens: found {written}, the model has 9 positions for question and answer. --max_new_"
         with pytest.raises(UserError, match=expected):
@@ -143,7 +158,7 @@ def test_what_stands_before_all_choices_is_tokenized_once():
     """With examples it is nearly all of the text."""
     encoded = []
     encoding = Encoding(None, lambda text: encoded.append(text) or list(text.encode()), (), 2, 99, 99)
-    asked = Asked(Question(tuple(("which?", letter) for letter in "ABCD"), (1,) * 4, 0), "x:1", "", ())
+    asked = Asked(Question(tuple(("which?", letter) for letter in "ABCD"), 0), "x:1", "", ())
     requests = Encoder(encoding, 1, 99, 5).choices(asked)
     assert encoded == ["which?", *(f"which? {letter}" for letter in "ABCD")]
     assert [bytes(request.ids[request.start :]) for request in requests] == [b" A", b" B", b" C", b" D"]

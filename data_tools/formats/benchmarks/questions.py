@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from data_tools.formats.json_files import shown
+
 LETTERS = "ABCD"
 BETWEEN_SHOTS = "\n\n"
+BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
 
 
 class NoQuestion(Exception):
@@ -23,13 +26,12 @@ class NoQuestion(Exception):
 @dataclass(frozen=True)
 class Question:
     """pairs: for each choice the text before it and the text that is scored; of a question that is answered in words,
-    the same text and each right answer. lengths: characters of each choice. answer: the index of the right one, or of
-    that which examples show. between: what stands between a question and a choice where no chat template does; the
-    scored texts do not have it. subject: of the question, "" where the benchmark has none.
+    the same text and each right answer. answer: the index of the right one, or of that which examples show. between:
+    what stands between a question and a choice where no chat template does; the scored texts do not have it. subject:
+    of the question, "" where the benchmark has none.
     """
 
     pairs: tuple[tuple[str, str], ...]
-    lengths: tuple[int, ...]
     answer: int
     subject: str = ""
     between: str = " "
@@ -48,27 +50,25 @@ class Question:
 
 @dataclass(frozen=True)
 class Form:
-    """A benchmark's rows. keys: that tell it from others. read: the question of a row, or NoQuestion. description: the
-    text before all questions of a subject, by its name; None: none. fits: tells rows from others with the same keys.
-    measures: of answers that the model writes (launch/evaluation/written_scores.py); none where it chooses. until:
-    texts that end such an answer and are no part of it. chinese: whether such answers are; None: as most of the right
-    ones."""
+    """A benchmark's rows. keys: that tell it from others, without those of the answer, which files for a leaderboard
+    lack. read: the question of a row, or NoQuestion. description: the text before all questions of a subject, by its
+    name; None: none. fits: tells rows from others with the same keys. measures: of launch/evaluation/tasks.py where the
+    model chooses, of launch/evaluation/written_scores.py where it writes. until: texts that end an answer and are no
+    part of it. chinese: whether the answers are; None: as most of the right ones."""
 
     keys: tuple[str, ...]
     read: Callable[[dict], Question]
     description: Callable[[str], str] | None = None
     fits: Callable[[dict], bool] = lambda row: True
-    measures: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("acc", "acc_norm")
     until: tuple[str, ...] = ()
     chinese: bool | None = False
 
 
 def _choices(text: str, choices: list[str], answer: int, subject: str = "") -> Question:
-    if not 0 <= answer < len(choices):
-        raise NoQuestion(f"the answer is choice {answer} of {len(choices)}, counted from 0")
     if not all(choices):
         raise NoQuestion(f"choice {choices.index('')}, counted from 0, has no text")
-    return Question(tuple((text, choice) for choice in choices), tuple(map(len, choices)), answer, subject)
+    return Question(tuple((text, choice) for choice in choices), answer, subject)
 
 
 def _letters(text: str, choices: list[str], answer: int, subject: str, end: str) -> Question:
@@ -77,21 +77,42 @@ def _letters(text: str, choices: list[str], answer: int, subject: str, end: str)
     return _choices(f"{text.strip()}{listed}\n{end}", list(LETTERS), answer, subject)
 
 
+# ---- values of a row; what they are not is a NoQuestion
+
+
 def text_of(row: dict, key: str) -> str:
-    """Raises NoQuestion where it is no text, or a blank one."""
+    """A text that is not blank."""
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise NoQuestion(f"{key}: found {value!r}, expected a text")
+        raise NoQuestion(f"{key}: found {seen(value)}, expected a text")
     return value
 
 
-def _index(row: dict, key: str, first: int = 0) -> int:
-    """A whole number, which may be written as a text."""
+def text_or_none(row: dict, key: str) -> str:
+    """A text; "" where there is none."""
     value = row.get(key)
-    text = str(value)
-    if isinstance(value, bool) or not text.isdecimal() or int(text) < first:
-        raise NoQuestion(_unanswered(key, value, "a number"))
-    return int(text) - first
+    if value is not None and not isinstance(value, str):
+        raise NoQuestion(f"{key}: found {seen(value)}, expected a text, or none")
+    return value or ""
+
+
+def texts_of(row: dict, key: str) -> list[str]:
+    """Texts that are not blank, one at least."""
+    values = row.get(key)
+    if not isinstance(values, list) or not values or not all(isinstance(one, str) and one.strip() for one in values):
+        raise NoQuestion(f"{key}: found {seen(values)}, expected a list of texts")
+    return values
+
+
+def _index(row: dict, key: str, count: int, first: int = 0) -> int:
+    """Of one of `count` choices, from 0. In the row, where the first is number `first`, it may be a text, or a float,
+    as pandas writes whole numbers beside missing ones."""
+    value = row.get(key)
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    numbers = [str(number) for number in range(first, first + count)]
+    if isinstance(value, bool) or text not in numbers:
+        raise NoQuestion(_unanswered(key, value, f"{numbers[0]} to {numbers[-1]}"))
+    return numbers.index(text)
 
 
 def _letter(row: dict, key: str) -> int:
@@ -102,27 +123,34 @@ def _letter(row: dict, key: str) -> int:
 
 
 def _unanswered(key: str, value: object, expected: str) -> str:
-    if value in (None, "", -1, "-1"):
-        return f"{key}: no answer, as in files for a leaderboard: take those of the validation"
-    return f"{key}: found {value!r}, expected {expected}"
+    if value in (None, "", -1, "-1") or value != value:
+        return f"{key}: no answer, as in files for a leaderboard. Take a split that has them: --split val"
+    return f"{key}: found {seen(value)}, expected {expected}"
+
+
+def seen(value: object) -> str:
+    """The beginning of a value, for a message."""
+    return shown(repr(value) if isinstance(value, str) else value)
+
+
+# ---- each benchmark
 
 
 def _mmlu(row: dict) -> Question:
-    choices = row.get("choices")
-    subject = row.get("subject") or ""
-    if choices is None:  # a line of the original CSV files
+    if row.get("choices") is None:  # a line of the original CSV files
         choices, answer = [text_of(row, letter) for letter in LETTERS], _letter(row, "answer")
     else:
+        choices, answer = texts_of(row, "choices"), _index(row, "answer", len(LETTERS))
         if len(choices) != len(LETTERS):
             raise NoQuestion(f"choices: found {len(choices)}, expected 4")
-        answer = _index(row, "answer")
-    return _letters(text_of(row, "question"), list(choices), answer, subject, "Answer:")
+    return _letters(text_of(row, "question"), choices, answer, text_or_none(row, "subject"), "Answer:")
 
 
 def _chinese(question: str, answer: str) -> Callable[[dict], Question]:
     def read(row: dict) -> Question:
         choices = [text_of(row, letter) for letter in LETTERS]
-        return _letters(text_of(row, question), choices, _letter(row, answer), row.get("subject") or "", "答案：")
+        subject = text_or_none(row, "subject")
+        return _letters(text_of(row, question), choices, _letter(row, answer), subject, "答案：")
 
     return read
 
@@ -130,21 +158,31 @@ def _chinese(question: str, answer: str) -> Callable[[dict], Question]:
 def _arc(row: dict) -> Question:
     question, choices = row.get("question"), row.get("choices")
     if isinstance(question, dict):  # the original JSON lines
-        choices = {key: [choice.get(key) for choice in question.get("choices", [])] for key in ("text", "label")}
-        question = question.get("stem")
-    if not isinstance(choices, dict):
-        raise NoQuestion(f"choices: found {choices!r}, expected an object with text and label")
-    labels, key = list(choices["label"]), row.get("answerKey")
+        question, choices = question.get("stem"), question.get("choices")
+    lists = lists_of(choices, ("text", "label"))
+    if lists is None:
+        raise NoQuestion(f"choices: found {seen(choices)}, expected an object with text and label")
+    texts, labels, key = texts_of(lists, "text"), texts_of(lists, "label"), row.get("answerKey")
+    if len(texts) != len(labels):
+        raise NoQuestion(f"choices: {len(texts)} texts and {len(labels)} labels")
     if key not in labels:
-        raise NoQuestion(_unanswered("answerKey", key, f"one of {', '.join(map(str, labels))}"))
+        raise NoQuestion(_unanswered("answerKey", key, f"one of {', '.join(labels)}"))
     text = text_of({"question": question}, "question")
-    return _choices(f"Question: {text}\nAnswer:", list(choices["text"]), labels.index(key))
+    return _choices(f"Question: {text}\nAnswer:", texts, labels.index(key))
+
+
+def lists_of(values: object, keys: tuple[str, ...]) -> dict | None:
+    """An object of lists, as hubs have it; from a list of objects, as in original files. None: it is neither."""
+    if isinstance(values, list) and all(isinstance(one, dict) for one in values):
+        return {key: [one.get(key) for one in values] for key in keys}
+    return values if isinstance(values, dict) else None
 
 
 def _hellaswag(row: dict) -> Question:
-    context = f"{text_of(row, 'ctx_a')} {row.get('ctx_b', '').capitalize()}"
+    context = f"{text_of(row, 'ctx_a')} {text_or_none(row, 'ctx_b').capitalize()}"
+    endings = [_without_marks(ending) for ending in texts_of(row, "endings")]
     text = _without_marks(f"{text_of(row, 'activity_label')}: {context}")
-    return _choices(text, [_without_marks(ending) for ending in row["endings"]], _index(row, "label"))
+    return _choices(text, endings, _index(row, "label", len(endings)))
 
 
 def _without_marks(text: str) -> str:
@@ -154,17 +192,17 @@ def _without_marks(text: str) -> str:
 
 
 def _boolq(row: dict) -> Question:
-    stated = row.get("answer", row.get("label"))
-    if stated not in (True, False, 0, 1):
-        raise NoQuestion(_unanswered("answer", stated, "true or false"))
-    return _choices(
-        f"{text_of(row, 'passage')}\nQuestion: {text_of(row, 'question')}?\nAnswer:", ["no", "yes"], int(stated)
-    )
+    key = "answer" if "answer" in row else "label"
+    stated = str(row.get(key)).lower()
+    if stated not in BOOLEANS:
+        raise NoQuestion(_unanswered(key, row.get(key), "true or false"))
+    text = f"{text_of(row, 'passage')}\nQuestion: {text_of(row, 'question')}?\nAnswer:"
+    return _choices(text, ["no", "yes"], BOOLEANS[stated])
 
 
 def _piqa(row: dict) -> Question:
     choices = [text_of(row, "sol1"), text_of(row, "sol2")]
-    return _choices(f"Question: {text_of(row, 'goal')}\nAnswer:", choices, _index(row, "label"))
+    return _choices(f"Question: {text_of(row, 'goal')}\nAnswer:", choices, _index(row, "label", 2))
 
 
 def _winogrande(row: dict) -> Question:
@@ -173,12 +211,10 @@ def _winogrande(row: dict) -> Question:
     if not gap:
         raise NoQuestion("sentence: no gap, _")
     options = [text_of(row, key) for key in ("option1", "option2")]
-    answer, rest = _index(row, "answer", first=1), after.strip()
+    rest = after.strip()
     if not rest:
         raise NoQuestion("sentence: nothing behind the gap, which is what is scored")
-    if answer > 1:
-        raise NoQuestion("answer: found more than 2")
-    return Question(tuple((before + option, rest) for option in options), (len(rest),) * 2, answer)
+    return Question(tuple((before + option, rest) for option in options), _index(row, "answer", 2, first=1))
 
 
 @cache
@@ -203,12 +239,12 @@ def _about_mmlu(subject: str) -> str:
 
 
 CHOICES = {
-    "cmmlu": Form(("Question", *LETTERS, "Answer"), _chinese("Question", "Answer"), _about_cmmlu),
-    "ceval": Form(("id", "question", *LETTERS, "answer"), _chinese("question", "answer"), _about_ceval),
-    "hellaswag": Form(("ctx_a", "activity_label", "endings", "label"), _hellaswag),
-    "winogrande": Form(("sentence", "option1", "option2", "answer"), _winogrande),
+    "cmmlu": Form(("Question", *LETTERS), _chinese("Question", "Answer"), _about_cmmlu),
+    "ceval": Form(("id", "question", *LETTERS), _chinese("question", "answer"), _about_ceval),
+    "hellaswag": Form(("ctx_a", "activity_label", "endings"), _hellaswag),
+    "winogrande": Form(("sentence", "option1", "option2"), _winogrande, measures=("acc",)),
     "piqa": Form(("goal", "sol1", "sol2"), _piqa),
-    "boolq": Form(("passage", "question"), _boolq),
+    "boolq": Form(("passage", "question"), _boolq, measures=("acc",)),
     "arc": Form(("question", "answerKey"), _arc),
-    "mmlu": Form(("question", "answer"), _mmlu, _about_mmlu),
+    "mmlu": Form(("question", "answer"), _mmlu, _about_mmlu, measures=("acc",)),
 }

@@ -1,14 +1,24 @@
 """Questions that a model answers in its own words, as lm-evaluation-harness asks them.
 
 The prompts and the texts that end an answer are those of its tasks gsm8k and squadv2; cmrc has the prompt of xquad_zh,
-qa the texts that end an answer where a task names none.
+qa the texts that end an answer where a task names none. The answers to rows for fine-tuning end where the model ends
+them, as in --eval_with_do_generation.
 Source: https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/tasks.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from data_tools.formats.benchmarks.questions import Form, NoQuestion, Question, text_of
+from data_tools.formats.benchmarks.questions import (
+    Form,
+    NoQuestion,
+    Question,
+    lists_of,
+    seen,
+    text_of,
+    text_or_none,
+    texts_of,
+)
 from data_tools.formats.han import is_chinese
 
 UNANSWERABLE = "unanswerable"  # what SQuAD 2.0 wants to hear about a question without an answer
@@ -16,17 +26,7 @@ ENDS_WITH_NUMBER = re.compile(r"#### -?\.?[0-9][0-9.,]*\s*$")
 
 
 def _written(text: str, answers: list[str]) -> Question:
-    return Question(tuple((text, answer) for answer in answers), (), 0)
-
-
-def _texts(row: dict, key: str) -> list[str]:
-    """A text, or a list of them."""
-    found = row.get(key)
-    values = found if isinstance(found, list) else [found]
-    texts = [value for value in values if isinstance(value, str) and value.strip()]
-    if not texts or len(texts) < len(values):
-        raise NoQuestion(f"{key}: found {found!r}, expected a text or a list of texts")
-    return texts
+    return Question(tuple((text, answer) for answer in answers), 0)
 
 
 def _gsm8k(row: dict) -> Question:
@@ -41,7 +41,8 @@ def _ends_with_number(row: dict) -> bool:
 
 
 def _squad(row: dict) -> Question:
-    title = f"Title: {row['title']}\n\n" if row.get("title") else ""
+    title = text_or_none(row, "title")
+    title = f"Title: {title}\n\n" if title else ""
     text = f"{title}Background: {text_of(row, 'context')}\n\nQuestion: {text_of(row, 'question')}\n\nAnswer:"
     return _written(text, _spans(row))
 
@@ -53,16 +54,14 @@ def _cmrc(row: dict) -> Question:
 
 def _spans(row: dict) -> list[str]:
     """The right answers: each once. None, where the row says so, is right as that word, and as nothing at all."""
-    answers = row["answers"]
-    if isinstance(answers, list):  # the original file; a hub's rows have an object of lists
-        answers = {"text": [answer["text"] for answer in answers]}
-    texts = list(dict.fromkeys(answers["text"]))
-    return _texts({"answers": texts}, "answers") if texts else [UNANSWERABLE, ""]
+    lists = lists_of(row.get("answers"), ("text",))
+    if lists is None or lists.get("text") is None:
+        raise NoQuestion(f"answers: found {seen(row.get('answers'))}, expected an object with a list text")
+    return list(dict.fromkeys(texts_of(lists, "text"))) if lists["text"] != [] else [UNANSWERABLE, ""]
 
 
 def _has_spans(row: dict) -> bool:
-    answers = row["answers"]
-    return isinstance(answers, dict) or isinstance(answers, list) and all(isinstance(each, dict) for each in answers)
+    return lists_of(row["answers"], ("text",)) is not None
 
 
 def _has_chinese_spans(row: dict) -> bool:
@@ -70,9 +69,20 @@ def _has_chinese_spans(row: dict) -> bool:
 
 
 def _qa(row: dict) -> Question:
-    context = f"{text_of(row, 'context')}\n\n" if row.get("context") else ""
-    answers = _texts(row, "answers" if "answers" in row else "answer")
+    context = text_or_none(row, "context")
+    context = f"{context}\n\n" if context else ""
+    key = "answers" if "answers" in row else "answer"
+    answers = texts_of(row, key) if isinstance(row.get(key), list) else [text_of(row, key)]
     return _written(f"{context}Question: {text_of(row, 'question')}\nAnswer:", answers)
+
+
+def _pairs(question: str, answer: str) -> Callable[[dict], Question]:
+    """Rows for fine-tuning, asked as they are learnt: without further words."""
+
+    def read(row: dict) -> Question:
+        return _written(text_of(row, question), [text_of(row, answer)])
+
+    return read
 
 
 def _has_no_choices(row: dict) -> bool:
@@ -82,6 +92,7 @@ def _has_no_choices(row: dict) -> bool:
 
 
 SPANS = ("context", "question", "answers")
+OF_TEXTS = ("exact_match", "f1", "rouge_l", "bleu")
 WRITTEN = {
     "cmrc": Form(SPANS, _cmrc, fits=_has_chinese_spans, measures=("exact_match", "f1"), until=("\n",), chinese=True),
     "squad": Form(SPANS, _squad, fits=_has_spans, measures=("exact_match", "f1"), until=("\n",)),
@@ -96,10 +107,12 @@ WRITTEN = {
         ("question",),
         _qa,
         fits=_has_no_choices,
-        measures=("exact_match", "f1", "rouge_l", "bleu"),
+        measures=OF_TEXTS,
         until=("\n\n",),
         chinese=None,
     ),
+    "pairs": Form(("src", "tgt"), _pairs("src", "tgt"), measures=OF_TEXTS, chinese=None),
+    "advertisegen": Form(("content", "summary"), _pairs("content", "summary"), measures=OF_TEXTS, chinese=None),
 }
 
 
