@@ -13,7 +13,7 @@ NAMES = [f"_{name}" for name in SpecialTokensMixin.SPECIAL_TOKENS_ATTRIBUTES if 
 
 
 def correct() -> None:
-    SpecialTokensMixin.all_special_ids = property(_all_special_ids)
+    setattr(SpecialTokensMixin, "all_special_ids", property(_all_special_ids))  # noqa: B010  # a property has no setter
 
 
 def _all_special_ids(self) -> list[int]:
@@ -21,5 +21,5 @@ def _all_special_ids(self) -> list[int]:
     special = [attributes.get(name) for name in NAMES]
     now = (special, [*(attributes.get("_additional_special_tokens") or ())], len(self.get_added_vocab()))
     if attributes.get("_special_ids_of", (None,))[0] != now:
-        self._special_ids_of = now, STOCK.fget(self)
+        self._special_ids_of = now, STOCK.__get__(self)
     return [*self._special_ids_of[1]]
