@@ -110,7 +110,8 @@ rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
 evaluate: setup ## MODEL=... [ADAPTER=...] TASKS="mmlu=FOLDER ...": benchmarks
 	@$(if $(COMPARE),,$(call needs,MODEL TASKS)) $(RUN) launch/commands/evaluate.py \
 	    $(if $(COMPARE),--compare $(COMPARE),--model_name_or_path "$(MODEL)" --tasks $(TASKS)) \
-	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
+	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(OUTPUT),--output_file "$(OUTPUT)") \
+	    $(if $(GPUS),--tensor_parallel_degree $(GPUS)) $(ARGS)
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)

@@ -12,8 +12,8 @@ A task is NAME=PATH, or PATH alone where its first row shows what it is. Names a
 boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers the model writes; and text.
 PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the
 first of a subject in the split dev, else train. An evaluation that is stopped goes on where it was. --compare says
-whether two results differ by more than chance, with a paired bootstrap. A model too large for one card can use several:
-`python -m paddle.distributed.launch --gpus 0,1 launch/commands/evaluate.py ...`.
+whether two results differ by more than chance, with a paired bootstrap. A model that is too large for one card can use
+several: --tensor_parallel_degree 2.
 """
 
 import argparse
@@ -33,21 +33,23 @@ from launch.errors import UserError
 from launch.evaluation.benchmark_results import require_none, table
 from launch.evaluation.comparison import compare, read_results
 from launch.evaluation.tasks import Task, open_task
+from launch.families.arithmetic import require_divisible
 from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.guard import guarded
 from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
+from launch.processes.sharded import add_degree, run_ranks, starts_ranks
 
 POSITIONS = 2048  # where a model does not count them, as lm-evaluation-harness takes it
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     args = _parse(argv)
     if args.compare:
         print("\n".join(compare(*map(read_results, args.compare))))
-        return
+        return 0
     check_model(args.model_name_or_path)
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
@@ -55,11 +57,15 @@ def main(argv: list[str]) -> None:
     tasks = _tasks(args)
     _check_output(output)
     _check_family(args.model_name_or_path, tasks)
+    if starts_ranks(args.tensor_parallel_degree):
+        require_divisible(load_config(args.model_name_or_path), args.tensor_parallel_degree)
+        return run_ranks(Path(__file__), argv, args.tensor_parallel_degree, args.device == "cpu")
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
     report = _evaluate(args, tasks, output)
     if report:
         print("\n".join([*table(report), f"{output}: the results, and each answer"]))
+    return 0
 
 
 def _evaluate(args: argparse.Namespace, tasks: list[Task], output: Path) -> dict | None:
@@ -169,6 +175,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--output_file", type=Path, help="file for the results; default: evaluations/NAME.json")
     add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")
     add_weight_flags(add)
+    add_degree(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     others = argparse.Namespace(  # what encoding_of and base_format read beside flags
         src_length=1 << 40,

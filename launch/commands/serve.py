@@ -28,7 +28,7 @@ from launch.guard import guarded
 from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.preflight.report import Finding, print_findings
 from launch.processes.orphans import die_with_parent, end_with_make
-from launch.processes.sharded import FLAG, is_follower, run_ranks, starts_ranks
+from launch.processes.sharded import FLAG, add_degree, is_follower, run_ranks, starts_ranks
 
 KEY_VARIABLE = "SERVE_API_KEY"
 
@@ -203,7 +203,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         help="allow response_format, answers in JSON of a schema; installs requirements/grammar.lock",
     )
     add_weight_flags(add)
-    add(FLAG, type=above_zero, default=1, help="cards that share the model, one process each; default %(default)s")
+    add_degree(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     return parser.parse_args(argv)
 

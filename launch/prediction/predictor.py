@@ -4,8 +4,6 @@ predictor = load_predictor("models/llama-7b", "checkpoints/llama-7b-lora", dtype
 answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
 """
 
-import contextlib
-import io
 import json
 import math
 import sys
@@ -39,6 +37,7 @@ from launch.families.parameters import POSITIONS
 from launch.families.registry import Family, family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import TextStream, before_first, decode
+from launch.reporting.quiet import known_lines_left_out
 from launch.training.model import family_config, open_tokenizer, weights_directory
 
 LONGEST_CHARACTER = 4  # bytes: a token may be one of them
@@ -134,7 +133,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
 def _start_tensor_parallel(ranks: int) -> None:
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": ranks, "pp_degree": 1, "sharding_degree": 1}
-    with contextlib.redirect_stdout(io.StringIO()):  # a table of Paddle's switches, between the answers
+    with known_lines_left_out():
         fleet.init(is_collective=True, strategy=strategy)
 
 

@@ -10,8 +10,10 @@ already.
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from data_tools.cli import above_zero
 from launch.config.flag_values import parse_flags
 from launch.cpu.settings import threads_per_rank
 from launch.devices.cards import visible_devices
@@ -21,6 +23,11 @@ from launch.processes.supervise import supervise
 
 FLAG = "--tensor_parallel_degree"
 SECONDS_TO_END = 60.0  # for ranks between a signal and their end
+
+
+def add_degree(add: Callable) -> None:
+    """The flag. add: of a parser's add_argument."""
+    add(FLAG, type=above_zero, default=1, help="cards that share the model, one process each; default %(default)s")
 
 
 def starts_ranks(degree: int) -> bool:

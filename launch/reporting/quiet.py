@@ -29,10 +29,13 @@ MESSAGES = {
     "optimizer not run, scale_before": "our own line says so, once and with the step",
     "While using ClipGradByGlobalNorm in": "a layout clips by the same global norm",
 }
-# The beginning of a line that Paddle writes to stderr while it is imported -> why it is of no use.
+# The beginning of a line that Paddle writes to stderr while it is imported or starts ranks -> why it is of no use.
 LINES = {
     "WARNING: OMP_NUM_THREADS set to": "we share the cores among the ranks; Paddle's wheels have MKL, not OpenBLAS",
     "PLEASE USE OMP_NUM_THREADS WISELY": "as above",
+    "======================= Modified FLAGS detected": "switches that we have set, as our own line says",
+    "FLAGS(name=": "as above",
+    "=======================================================================": "as above",
 }
 # paddlenlp's logger, that of Paddle's sharding and that of fleet. Their progress is in our own lines.
 LOGGERS = ["PaddleNLP", "root", "paddle.distributed.fleet.utils.log_util"]
@@ -53,7 +56,7 @@ def import_paddle_quietly() -> None:
             logger.addFilter(_is_worth_showing)
     for pattern in WARNINGS:
         warnings.filterwarnings("ignore", message=pattern)
-    with interrupts_held(), _known_lines_left_out(), _warnings_of_the_import():
+    with interrupts_held(), known_lines_left_out(), _warnings_of_the_import():
         import paddle  # noqa: F401
     # Paddle makes INFO the level of all loggers that have none of their own.
     logging.getLogger().setLevel(logging.WARNING)
@@ -76,7 +79,7 @@ def interrupts_held() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _known_lines_left_out() -> Iterator[None]:
+def known_lines_left_out() -> Iterator[None]:
     """stderr without LINES; what is written comes at the end of the block."""
     written = io.StringIO()
     try:

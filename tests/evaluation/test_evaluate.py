@@ -210,6 +210,27 @@ def test_the_make_target(material, tmp_path):
     assert done.returncode == 2 and "error: TASKS: not given." in done.stderr
 
 
+@pytest.mark.long
+def test_a_command_starts_the_ranks_of_a_sharded_model(material, tmp_path):
+    """As make evaluate GPUS=2 does it: the same log-likelihoods, and no line more."""
+    said, found = [], []
+    for degree in ("1", "2"):
+        output = tmp_path / f"{degree}.json"
+        flags = argv(material, output, "--tensor_parallel_degree", degree, tasks=("hellaswag_val.jsonl",))
+        done = subprocess.run(
+            [sys.executable, "launch/commands/evaluate.py", *flags],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.replace(str(output), "OUTPUT").splitlines())
+        found.append(likelihoods(json.loads(output.read_text())["tasks"]["hellaswag"]))
+    assert found[1] == pytest.approx(found[0], abs=2e-4) and len(found[0]) == 48
+    assert [line for line in said[1] if not line.startswith("chat template")] == said[0]
+
+
 def test_questions_are_asked_as_chats(ranks, material, tmp_path):
     more = ("--apply_chat_template", "--limit", "4")
     [said] = ranks(1, EVALUATE, argv(material, tmp_path / "chat.json", *more, tasks=("mmlu=mmlu",)))

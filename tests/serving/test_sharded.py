@@ -79,6 +79,7 @@ def test_a_server_on_two_ranks_answers_as_on_one(root):
         with ThreadPoolExecutor(len(asked)) as pool:
             texts.append(list(pool.map(partial(_answer, server), asked)))
         below = psutil.Process(server.process.pid).children(recursive=True)
+        assert "FLAGS" not in "".join(server.said)
         assert server.stop(signal.SIGINT) == 0 and "".join(server.said).endswith("ready (Ctrl-C stops)\nstopped\n")
         assert not any(one.is_running() for one in below)
     assert texts[0] == texts[1] and len(set(texts[0])) == len(asked)
