@@ -111,6 +111,8 @@ def _follow(texts) -> int:
 
 
 def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key: str | None) -> int:
+    import paddle
+
     from launch.checkpoint.ranks import world_size
     from launch.serving.continuous_batch import batch_for
     from launch.serving.event_loop import EngineEnded, run
@@ -119,6 +121,8 @@ def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key
 
     batch = batch_for(models, args.batch_size, lead(texts) if world_size() > 1 else texts)
     service = Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
+    device = paddle.get_device()
+    service.engine.on_start = lambda: paddle.set_device(device)  # a new thread's card is the first one
 
     def ready(port: int, grpc_port: int) -> None:
         print_findings(_findings(args, service, key, port, grpc_port), sys.stdout)

@@ -113,8 +113,8 @@ def require_divisible(config: dict, ranks: int) -> None:
         if size % ranks:
             largest = next(n for n in range(ranks, 0, -1) if not any(size % n for size in sizes.values()))
             raise UserError(
-                f"{ranks} processes cannot divide this model's {name}, {size}. Start {largest}: --nproc_per_node or "
-                "--gpus of the launcher."
+                f"{ranks} processes cannot divide this model's {name}, {size}. Use {largest}: "
+                "--tensor_parallel_degree, or --nproc_per_node or --gpus of the launcher."
             )
 
 

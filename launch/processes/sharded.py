@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from data_tools.cli import above_zero
-from launch.config.flag_values import parse_flags
 from launch.cpu.settings import threads_per_rank
 from launch.devices.cards import visible_devices
 from launch.errors import UserError
@@ -22,6 +21,7 @@ from launch.processes.command import LaunchCommand
 from launch.processes.supervise import supervise
 
 FLAG = "--tensor_parallel_degree"
+WITH_ENVIRONMENT = ("envlog*", "backup_env*", "default.*.log")  # files in which the launcher writes all variables
 SECONDS_TO_END = 60.0  # for ranks between a signal and their end
 
 
@@ -49,7 +49,7 @@ def starts_ranks(degree: int) -> bool:
 
 def is_follower() -> bool:
     """Whether this process is another rank than the first."""
-    return int(os.environ.get("PADDLE_TRAINER_ID", 0)) > 0
+    return int(os.environ.get("PADDLE_TRAINERS_NUM", 1)) > 1 and int(os.environ.get("PADDLE_TRAINER_ID", 0)) > 0
 
 
 def run_ranks(script: Path, argv: list[str], degree: int, on_cpu: bool) -> int:
@@ -61,8 +61,14 @@ def run_ranks(script: Path, argv: list[str], degree: int, on_cpu: bool) -> int:
     if on_cpu:  # the launcher imports Paddle, which sets 1 otherwise, and its ranks would inherit that
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(degree))
     folder = tempfile.mkdtemp(prefix=f"{script.stem}-")
-    command = LaunchCommand(script, parse_flags(argv), os.path.join(folder, "log"), devices, degree)
-    exit_code = supervise(command.words(), command.log_dir, degree, grace=SECONDS_TO_END)
+    logs = Path(folder, "log")
+    words = LaunchCommand(script, {}, str(logs), devices, degree).words()
+    try:
+        exit_code = supervise([*words, *argv], logs, degree, grace=SECONDS_TO_END)
+    finally:
+        for pattern in WITH_ENVIRONMENT:  # a key may be in it, and logs are sent to others
+            for file in logs.glob(pattern):
+                file.unlink()
     if exit_code == 0:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
     return exit_code

@@ -32,11 +32,13 @@ class ContinuousBatch:
         self.numbers = count()
         self.working: dict[int, Row] = {}  # by the numbers of their texts
         self.scores: dict[int, list[Likelihood]] = {}  # of prompts that are computed in part
+        self.refused: Row | None = None  # has no room until another row leaves
 
     def clear(self) -> None:
         self.texts.clear()
         self.working.clear()
         self.scores.clear()
+        self.refused = None
 
     @property
     def rows(self) -> list[Row]:
@@ -51,15 +53,21 @@ class ContinuousBatch:
     def take(self, waiting: Iterable[Row]) -> list[Row]:
         taken = []
         for row in waiting:
-            number, ids, scored = next(self.numbers), row.prompt + row.tokens, len(row.prompt) * row.wants_scores
-            most = len(row.prompt) + row.max_tokens
-            if len(self.working) == self.largest or not self.texts.add(number, ids, most, row.group[0], scored):
+            if len(self.working) == self.largest or row is self.refused or not self._add(row):
                 break  # and those behind it wait, too: a long text would otherwise never find room
-            self.working[number] = row
-            if scored:
-                self.scores[number] = [Likelihood(row.prompt[0], None)]
             taken.append(row)
         return taken
+
+    def _add(self, row: Row) -> bool:
+        number, ids = next(self.numbers), row.prompt + row.tokens
+        scored = len(row.prompt) if row.wants_scores else 0
+        if not self.texts.add(number, ids, len(row.prompt) + row.max_tokens, row.group[0], scored):
+            self.refused = row
+            return False
+        self.working[number] = row
+        if scored:
+            self.scores[number] = [Likelihood(row.prompt[0], None)]
+        return True
 
     @paddle.no_grad()
     def step(self) -> None:
@@ -88,6 +96,7 @@ class ContinuousBatch:
     def _forget(self, number: int) -> None:
         del self.working[number]
         self.scores.pop(number, None)
+        self.refused = None
 
     def _score(self, part: Part, logits: paddle.Tensor) -> None:
         """Tell a row the likelihoods of its prompt when they are all there. logits: behind each token of the part."""

@@ -20,14 +20,16 @@ class QueueFull(Exception):
 
 
 class Engine:
-    """places: of rows in the queue. on_step: is told how many rows a step is for. on_failure: is called where the
-    thread ends although nobody has stopped it."""
+    """places: of rows in the queue. on_step: is told how many rows a step is for. on_start: is called in the thread,
+    before all else. on_failure: is called where the thread ends although nobody has stopped it."""
 
     def __init__(self, batch: Batch, places: int, on_step: Callable[[int], object] = lambda rows: None):
         self.batch = batch
         self.places = places
         self.on_step = on_step
+        self.on_start: Callable[[], object] = lambda: None
         self.on_failure: Callable[[], object] = lambda: None
+        self.failed = False
         self.waiting: deque[Row] = deque()
         self.stopping = False
         self.changed = threading.Condition()
@@ -45,6 +47,8 @@ class Engine:
         """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
         with self.changed:
             self._remove_done()
+            if self.failed:
+                return _fail(rows)
             if len(self.waiting) + len(rows) > self.places:
                 raise QueueFull(f"{len(self.waiting)} of {self.places} places of the queue are taken")
             self.waiting.extend(rows)
@@ -67,12 +71,14 @@ class Engine:
 
     def _work(self) -> None:
         try:
+            self.on_start()
             while self._take():
                 self._step()
         finally:
             if not self.stopping:
-                for row in (*self.waiting, *self.batch.rows):
-                    row.finish(Finish.FAILED)
+                with self.changed:
+                    self.failed = True
+                    _fail([*self.waiting, *self.batch.rows])
                 self.on_failure()
 
     def _take(self) -> bool:
@@ -113,10 +119,13 @@ class Engine:
             traceback.print_exc(file=sys.stderr)
             self.batch.clear()
             left = [row for row in rows if not row.done]
-        for row in left:
-            if len(rows) > 1 and not self.stopping:
-                self._answer_alone(row)
-            row.finish(Finish.FAILED)
+        try:
+            for row in left:
+                if len(rows) > 1 and not self.stopping:
+                    self._answer_alone(row)
+                row.finish(Finish.FAILED)
+        finally:
+            _fail(left)
 
     def _answer_alone(self, row: Row) -> None:
         try:
@@ -134,3 +143,9 @@ class Engine:
             if now > row.deadline:
                 row.finish(Finish.LATE)
         self.waiting = deque(row for row in self.waiting if not row.done)
+
+
+def _fail(rows: list[Row]) -> None:
+    """Those that are not done."""
+    for row in rows:
+        row.finish(Finish.FAILED)

@@ -25,7 +25,6 @@ from launch.errors import UserError
 from launch.serving.texts import Part, Texts
 
 CALLS = ("add", "append", "remove", "compute", "settle", "clear")
-FAILED = b"failed\n"
 LONGEST_ADDRESS = 107  # bytes, of a socket in a folder: man 7 unix
 SECONDS = 30.0  # in which ranks that fail together say so
 
@@ -35,18 +34,23 @@ class Followers:
 
     def __init__(self, connections: list[socket.socket]):
         self.connections = connections
+        self.answers = [connection.makefile("rb") for connection in connections]
+        self.steps = 0
 
     def send(self, call: str, *arguments) -> None:
+        self.steps += call == "compute"
         line = json.dumps([call, *arguments]).encode() + b"\n"
         for connection in self.connections:
             connection.sendall(line)
 
     def failed_too(self) -> bool:
-        """Whether each of them says that its last call has failed."""
+        """Whether each of them says that this step has failed."""
         try:
-            for connection in self.connections:
+            for connection, answers in zip(self.connections, self.answers, strict=True):
                 connection.settimeout(SECONDS)
-                if connection.recv(len(FAILED), socket.MSG_WAITALL) != FAILED:
+                while (step := int(answers.readline() or -1)) not in (-1, self.steps):
+                    pass  # of an earlier step, which failed there alone
+                if step == -1:
                     return False
                 connection.settimeout(None)
         except OSError:
@@ -84,8 +88,9 @@ class ShardedTexts:
             return self.texts.compute()
         except Exception:
             traceback.print_exc(file=sys.stderr)
+            _synchronize()
             if not self.followers.failed_too():
-                print("a step failed on some of the ranks only: the server ends", file=sys.stderr, flush=True)
+                print("a step failed, and not on all ranks alike: the server ends", file=sys.stderr, flush=True)
                 os._exit(1)
             raise
 
@@ -105,12 +110,13 @@ def follow(texts: Texts) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     [leader] = _connect()
-    failed = False
+    failed, steps = False, 0
     for line in leader.makefile("rb"):
         call, *arguments = json.loads(line)
         assert call in CALLS, call
         if failed and call != "clear":
             raise RuntimeError(f"rank {rank()} failed, and rank 0 goes on with {call}")
+        steps += call == "compute"
         try:
             getattr(texts, call)(*arguments)
             failed = False
@@ -120,7 +126,15 @@ def follow(texts: Texts) -> None:
             failed = True
             leader.settimeout(SECONDS)
             if call == "compute":
-                leader.sendall(FAILED)
+                _synchronize()
+                leader.sendall(f"{steps}\n".encode())
+
+
+def _synchronize() -> None:
+    """Wait for this rank's card: NCCL's collectives return at once, and one that the other ranks do not join never
+    ends. So a rank that has begun more of them than others in a step that fails does not say that it is in step."""
+    if paddle.get_device() != "cpu":
+        paddle.device.synchronize()
 
 
 def _connect() -> list[socket.socket]:

@@ -176,8 +176,7 @@ class Row:
 
     group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
     time.monotonic(). positions: the model's, for prompt and answer. grammar: of an answer in JSON. tokens: the
-    answer so far. random: the generator of its draws, made with the first. scored: the likelihoods of the prompt's
-    tokens are told.
+    answer so far. scored: the likelihoods of the prompt's tokens are told.
     """
 
     group: tuple
@@ -190,7 +189,6 @@ class Row:
     positions: float = math.inf
     grammar: "Grammar | None" = None
     tokens: list[int] = field(default_factory=list)
-    random: np.random.Generator | None = None
     scored: bool = False
     done: bool = False
 
@@ -224,8 +222,7 @@ class Row:
             self.grammar.exclude(logits)
         if not self.options.temperature:
             return int(logits.argmax())
-        self.random = self.random or random_of(self.options, self.number)
-        return draw(logits, self.options, self.random)
+        return draw(logits, self.options, random_of(self.options, self.number, len(self.tokens)))
 
     def finish(self, reason: Finish) -> None:
         if not self.done:
@@ -237,9 +234,10 @@ class Row:
         self.done = True
 
 
-def random_of(options: Options, number: int) -> np.random.Generator:
-    """The random numbers of one answer. number: its index among the answers to its request."""
-    return np.random.default_rng(None if options.seed is None else [options.seed, number])
+def random_of(options: Options, number: int, place: int) -> np.random.Generator:
+    """The random numbers of one token, which are the same where a step that failed is made again. number: index of the
+    answer among those to its request. place: of the token in the answer."""
+    return np.random.default_rng(None if options.seed is None else [options.seed, number, place])
 
 
 def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndarray:

@@ -281,6 +281,21 @@ def rotary(directory: str) -> tuple[list[int], list[bool]]:
     return [before, after], [bool((one == other).all()) for one, other in zip(stock, ours, strict=True)]
 
 
+def asked_for_room(directory: str) -> list[int]:
+    """How often room is asked for, step by step, while a row waits for that of another."""
+    models = served(directory)
+    batch, texts = batch_of(models, 8, 64)
+    stock, calls, found = texts.add, [], []
+    texts.add = lambda *arguments: calls.append(arguments[0]) or stock(*arguments)
+    waiting = [row("model", [7] * 20, 20)[0], row("model", [8] * 20, 20)[0]]
+    while waiting or batch.rows:
+        taken = batch.take(waiting)
+        waiting = [one for one in waiting if one not in taken]
+        found.append(len(calls))
+        batch.step()
+    return found
+
+
 def answering_layers(directory: str) -> dict:
     """The largest difference of logits, relative to the largest one, where the layers for answers take the place of
     paddlenlp's; how many they are; whether a layer still computes other dtypes."""

@@ -127,6 +127,12 @@ def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
     assert found["after"] == 1 and len(found["left"]) == 1 and found["stays"] == 2
 
 
+def test_a_row_without_room_asks_again_once_another_has_left(ranks, root):
+    """Each time its prompt would be sent to all ranks of a sharded model."""
+    [found] = ranks(1, f"{MODULE}:asked_for_room", root)
+    assert found[0] == 2 and found[15] == 2 and found[-1] == 3
+
+
 def test_the_end_of_a_text_is_forgotten_first_and_a_long_text_takes_no_room_from_short_ones(ranks):
     """56 tokens: 36 of the text, and 5 blocks."""
     [found] = ranks(1, f"{MODULE}:kept_and_reserved")

@@ -222,6 +222,26 @@ def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_no_row_waits_for_a_thread_that_has_ended(capfd):
+    """Neither those that were to go on alone, nor those that come later."""
+    asked, ended = [row(), row(), row()], threading.Event()
+
+    def answer(rows):
+        if len(rows) == 1:
+            raise SystemExit
+        raise RuntimeError("not together")
+
+    engine = Engine(whole(answer, 3), 4)
+    engine.on_failure = ended.set
+    engine.submit(asked)
+    engine.start()
+    assert ended.wait(10)
+    engine.submit(late := [row()])
+    assert [one.events for one in [*asked, *late]] == [[Finish.FAILED]] * 4
+    capfd.readouterr()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_whose_engine_has_ended_says_so():
     def answer(rows):
         raise SystemExit

@@ -12,8 +12,8 @@ LOGITS = np.log(PROBABILITIES).astype("float32") + 7
 
 def shares(**options) -> np.ndarray:
     chosen = Options(seed=1, **options)
-    random = random_of(chosen, 0)
-    return np.bincount([draw(LOGITS, chosen, random) for _ in range(DRAWS)], minlength=4) / DRAWS
+    drawn = [draw(LOGITS, chosen, random_of(chosen, 0, place)) for place in range(DRAWS)]  # as the tokens of an answer
+    return np.bincount(drawn, minlength=4) / DRAWS
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,11 @@ def test_penalties_and_biases(options, expected):
     assert logits.tolist() == [4, 3, 0, 1]
 
 
-def test_a_seed_gives_the_same_numbers_and_another_answer_of_a_request_others():
-    def numbers(seed, answer):
-        return list(random_of(Options(seed=seed), answer).random(3))
+def test_a_seed_gives_the_same_numbers_and_another_token_or_answer_of_a_request_others():
+    def numbers(seed, answer, place=0):
+        return list(random_of(Options(seed=seed), answer, place).random(3))
 
     assert numbers(5, 0) == numbers(5, 0)
     assert numbers(5, 0) != numbers(5, 1) != numbers(6, 1)
+    assert numbers(5, 0) != numbers(5, 0, 1) != numbers(5, 1)
     assert numbers(None, 0) != numbers(None, 0)

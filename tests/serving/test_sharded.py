@@ -1,12 +1,14 @@
 """A model that is sharded over ranks: rank 0 answers as one process does, the others follow."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import psutil
 import pytest
@@ -53,7 +55,7 @@ def test_a_step_that_fails_on_all_ranks_fails_as_on_one(ranks, root, alone):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("leader", "a step failed on some of the ranks only: the server ends"),
+        ("leader", "a step failed, and not on all ranks alike: the server ends"),
         ("follower", "timed out"),
     ],
 )
@@ -86,21 +88,27 @@ def test_a_server_on_two_ranks_answers_as_on_one(root):
 
 
 @pytest.mark.long
-def test_a_rank_that_dies_ends_the_server(root):
+def test_a_rank_that_dies_ends_the_server(root, monkeypatch):
+    """Its logs are kept, without the variables that the launcher writes there."""
+    monkeypatch.setenv("SERVE_API_KEY", "-very-secret")
     server = start_serve(*flags(root), "--tensor_parallel_degree", 2)
-    _answer(server, ("model", "a"))
+    _answer(server, ("model", "a"), "-very-secret")
     below = psutil.Process(server.process.pid).children(recursive=True)
     ranks = [one for one in below if "launch/commands/serve.py" in " ".join(one.cmdline()) and "-u" in one.cmdline()]
     [follower] = [one for one in ranks if one.environ()["PADDLE_TRAINER_ID"] == "1"]
     follower.kill()
     assert server.process.wait(timeout=60) == 128 + signal.SIGKILL
-    assert "rank 1 failed with exit code 137" in "".join(server.said)
+    assert (found := re.search(r"rank 1 failed with exit code 137; its log is (\S+)/workerlog.1", "".join(server.said)))
+    logs = Path(found[1])
+    assert (logs / "workerlog.1").is_file() and not any(b"very-secret" in log.read_bytes() for log in logs.iterdir())
     assert not any(one.is_running() for one in below)
 
 
-def _answer(server, asked: tuple[str, str]) -> str:
+def _answer(server, asked: tuple[str, str], key: str = "none") -> str:
     model, prompt = asked
-    return server.client().completions.create(model=model, prompt=prompt, max_tokens=12, temperature=0).choices[0].text
+    return (
+        server.client(key).completions.create(model=model, prompt=prompt, max_tokens=12, temperature=0).choices[0].text
+    )
 
 
 def test_what_cannot_be_sharded_is_refused(root, tmp_path):
@@ -110,6 +118,8 @@ def test_what_cannot_be_sharded_is_refused(root, tmp_path):
     assert said.returncode == 2 and "--tensor_parallel_degree: found 2, but cards here: 1." in said.stderr
     said = serve(*flags(root), "--tensor_parallel_degree", "2", PADDLE_TRAINERS_NUM="4")
     assert said.returncode == 2 and "found 2, but the launcher has started 4 ranks." in said.stderr
+    said = serve(*flags(root), "--host", "no.such.host.example", "--insecure", PADDLE_TRAINER_ID="1")  # no follower
+    assert said.returncode == 2 and "--host no.such.host.example" in said.stderr
     said = serve(*flags(root), PADDLE_TRAINERS_NUM="4", PADDLE_LOCAL_SIZE="2")
     assert said.returncode == 2 and "4 ranks, 2 of them on this machine." in said.stderr
 
