@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow
 import pytest
@@ -15,7 +14,7 @@ from rich.console import Console
 from data_tools.formats.tokens.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
 from tests.data_tools.formats.preferences.test_forms import ULTRAFEEDBACK
-from tests.repository_folder import link_repository
+from tests.repository_folder import bash, link_repository
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
@@ -40,18 +39,10 @@ def said(question: str, answer: str) -> list[dict]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
-def run(block: str, folder: Path) -> str:
-    block = re.sub("^make ", "make -o setup ", block, flags=re.M)  # .venv is ours
-    command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
-
-
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
-    told = [run(block, folder) for block in BLOCKS]
+    told = [bash(block, folder) for block in BLOCKS]
     assert len(told) == len(BLOCKS) == 12
     assert "✓ every document decodes to its source" in told[4]
     assert 100_000 < IndexedDataset(folder / "piped" / "corpus").tokens.size < 1_000_000

@@ -27,6 +27,7 @@ FORMS = ("", "rehearse-", "plan-", "print-", "k8s-")
 # All blocks of a page in a language -> the test that runs them as they stand, in their order.
 PAGES_RUN = {
     ("data", "sh"): "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
+    ("evaluate", "sh"): "tests/evaluation/test_page.py::test_the_commands_print_what_the_page_shows",
     ("finetune", "sh"): "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
 }
 # Recipes of a page's blocks -> the test that prints their commands with these variables, and checks the flags.

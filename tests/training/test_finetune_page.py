@@ -3,9 +3,7 @@
 import json
 import re
 import shutil
-import subprocess
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,7 @@ from launch.config.recipe_file import Recipe
 from launch.rehearsal.materials import documents
 from tests.families import published as models
 from tests.recipes.rehearsing import recipes_by_target
-from tests.repository_folder import ROOT, link_repository
+from tests.repository_folder import ROOT, bash, link_repository
 
 PAGE = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
 RUN = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
@@ -30,14 +28,6 @@ def folder(tmp_path_factory):
     save_tokenizer(theirs, train_tokenizer([*islice(documents(), 50), *letters], SIZES["vocab_size"]))
     (theirs / MODEL_NAME).rename(theirs / "tokenizer.model")
     return folder
-
-
-def bash(block: str, folder: Path) -> str:
-    block = f'make() {{ command make --no-print-directory -o setup "$@"; }}\n{block}'  # .venv is ours
-    command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, f"{block}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 @pytest.mark.long
