@@ -30,6 +30,7 @@ class Engine:
         self.on_start: Callable[[], object] = lambda: None
         self.on_failure: Callable[[], object] = lambda: None
         self.failed = False
+        self.began: float | None = None  # the step in work, as time.monotonic()
         self.waiting: deque[Row] = deque()
         self.stopping = False
         self.changed = threading.Condition()
@@ -42,6 +43,11 @@ class Engine:
     def ended(self) -> bool:
         """Whether the thread was started and is no more."""
         return self.thread.ident is not None and not self.thread.is_alive()
+
+    def step_seconds(self) -> float:
+        """How long the step in work has lasted; 0 where there is none."""
+        began = self.began
+        return 0.0 if began is None else time.monotonic() - began
 
     def submit(self, rows: list[Row]) -> None:
         """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
@@ -110,15 +116,17 @@ class Engine:
             row.finish(Finish.FAILED)
 
     def _step(self) -> None:
-        rows = self.batch.rows
+        rows, left = self.batch.rows, []
+        self.began = time.monotonic()
         try:
             self.on_step(len(rows))
             self.batch.step()
-            left = []
         except Exception:  # a row that fails must end neither the server nor the other rows
             traceback.print_exc(file=sys.stderr)
             self.batch.clear()
             left = [row for row in rows if not row.done]
+        finally:
+            self.began = None
         try:
             for row in left:
                 if len(rows) > 1 and not self.stopping:

@@ -17,6 +17,7 @@ from launch.serving.request import Finish, Options, Reason, Refusal
 from launch.serving.whole_batches import Batch
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+HUNG_SECONDS = 60.0  # that a step may go on after the time of all its requests is over
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -98,6 +99,9 @@ class Service:
             raise Refusal(Reason.STOPPING, "the server is stopping")
         if self.engine.ended:
             raise Refusal(Reason.FAILED, "the thread that answers has ended; the server's terminal says why")
+        if (seconds := self.engine.step_seconds()) > self.limits.seconds + HUNG_SECONDS:
+            found = f"a step has lasted {seconds:.0f} s, longer than any request may: a card or a rank hangs"
+            raise Refusal(Reason.FAILED, f"{found}. Start the server again.")
 
     def refuse_more(self) -> None:
         """Refuse requests from now on; earlier ones are answered."""

@@ -221,6 +221,23 @@ def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
     assert "no room to copy" in capfd.readouterr().err
 
 
+def test_a_server_whose_step_hangs_says_so(held, monkeypatch):
+    """As a rank that has stopped makes it. Its health is asked for by whoever can start it again."""
+    monkeypatch.setattr("launch.serving.service.HUNG_SECONDS", 0.1)
+    service = Service({}, whole(held, 1), Limits(1, 2, 0.1))
+    service.engine.submit([row()])
+    service.engine.start()
+    held.wait()
+    service.require_running()
+    time.sleep(0.3)
+    with pytest.raises(Refusal, match="a step has lasted 0 s, longer than any request may: a card or a rank hangs"):
+        service.require_running()
+    held.go()
+    until(lambda: not service.engine.step_seconds())
+    service.require_running()
+    service.engine.stop(10)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_no_row_waits_for_a_thread_that_has_ended(capfd):
     """Neither those that were to go on alone, nor those that come later."""
