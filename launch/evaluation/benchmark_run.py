@@ -44,13 +44,13 @@ class Evaluated:
         self, task: Task, requests: list[list[Request]], items: list[int]
     ) -> Iterator[list[tuple[int, Outcome]]]:
         """(item, its outcome), some at a time. requests: of all items of the task."""
-        if task.scores and items:
+        if not task.scores:
+            for of_round in rounds(requests, items):
+                yield from log_likelihoods(self.scorer, requests, of_round, alike=task.name != TEXT)
+        elif items:
             prompts = [list(requests[item][0].ids) for item in items]
             for batch in self.predictor.answer(prompts, Decoding(self.longest), self.batch_size, task.until):
                 yield [(items[number], text) for number, text in batch]
-        elif not task.scores:
-            for of_round in _rounds(requests, items):
-                yield from _log_likelihoods(self.scorer, requests, of_round, alike=task.name != TEXT)
 
 
 def evaluate(model: Evaluated, encoder: Encoder, tasks: list[Task], head: dict, output: Path) -> dict | None:
@@ -102,14 +102,14 @@ def _requests(tasks: list[Task], encoder: Encoder) -> list[list[list[Request]]]:
     return requests
 
 
-def _rounds(requests: list[list[Request]], items: list[int]) -> Iterator[list[int]]:
+def rounds(requests: list[list[Request]], items: list[int]) -> Iterator[list[int]]:
     """The items in parts, each with about ROUND requests."""
     before = np.cumsum([0, *(len(requests[item]) for item in items)])
     for _, of_round in itertools.groupby(zip(items, before // ROUND, strict=False), key=lambda pair: pair[1]):
         yield [item for item, _ in of_round]
 
 
-def _log_likelihoods(
+def log_likelihoods(
     scorer: Scorer, requests: list[list[Request]], items: list[int], alike: bool
 ) -> Iterator[list[tuple[int, Outcome]]]:
     """(item, log-likelihood of each of its requests), as soon as it has all. alike: see Scorer.scores."""

@@ -206,6 +206,20 @@ def evaluate(argv: list[str], kill_after: int = 0, kill_after_scores: int = 0) -
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
 
 
+def in_rounds(counts: list[int]) -> dict:
+    """The rounds of items with so many requests each, and what a scorer that gives 0, 1, 2, ... makes of them."""
+    from launch.evaluation.benchmark_run import log_likelihoods, rounds
+    from launch.evaluation.shared_prefixes import Request
+
+    class Counting:
+        def scores(self, requests, alike):
+            yield from ((number, float(number)) for number in reversed(range(len(requests))))
+
+    requests, items = [[Request((1, 2), 1)] * count for count in counts], list(range(len(counts)))
+    found = log_likelihoods(Counting(), requests, items, alike=True)
+    return {"rounds": list(rounds(requests, items)), "found": list(found)}
+
+
 def alone(model: str, adapter: str | None, texts: list[list[str]]) -> list[float]:
     """The log-likelihood of each [text before, continuation], by paddlenlp's model with one of them at a time."""
     import numpy as np

@@ -117,6 +117,13 @@ def test_an_item_is_kept_as_soon_as_it_is_finished(ranks, material, tmp_path):
     assert said["stderr"].splitlines()[-1] == "evaluating hellaswag: 12 of 12, 0 s left"
 
 
+def test_rounds_have_about_as_many_requests_and_a_text_without_tokens_has_none(ranks):
+    [found] = ranks(1, "tests.evaluation.evaluate_ranks:in_rounds", [1024, 1, 1023, 4])
+    assert found["rounds"] == [[0], [1, 2], [3]]
+    [found] = ranks(1, "tests.evaluation.evaluate_ranks:in_rounds", [2, 0, 1, 0])
+    assert found["found"] == [[[1, []], [3, []]], [[2, [2.0]]], [[0, [0.0, 1.0]]]]
+
+
 def test_questions_without_room_are_counted(ranks, material, tmp_path):
     row = {"goal": "the model " * 400, "sol1": "reads", "sol2": "learns", "label": 0}
     (tmp_path / "p_val.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"goal": "a"}) + "\n")
