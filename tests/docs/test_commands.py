@@ -67,7 +67,6 @@ RUN_BY = {
     "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
     "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
     "launch/commands/doctor.py": "tests/config/test_deepspeed.py::test_the_command",
-    "launch/commands/evaluate.py": "tests/evaluation/test_evaluate.py::test_two_ranks_and_small_batches_give_the_same",
     "launch/commands/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
     "launch/run_dpo.py": "tests/training/test_run_dpo.py::test_the_command_of_the_page",
     "launch/run_reward.py": "tests/training/test_run_reward.py::test_the_command_of_the_page",

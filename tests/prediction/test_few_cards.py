@@ -138,4 +138,4 @@ def test_the_plan_is_printed_before_anything_is_loaded(ranks):
 def test_cards_that_cannot_divide_the_model_have_no_plan(ranks):
     [said] = ranks(1, PREDICT, ["--model_name_or_path", "baichuan-13b", "--plan", "3x24"])
     assert said["exit_code"] == 2 and said["stdout"] == ""
-    assert "3 processes cannot divide this model's attention heads, 40. Start 2:" in said["stderr"]
+    assert "3 processes cannot divide this model's attention heads, 40. Use 2:" in said["stderr"]
