@@ -20,10 +20,12 @@ LIKE_ANOTHER = {
     "finetune-llama3-8b": "finetune-llama7b-stage2",
     "finetune-qwen2.5-7b": "finetune-llama7b",
     "finetune-qwen3-8b": "finetune-llama7b-stage2",
+    "lora-deepseek-r1-distill-qwen-7b": "lora-qwen3-8b",
     "lora-llama3-8b": "lora-qwen3-8b",
     "lora-qwen2.5-7b": "lora-qwen3-8b",
     "pretrain-llama3-8b": "pretrain-llama7b",
     "pretrain-qwen3-8b": "pretrain-llama7b",
+    "qlora-llama7b": "qlora-baichuan13b",
 }
 
 every_target = pytest.mark.parametrize(
