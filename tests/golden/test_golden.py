@@ -14,32 +14,10 @@ from tests.recipes.rehearsing import recipes_by_target, rehearse_well
 
 TARGETS = sorted(recipes_by_target())
 IN_EVERY_RUN = {"pretrain-tiny"}  # the others take long
-# Of another model with the script, method and layout of one that is rehearsed here. `python -m tests.golden --check`
-# rehearses all.
-LIKE_ANOTHER = {
-    "finetune-llama3-8b": "finetune-llama7b-stage2",
-    "finetune-qwen2.5-7b": "finetune-llama7b",
-    "finetune-qwen3-8b": "finetune-llama7b-stage2",
-    "lora-deepseek-r1-distill-qwen-7b": "lora-qwen3-8b",
-    "lora-llama3-8b": "lora-qwen3-8b",
-    "lora-qwen2.5-7b": "lora-qwen3-8b",
-    "pretrain-llama3-8b": "pretrain-llama7b",
-    "pretrain-qwen3-8b": "pretrain-llama7b",
-    "qlora-llama7b": "qlora-baichuan13b",
-}
 
 every_target = pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long])
-        for one in TARGETS
-        if one not in LIKE_ANOTHER
-    ],
+    "target", [pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long]) for one in TARGETS]
 )
-
-
-def test_what_is_left_out_is_like_one_that_is_not():
-    assert LIKE_ANOTHER.keys() <= set(TARGETS) and set(LIKE_ANOTHER.values()) <= set(TARGETS) - LIKE_ANOTHER.keys()
 
 
 def test_every_recipe_has_a_curve():
