@@ -24,6 +24,7 @@ from pathlib import Path
 
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
+from launch.upstream import correct
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -121,8 +122,14 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not come between the answers
     import paddle  # noqa: F401
+
+    correct(["import_of_everything"])
     import paddlenlp.trainer  # noqa: F401
     import paddlenlp.transformers  # noqa: F401
+
+    import launch.training.finetuning
+    import launch.training.pretraining
+    import launch.training.run  # noqa: F401
 
     for line in sys.stdin:
         job = json.loads(line)

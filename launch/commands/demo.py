@@ -19,7 +19,7 @@ from data_tools.cli import Parser
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import unigram_cross_entropy
 from data_tools.terminal import has_colours
-from launch.cpu.settings import prepare
+from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
@@ -27,7 +27,6 @@ from launch.guard import guarded
 from launch.preflight.report import Finding, print_findings
 from launch.processes.orphans import run_child
 from launch.reporting.announce import plot_losses
-from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary, read_train_log
 
 PROMPTS = ["def __init__(self", "import os\n", "    if not isinstance(", "    for line in "]
@@ -119,8 +118,7 @@ class Demo:
 
     def generate(self) -> None:
         heading("4 of 5: what the model writes")
-        prepare("auto", processes=1)  # before Paddle is imported
-        import_paddle_quietly()
+        start_paddle(on_cpu=True)
         from launch.prediction.predictor import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48), strict=True):

@@ -24,10 +24,9 @@ from data_tools.cli import BEGINS_ANEW, Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_preferences
 from launch.commands.demo import heading, run, words_of
-from launch.cpu.settings import prepare
+from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.reporting.quiet import import_paddle_quietly
 from launch.reporting.records import read_summary
 
 RESULTS = "results.json"
@@ -152,8 +151,7 @@ class AlignDemo:
 
 def continued(models: list[Path], prompts: list[str]) -> list[list[str]]:
     """What each model writes behind each prompt."""
-    prepare("auto", processes=1)  # before Paddle is imported
-    import_paddle_quietly()
+    start_paddle(on_cpu=True)
     from launch.prediction.predictor import continuations
 
     return [continuations(model, prompts, max_new_tokens=16, batch_size=16) for model in models]

@@ -29,6 +29,7 @@ from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
 from launch.reporting.quiet import import_paddle_quietly
+from launch.upstream import correct
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "rehearsal"
 
@@ -235,9 +236,9 @@ def import_paddle(flags: Flags, processes: int) -> str:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     line = prepare(flags.get("cpu_fast", ["auto"])[0], processes)
     import_paddle_quietly()
-    import paddlenlp.trainer  # noqa: F401
-    import paddlenlp.transformers  # noqa: F401
-
+    correct()  # before the modules that use what is corrected
+    for name in ("run", "pretraining", "finetuning", "preference_tuning", "reward_tuning"):
+        importlib.import_module(f"launch.training.{name}")
     return line
 
 

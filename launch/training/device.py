@@ -15,7 +15,7 @@ from launch.errors import UserError
 # Matrices' size, and how many products are timed. A card of 100 TFLOP/s needs 11 ms for one of 8192: a launch, some
 # microseconds, does not count.
 CARD_MATMULS = (8192, 10)
-CPU_MATMULS = (512, 5)
+CPU_MATMULS = (256, 8)
 
 
 def set_device(name: str, deterministic: bool = False) -> None:

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable
 
 CORRECTIONS: tuple[str, ...] = (
+    "import_of_everything",  # first: before paddlenlp is imported
     "store_aborts_at_exit",
     "stage1_frozen_parameters",
     "stage3_weight_decay",
