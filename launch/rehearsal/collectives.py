@@ -258,6 +258,7 @@ def set_stage3_segment_size(numel: int) -> None:
 
 _BRIDGES = (
     process_group.install_rendezvous,
+    process_group.install_shared_memory,
     process_group.install_collectives,
     process_group.install_point_to_point,
     install_tensor_parallel_operators,

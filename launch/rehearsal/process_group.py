@@ -1,7 +1,8 @@
 """gloo's process groups, made to do what Paddle's hybrid parallelism expects of NCCL's.
 
 They meet in a store of their own, have the collectives that gloo lacks, and pipeline stages send to each other in
-groups of two.
+pairs. Ranks of one machine carry their collectives out in shared memory (shared_memory.py); gloo is left with those
+of several nodes, and with what C++ calls: the sums of paddle.DataParallel.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -19,6 +20,7 @@ from paddle.distributed import collective
 
 from launch.errors import UserError
 from launch.nodes.network import address_towards, reserved_ports, split_address
+from launch.rehearsal.shared_memory import SharedMemory, available, reduces
 
 TIMEOUT_SECONDS = 900
 
@@ -54,6 +56,22 @@ def create_group(name: str, rank: int, size: int, group_id: int) -> core.Process
     group = core.ProcessGroupGloo.create(store, rank, size, group_id)
     _meetings[group] = Meeting(name, group_id, store)
     return group
+
+
+_memories: dict[core.ProcessGroup, SharedMemory] = {}
+
+
+def shared_memory(group: core.ProcessGroup) -> SharedMemory | None:
+    """That of the group's ranks, made when they first call a collective; None where they cannot share any."""
+    if not available():
+        return None
+    if group not in _memories:
+        _memories[group] = _shared(identity(group)[0], group.rank(), group.size())
+    return _memories[group]
+
+
+def _shared(name: str, rank: int, size: int) -> SharedMemory:
+    return SharedMemory(name, rank, size, collective._default_store, TIMEOUT_SECONDS)
 
 
 def identity(group: core.ProcessGroup) -> tuple[str, int]:
@@ -183,6 +201,53 @@ def _refusing_float16(reduction):
     return checked
 
 
+def _in_memory(upstream, carry_out, possible=lambda *arguments: True):
+    """The collective `method(group, ...)`, carried out in shared memory where the group has some and it is possible."""
+
+    def collective(group, *arguments):
+        memory = shared_memory(group)
+        if memory is None or not possible(*arguments):
+            return upstream(group, *arguments)
+        carry_out(memory, *arguments)
+        return Done()
+
+    return collective
+
+
+def install_shared_memory() -> None:
+    """Collectives of the ranks of one machine do not go through gloo.
+
+    Upstream: gloo passes every message to a thread of its own, which sends it over TCP.
+    Without the bridge: the same numbers, but for the order of sums; a rehearsal of eight ranks waits most of its time.
+    """
+
+    def all_gather(memory, *arguments) -> None:
+        if len(arguments) == 2:  # the older of two forms, which sharding stage 3 calls
+            memory.all_gather_into(output=arguments[1], tensor=arguments[0])
+        else:
+            outputs, tensor, _sync_op = arguments
+            memory.all_gather(outputs, tensor)
+
+    Gloo.all_reduce = _in_memory(
+        Gloo.all_reduce,
+        lambda memory, tensor, op, *sync_op: memory.all_reduce(tensor, op),
+        possible=lambda tensor, op, *sync_op: reduces(tensor, op),
+    )
+    Gloo.reduce = _in_memory(
+        Gloo.reduce,
+        lambda memory, tensor, to, op, *sync_op: memory.reduce(tensor, to, op),
+        possible=lambda tensor, to, op, *sync_op: reduces(tensor, op),
+    )
+    Gloo.broadcast = _in_memory(
+        Gloo.broadcast, lambda memory, tensor, source, *sync_op: memory.broadcast(tensor, source)
+    )
+    Gloo.all_gather = _in_memory(Gloo.all_gather, all_gather)
+    Gloo.all_gather_into_tensor = _in_memory(
+        Gloo.all_gather_into_tensor, lambda memory, out, tensor, *sync_op: memory.all_gather_into(out, tensor)
+    )
+    Gloo.barrier = _in_memory(Gloo.barrier, lambda memory, *device_id: memory.barrier())
+
+
 def install_collectives() -> None:
     """Collectives that ProcessGroupGloo lacks, or gets wrong.
 
@@ -224,10 +289,25 @@ def _pair(group: core.ProcessGroup, peer: int) -> tuple[core.ProcessGroup, int]:
     return _pairs[key], int(peer == high)
 
 
-def _between_pairs(upstream):
-    """send or recv of any group, carried out in the group of the two ranks; waits until it is done."""
+_pair_memories: dict[tuple[core.ProcessGroup, int, int], SharedMemory] = {}
+
+
+def _pair_memory(group: core.ProcessGroup, peer: int) -> SharedMemory:
+    low, high = sorted((group.rank(), peer))
+    key = (group, low, high)
+    if key not in _pair_memories:
+        _pair_memories[key] = _shared(f"{identity(group)[0]}/{low}-{high}", int(group.rank() == high), 2)
+    return _pair_memories[key]
+
+
+def _between_pairs(upstream, gives: bool):
+    """send (which gives) or recv of any group, carried out between the two ranks; waits until it is done."""
 
     def transfer(group, tensor, peer, sync_op=True) -> Done:
+        if available():
+            memory = _pair_memory(group, peer)
+            memory.transfer(tensor, memory.rank if gives else 1 - memory.rank)
+            return Done()
         pair, peer_in_pair = _pair(group, peer)
         return finish(upstream(pair, tensor, peer_in_pair, True))
 
@@ -268,7 +348,7 @@ def install_point_to_point() -> None:
     Upstream: gloo numbers the sends and receives of a group with one counter and matches them by it.
     Without the bridge: in groups of three or more the counters of two ranks differ as soon as one of them has
     also talked to a third, and the pipeline hangs.
-    Here: each pair of ranks has a group of its own, made when it first talks.
+    Here: each pair of ranks has memory (on several nodes: a group) of its own, made when it first talks.
 
     Upstream: with tensor parallelism inside the stages each rank sends its part of an activation
     (send_partial, recv_partial), and the receiving stage puts it together (all_gather_partial). "Part" is the
@@ -276,8 +356,8 @@ def install_point_to_point() -> None:
     Without the bridge: NotImplementedError, from gloo.
     Here: the parts are sent and gathered as tensors of their own.
     """
-    Gloo.send = Gloo.send_on_calc_stream = _between_pairs(Gloo.send)
-    Gloo.recv = Gloo.recv_on_calc_stream = _between_pairs(Gloo.recv)
+    Gloo.send = Gloo.send_on_calc_stream = _between_pairs(Gloo.send, gives=True)
+    Gloo.recv = Gloo.recv_on_calc_stream = _between_pairs(Gloo.recv, gives=False)
     Gloo.send_partial = Gloo.send_partial_on_calc_stream = send_partial
     Gloo.recv_partial = Gloo.recv_partial_on_calc_stream = recv_partial
     Gloo.all_gather_partial = Gloo.all_gather_partial_on_calc_stream = all_gather_partial

@@ -10,9 +10,11 @@ def test_upstreams_third_stage_hangs(ranks):
     assert "hang" in ranks(3, f"{CASES}:relay")
 
 
+@pytest.mark.parametrize("nodes", ["1", "2"])  # shared memory; gloo
 @pytest.mark.parametrize("in_new_group", [False, True], ids=["default group", "new group"])
-def test_pipeline_of_four_stages(ranks, in_new_group):
-    for rank, received in enumerate(ranks(4, f"{CASES}:pipeline", in_new_group)):
+def test_pipeline_of_four_stages(ranks, in_new_group, nodes):
+    found = ranks(4, f"{CASES}:pipeline", in_new_group, environment={"PADDLE_NNODES": nodes})
+    for rank, received in enumerate(found):
         added_before = sum(10.0**stage for stage in range(rank))
         added_after = sum(10.0**stage for stage in range(rank + 1, 4))
         forward = [[batch + added_before] * (batch + 1) for batch in range(3)] if rank > 0 else []

@@ -1,6 +1,10 @@
 """Collectives of a gloo group: what upstream lacks, and the values with the bridge."""
 
 import numpy as np
+import pytest
+
+# Ranks of one machine use shared memory, those of several nodes gloo.
+ONE_MACHINE, TWO_NODES = {"PADDLE_NNODES": "1"}, {"PADDLE_NNODES": "2"}
 
 CASES = "tests.rehearsal.process_group_ranks"
 
@@ -20,10 +24,11 @@ def test_upstream_lacks_them(ranks):
             assert ("use_calc_stream flag" in message) == name.endswith("on_calc_stream")
 
 
-def test_values(ranks):
+@pytest.mark.parametrize("nodes", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
+def test_values(ranks, nodes):
     all_values = values(3)
     total, largest = all_values.sum(axis=0), all_values.max(axis=0)
-    for rank, found in enumerate(ranks(3, f"{CASES}:results")):
+    for rank, found in enumerate(ranks(3, f"{CASES}:results", environment=nodes)):
         assert found["sum"] == total.tolist()
         assert found["max"] == largest.tolist()
         assert rank != 2 or found["sum on rank 2"] == total.tolist()

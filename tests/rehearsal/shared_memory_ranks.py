@@ -1,0 +1,104 @@
+"""Rank functions of test_shared_memory.py."""
+
+import os
+import time
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.base import core
+
+from launch.rehearsal import process_group
+from tests.rehearsal.attempts import attempt, start
+
+
+def own_values(dtype: str, count: int) -> np.ndarray:
+    return np.random.RandomState(dist.get_rank()).randint(-8, 8, count).astype(dtype)
+
+
+def joined():
+    """The default group with the bridges; gloo refuses to work, so that what returns has gone through memory."""
+    for name in ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier"):
+        setattr(process_group.Gloo, name, _refuse)
+    start(bridged=True)
+    return dist.get_group().process_group
+
+
+def _refuse(*arguments):
+    raise AssertionError("gloo was called")
+
+
+def collectives(dtype: str, count: int) -> dict[str, list]:
+    group = joined()
+    me, size = dist.get_rank(), dist.get_world_size()
+    found = {}
+    for op in (core.ReduceOp.SUM, core.ReduceOp.PRODUCT, core.ReduceOp.MAX, core.ReduceOp.MIN):
+        found[op.name] = x = paddle.to_tensor(own_values(dtype, count))
+        group.all_reduce(x, op, True).wait()
+    found["reduce"] = x = paddle.to_tensor(own_values(dtype, count))
+    group.reduce(x, 1, core.ReduceOp.SUM, True)
+    found["broadcast"] = x = paddle.to_tensor(own_values(dtype, count))
+    group.broadcast(x, size - 1, True)
+    parts = [paddle.zeros([count], dtype) for _ in range(size)]
+    group.all_gather(parts, paddle.to_tensor(own_values(dtype, count)), True)
+    found["all_gather"] = paddle.concat(parts)
+    for name, gather in (("older form", lambda out, x: group.all_gather(x, out)),
+                         ("into", lambda out, x: group.all_gather_into_tensor(out, x, True))):  # fmt: skip
+        found[name] = paddle.zeros([size * count], dtype)
+        gather(found[name], paddle.to_tensor(own_values(dtype, count)))
+    found["transfer"] = x = paddle.to_tensor(own_values(dtype, count))
+    (group.send if me == 2 else group.recv)(x, {0: 2, 2: 0}[me], True) if me != 1 else None
+    return {name: tensor.numpy().tolist() for name, tensor in found.items()}
+
+
+def columns() -> str:
+    """A tensor that does not lie in one piece: two columns of six."""
+    group = joined()
+    view = paddle.as_strided(paddle.zeros([4, 6]), [4, 2], [6, 1])
+    return attempt(lambda: group.all_reduce(view, core.ReduceOp.SUM, True))
+
+
+def at_different_speeds(rounds: int) -> bool:
+    """Collectives in quick succession; the ranks are late in turn. Whether all values were right."""
+    group = joined()
+    me, size = dist.get_rank(), dist.get_world_size()
+    right = True
+    for number in range(rounds):
+        if number % (size + 1) == me:
+            time.sleep(0.002)
+        x = paddle.full([16], float(number * size + me))
+        total, source = paddle.assign(x), number % size
+        group.all_reduce(total, core.ReduceOp.SUM, True)
+        group.broadcast(x, source, True)
+        right &= bool((x == number * size + source).all())
+        right &= bool((total == number * size * size + size * (size - 1) / 2).all())
+    return right
+
+
+def no_values() -> list:
+    group = joined()
+    x = paddle.zeros([0, 3])
+    group.all_reduce(x, core.ReduceOp.SUM, True)
+    group.barrier()
+    return x.shape
+
+
+def different_collectives() -> str:
+    group = joined()
+    x = paddle.ones([3 + dist.get_rank()])
+    return attempt(lambda: group.all_reduce(x, core.ReduceOp.SUM, True))
+
+
+def leader_ends() -> str:
+    group = joined()
+    if dist.get_rank() == 1:
+        return attempt(group.barrier, seconds=60)
+    for pipe in process_group.shared_memory(group).departures:
+        os.close(pipe)  # as its end would
+    return "ended"
+
+
+def nobody_comes() -> str:
+    process_group.TIMEOUT_SECONDS = 0.5
+    group = joined()
+    return attempt(group.barrier, seconds=60) if dist.get_rank() == 0 else "elsewhere"

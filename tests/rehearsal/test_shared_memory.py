@@ -1,0 +1,59 @@
+"""Collectives in shared memory."""
+
+import numpy as np
+import pytest
+
+CASES = "tests.rehearsal.shared_memory_ranks"
+
+
+COUNT = 131_075  # values of 4 bytes: in three pieces; of 8 bytes: in five
+
+
+def all_values(dtype: str) -> np.ndarray:
+    """[rank, value], as own_values of the ranks."""
+    return np.stack([np.random.RandomState(rank).randint(-8, 8, COUNT).astype(dtype) for rank in range(3)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_values_of_large_tensors(ranks, dtype):
+    values = all_values(dtype)
+    combined = {"SUM": values.sum(0), "PRODUCT": values.prod(0), "MAX": values.max(0), "MIN": values.min(0)}
+    for rank, found in enumerate(ranks(3, f"{CASES}:collectives", dtype, COUNT)):
+        for name, expected in combined.items():
+            assert found[name] == expected.tolist(), name
+        assert found["reduce"] == (combined["SUM"] if rank == 1 else values[rank]).tolist()
+        assert found["broadcast"] == values[2].tolist()
+        assert found["all_gather"] == found["older form"] == found["into"] == values.flatten().tolist()
+        assert found["transfer"] == values[2 if rank == 0 else rank].tolist()
+
+
+def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(ranks):
+    for message in ranks(2, f"{CASES}:columns"):
+        assert message == ("ValueError: a tensor of shape [4, 2] does not lie in one piece, as a collective needs it")
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranks_that_are_late_in_turn(ranks, size):
+    assert ranks(size, f"{CASES}:at_different_speeds", 200) == [True] * size
+
+
+def test_tensors_of_no_values(ranks):
+    assert ranks(2, f"{CASES}:no_values") == [[0, 3]] * 2
+
+
+def test_different_collectives_are_named(ranks):
+    leader, other = ranks(2, f"{CASES}:different_collectives")
+    assert leader == (
+        "RuntimeError: group default: rank 1 is in SUM of 4 x 4 bytes, rank 0 in SUM of 3 x 4 bytes: "
+        "the ranks of a group must call the same collectives in the same order"
+    )
+    assert other == "hang"  # until the run is ended, as its first rank has failed
+
+
+def test_a_rank_sees_the_end_of_the_leader(ranks):
+    assert ranks(2, f"{CASES}:leader_ends")[1] == "RuntimeError: group default: rank 0 has ended before barrier"
+
+
+def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_the_limit(ranks):
+    leader, _ = ranks(2, f"{CASES}:nobody_comes")
+    assert leader == "RuntimeError: group default: 1 ranks did not come to barrier in 0.5 s"
