@@ -151,7 +151,13 @@ SUM = core.ReduceOp.SUM
 
 
 class Done:
-    """The task of a collective that has ended."""
+    """The task of a collective that has ended. held: a tensor whose memory lasts as long as the task, as with gloo's:
+    sharding stage 2 keeps its last task, and the plan counts that."""
+
+    def __init__(self, held: paddle.Tensor | None = None):
+        if held is not None:
+            self.memory = paddle.empty([0], held.dtype)
+            held._share_buffer_to(self.memory)
 
     def wait(self, *args) -> bool:
         return True
@@ -209,7 +215,7 @@ def _in_memory(upstream, carry_out, possible=lambda *arguments: True):
         if memory is None or not possible(*arguments):
             return upstream(group, *arguments)
         carry_out(memory, *arguments)
-        return Done()
+        return Done(arguments[0] if arguments and isinstance(arguments[0], paddle.Tensor) else None)
 
     return collective
 
