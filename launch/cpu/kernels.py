@@ -86,23 +86,26 @@ def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
     return bool(getattr(getattr(layer, "config", None), "use_fused_rms_norm", False))
 
 
-def replace_for_answers(model: paddle.nn.Layer) -> None:
-    """RMSNorm and SwiGLU of a model that answers, and so keeps nothing for a backward pass."""
+def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> None:
+    """RMSNorm and SwiGLU of a model that answers, and so keeps nothing for a backward pass. compiled: see apply()."""
     for layer in model.sublayers():
         kind = type(layer).__name__
         if kind in RMS_NORMS and not calls_fused_rms_norm(layer) and layer.weight.dtype == paddle.float32:
-            layer.forward = MethodType(_answering_rms_norm(layer), layer)
+            layer.forward = MethodType(_answering_rms_norm(layer, compiled), layer)
         if kind == "LlamaMLP" and not layer.fuse_attention_ffn:
-            replace_swiglu(layer, lambda gate, up: paddle.nn.functional.silu(gate) * up)
+            composed = lambda gate, up: paddle.nn.functional.silu(gate) * up  # noqa: E731
+            replace_swiglu(layer, compiled.swiglu if compiled else composed)
 
 
-def _answering_rms_norm(layer: paddle.nn.Layer) -> Callable:
+def _answering_rms_norm(layer: paddle.nn.Layer, compiled: ModuleType | None) -> Callable:
     size = layer.weight.shape[0]
     mean, weight = paddle.full([size, 1], 1.0 / size), layer.weight.detach().reshape([1, size])
 
     def forward(layer, hidden_states):
         if hidden_states.dtype != paddle.float32:
             return type(layer).forward(layer, hidden_states)
+        if compiled:
+            return compiled.rms_norm(hidden_states, layer.weight, layer.variance_epsilon)
         inverse_rms = paddle.rsqrt(paddle.matmul(hidden_states * hidden_states, mean) + layer.variance_epsilon)
         return hidden_states * paddle.matmul(inverse_rms, weight)
 

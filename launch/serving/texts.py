@@ -22,6 +22,7 @@ from launch.adapters.lora_rows import LoraRows
 from launch.cpu.kernels import replace_for_answers
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import Packed
+from launch.training.cpu_operators import compiled_operators
 
 CHUNK = 256  # tokens of prompts in one step: others wait so long for their next token
 
@@ -46,8 +47,9 @@ class Texts:
         base = next(iter(models.values())).predictor
         self.packed = Packed(base.model, base.family)
         if paddle.get_device() == "cpu":
-            replace_for_answers(base.model)  # a sixth of a step's time
-            self.packed.rotate_by_products()  # a tenth
+            compiled = compiled_operators()
+            replace_for_answers(base.model, compiled)
+            self.packed.compute_on_cpu(compiled)
         self.tokens = memory_bytes // self.packed.layout.token_bytes // BLOCK * BLOCK
         adapters = {name: served.predictor.model for name, served in models.items()}
         loras = {name: model for name, model in adapters.items() if isinstance(model, LoRAModel)}

@@ -26,7 +26,8 @@ class _Unexecuted(types.ModuleType):
         inside = f"{self.__name__}.{name}"
         if hasattr(self, "__path__") and importlib.util.find_spec(inside):
             return importlib.import_module(inside)
-        self.__class__ = types.ModuleType
+        self.__class__ = types.ModuleType  # pyright: ignore[reportAttributeAccessIssue]  # modules may do so
+        assert self.__spec__ and self.__spec__.loader, self.__name__
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
 
@@ -37,21 +38,24 @@ def correct() -> None:
     import paddle
 
     specification = importlib.util.find_spec("paddlenlp")
-    package = _leave_unexecuted(specification)
-    package.__version__ = importlib.metadata.version("paddlenlp")
-    paddle.disable_signal_handler()  # as paddlenlp/__init__.py does
+    if specification is None or specification.origin is None:
+        raise ModuleNotFoundError("No module named 'paddlenlp'", name="paddlenlp")
     root = Path(specification.origin).parent
+    package = _leave_unexecuted("paddlenlp", root / "__init__.py")
+    vars(package)["__version__"] = importlib.metadata.version("paddlenlp")
+    paddle.disable_signal_handler()  # as paddlenlp/__init__.py does
     for file in UNUSED:
-        path = root / file
-        name = ".".join(("paddlenlp", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
-        inside = [str(path.parent)] if path.stem == "__init__" else None
-        _leave_unexecuted(importlib.util.spec_from_file_location(name, path, submodule_search_locations=inside))
+        _leave_unexecuted(".".join(("paddlenlp", *Path(file).with_suffix("").parts)), root / file)
     importlib.import_module("paddlenlp.data")  # first: the circle of data and transformers can be entered here alone
-    importlib.import_module("paddlenlp.utils.import_utils").is_datasets_available = lambda: False
+    vars(importlib.import_module("paddlenlp.utils.import_utils"))["is_datasets_available"] = lambda: False
 
 
-def _leave_unexecuted(specification) -> types.ModuleType:
+def _leave_unexecuted(name: str, file: Path) -> types.ModuleType:
+    inside = [str(file.parent)] if file.stem == "__init__" else None
+    name = name.removesuffix(".__init__")
+    specification = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
+    assert specification, file
     module = importlib.util.module_from_spec(specification)
     module.__class__ = _Unexecuted
-    sys.modules[specification.name] = module
+    sys.modules[name] = module
     return module

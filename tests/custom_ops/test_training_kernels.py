@@ -1,4 +1,5 @@
-"""The CPU kernels of a training step, without Paddle: against float64, on each instruction set, for any threads."""
+"""The CPU kernels of a training step and of answering, without Paddle: against float64, on each instruction set, for
+any threads."""
 
 import ctypes
 import subprocess
@@ -25,6 +26,16 @@ class Kernels:
         for grad in (None, out_grad):
             self._call("attention", q, k, v, out, log_sums, grad, *grads, q.shape, ctypes.c_float(size**-0.5))
         return [out, *grads]
+
+    def packed_attention(self, row: "Row"):
+        """The result; the row's groups get its keys and values."""
+        out = np.empty_like(row.q)
+        groups = [(ctypes.c_void_p * 2)(*(array.ctypes.data for array in arrays)) for arrays in (row.keys, row.values)]
+        heads, size = row.k.shape[1:]
+        sizes = (len(row.texts), heads, row.q.shape[1] // heads, size)
+        arrays = (row.q, row.k, row.v, row.slopes, out, *groups, np.array(row.texts), sizes)
+        self._call("packed_attention", *arrays, ctypes.c_float(size**-0.5))
+        return out
 
     def rotary(self, x, cos, sin, back: bool):
         y = np.empty_like(x)
@@ -81,6 +92,61 @@ def exact_attention(q, k, v, out_grad) -> list[np.ndarray]:
 def assert_near(found: list[np.ndarray], right: list[np.ndarray]) -> None:
     for one, exact in zip(found, right, strict=True):
         assert np.abs(one - exact).max() <= ERROR * max(1, np.abs(exact).max())
+
+
+class Row:
+    """Texts of two groups: new ones of one token and of two blocks of queries and a part, and such that have tokens."""
+
+    texts = ((0, 2, 128, 0, 1, 0), (1, 0, 32, 1, 1, 31), (0, 0, 128, 2, 101, 0), (1, 1, 32, 103, 5, 17),
+             (0, 1, 128, 108, 49, 60), (0, 3, 128, 157, 1, 100))  # fmt: skip
+
+    def __init__(self, heads: int, queries: int, size: int, alibi: bool):
+        self.q = normal(158, heads * queries, size, seed=1)
+        self.k, self.v = (normal(158, heads, size, seed=seed) for seed in (2, 3))
+        self.keys, self.values = (
+            [normal(4, heads, 128, size, seed=seed), normal(2, heads, 32, size, seed=seed + 1)] for seed in (4, 6)
+        )
+        self.slopes = (normal(heads * queries) / 8 if alibi else np.zeros(heads * queries)).astype(np.float32)
+
+    def exact(self) -> np.ndarray:
+        """By the formula, in float64."""
+        heads, size = self.k.shape[1:]
+        out = np.empty(self.q.shape)
+        for group, place, _, start, count, before in self.texts:
+            keys, values = (
+                np.concatenate([kept[group][place][:, :before], new[start : start + count].swapaxes(0, 1)], axis=1)
+                for kept, new in ((self.keys, self.k), (self.values, self.v))
+            )
+            for head in range(self.q.shape[1]):
+                own = head * heads // self.q.shape[1]
+                scores = self.q[start : start + count, head].astype(np.float64) @ keys[own].T * size**-0.5
+                scores = scores + self.slopes[head] * np.arange(before + count)
+                scores = np.where(np.tri(count, before + count, before, dtype=bool), scores, -np.inf)
+                weights = np.exp(scores - scores.max(-1, keepdims=True))
+                weights /= weights.sum(-1, keepdims=True)
+                out[start : start + count, head] = weights @ values[own]
+        return out
+
+
+@pytest.mark.parametrize("alibi", [False, True])
+@pytest.mark.parametrize("heads, queries, size", [(2, 1, 64), (3, 3, 16)])
+def test_attention_of_many_texts(kernels, heads, queries, size, alibi):
+    row = Row(heads, queries, size, alibi)
+    before, right = [array.copy() for array in (*row.keys, *row.values)], row.exact()
+    assert_near([kernels.packed_attention(row)], [right])
+    for kept, now, new in zip(before, (*row.keys, *row.values), (row.k, row.k, row.v, row.v), strict=True):
+        for _, place, capacity, start, count, past in row.texts:
+            if capacity == kept.shape[2]:
+                kept[place][:, past : past + count] = new[start : start + count].swapaxes(0, 1)
+        assert (kept == now).all()  # the new ones in their places, and no other
+
+
+def test_many_texts_for_any_number_of_threads(kernels):
+    results = []
+    for threads in (1, 2, 5):
+        kernels.library.training_set_threads(threads)
+        results.append(kernels.packed_attention(Row(2, 2, 32, True)).tobytes())
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

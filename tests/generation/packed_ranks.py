@@ -26,7 +26,20 @@ def packed_with(name: str, changes: dict) -> bool:
     return packs(FAMILIES[name], tiny(name, **changes).to_dict())
 
 
-def _logits(name: str, model) -> list:
+def compiled(models: list[tuple[str, dict]]) -> list[list]:
+    """See changed(), with attention by the compiled operator."""
+    from launch.cpu.kernels import replace_for_answers
+    from launch.training.cpu_operators import compiled_operators
+
+    operators = compiled_operators()
+    made = [(name, with_large_weights(name, **changes)) for name, changes in models]
+    found = [_logits(name, model, operators) for name, model in made]
+    for _, model in made:
+        replace_for_answers(model, operators)
+    return found
+
+
+def _logits(name: str, model, operators=None) -> list:
     """Of each text's last token in a row with the other texts, and then of the text alone, outside a run; [texts,
     vocabulary] each."""
     import paddle
@@ -37,6 +50,9 @@ def _logits(name: str, model) -> list:
     model.eval()
     model.config.tensor_parallel_output = False
     packed = Packed(model, FAMILIES[name])
+    if operators:
+        packed.compute_on_cpu(operators)
+        assert packed.compiled
     memory = KeyValues(packed.layout, 512)
     texts = [Text(prompt, len(prompt)) for prompt in prompts(name)]
     for text in texts:

@@ -1,4 +1,4 @@
-// Operators of a training step on a CPU for Paddle: takes tensors apart, calls the kernels, registers the gradients.
+// Operators of a training step and of answering on a CPU for Paddle: takes tensors apart, calls the kernels, registers the gradients.
 #include "paddle/phi/api/all.h"
 #include "training_cpu.h"
 
@@ -42,6 +42,53 @@ std::vector<Tensor> AttendBackward(const Tensor& q, const Tensor& k, const Tenso
 
 std::vector<Dims> AttendShapes(Dims q, Dims k, Dims v, float scale) { return {q, {q[0], q[2], q[1]}}; }
 std::vector<DataType> AttendDtypes(DataType q, DataType k, DataType v) { return {q, q}; }
+
+// Attention of many texts in one row -------------------------------------------------------------------------------
+
+// texts [n, 6]: as PackedText. keys and values are written to, without Paddle's knowledge: nothing computes gradients.
+std::vector<Tensor> AttendTexts(const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<Tensor>& keys,
+                                const std::vector<Tensor>& values, const Tensor& texts, const Tensor& slopes,
+                                float scale) {
+  constexpr auto name = "packed_attention";
+  for (const Tensor* tensor : {&q, &k, &slopes}) check(*tensor, *tensor, name);
+  check(v, k, name);
+  const auto queries = q.shape(), shape = k.shape();
+  PD_CHECK(queries.size() == 4 && shape.size() == 4 && queries[1] == shape[1] && queries[3] == shape[3] &&
+               queries[2] % shape[2] == 0 && shape[3] % training::kHeadSizes == 0 && slopes.numel() == queries[2],
+           "packed_attention: q is [1, tokens, heads * queries, 16 n], k and v [1, tokens, heads, 16 n], slopes "
+           "[heads * queries]");
+  PD_CHECK(keys.size() == values.size() && texts.dtype() == DataType::INT64 && texts.numel() % 6 == 0,
+           "packed_attention: keys and values are of the same groups, texts is int64 [n, 6]");
+  std::vector<float*> groups[2];
+  for (size_t group = 0; group < keys.size(); ++group) {
+    check(keys[group], keys[group], name);
+    check(values[group], keys[group], name);
+    groups[0].push_back(const_cast<float*>(keys[group].data<float>()));
+    groups[1].push_back(const_cast<float*>(values[group].data<float>()));
+  }
+  const auto* const table = reinterpret_cast<const training::PackedText*>(texts.data<int64_t>());
+  for (auto text = table; text < table + texts.numel() / 6; ++text) {
+    PD_CHECK(text->group >= 0 && text->group < static_cast<int64_t>(keys.size()) && text->place >= 0 &&
+                 (text->place + 1) * shape[2] * text->capacity * shape[3] <= keys[text->group].numel() &&
+                 text->before >= 0 && text->count > 0 && text->before + text->count <= text->capacity &&
+                 text->start >= 0 && text->start + text->count <= shape[1],
+             "packed_attention: a text is outside of its group or of the row");
+  }
+  Tensor out = paddle::empty_like(q);
+  training::attend_texts({q.data<float>(), k.data<float>(), v.data<float>(), slopes.data<float>(), out.data<float>(),
+                          groups[0].data(), groups[1].data(), table, texts.numel() / 6, shape[2], queries[2] / shape[2],
+                          shape[3], scale});
+  return {out};
+}
+
+std::vector<Dims> AttendTextsShapes(Dims q, Dims k, Dims v, std::vector<Dims> keys, std::vector<Dims> values, Dims texts,
+                                    Dims slopes, float scale) {
+  return {q};
+}
+std::vector<DataType> AttendTextsDtypes(DataType q, DataType k, DataType v, std::vector<DataType> keys,
+                                        std::vector<DataType> values, DataType texts, DataType slopes) {
+  return {q};
+}
 
 // Rotary embedding -------------------------------------------------------------------------------------------------
 
@@ -101,6 +148,14 @@ PD_BUILD_GRAD_OP(cpu_causal_attention)
     .Outputs({paddle::Grad("q"), paddle::Grad("k"), paddle::Grad("v")})
     .Attrs({"scale: float"})
     .SetKernelFn(PD_KERNEL(AttendBackward));
+
+PD_BUILD_OP(cpu_packed_attention)
+    .Inputs({"q", "k", "v", paddle::Vec("keys"), paddle::Vec("values"), "texts", "slopes"})
+    .Outputs({"out"})
+    .Attrs({"scale: float"})
+    .SetKernelFn(PD_KERNEL(AttendTexts))
+    .SetInferShapeFn(PD_INFER_SHAPE(AttendTextsShapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(AttendTextsDtypes));
 
 PD_BUILD_OP(cpu_rotary_embedding)
     .Inputs({"x", "cos", "sin"})

@@ -1,4 +1,4 @@
-// The operators of a training step as C functions, for tests that know no framework; see rms_norm_c.cc.
+// The operators of a training step and of answering as C functions, for tests that know no framework; see rms_norm_c.cc.
 #include "training_cpu.h"
 
 using namespace training;
@@ -15,6 +15,14 @@ void attention(const float* q, const float* k, const float* v, float* out, float
   const Attention call{q, k, v, out, log_sums, sizes[0], sizes[1], sizes[2], sizes[3], scale};
   if (out_grad == nullptr) return attend(call, Isa(isa));
   attend_backward({call, out_grad, q_grad, k_grad, v_grad}, Isa(isa));
+}
+
+// sizes: texts, heads, queries, head_size. texts: as PackedText. keys and values: of each group.
+void packed_attention(const float* q, const float* k, const float* v, const float* slopes, float* out,
+                      float* const* keys, float* const* values, const int64_t* texts, const int64_t* sizes, float scale,
+                      int isa) {
+  const auto* const table = reinterpret_cast<const PackedText*>(texts);
+  attend_texts({q, k, v, slopes, out, keys, values, table, sizes[0], sizes[1], sizes[2], sizes[3], scale}, Isa(isa));
 }
 
 void rotary(const float* x, const float* cos, const float* sin, float* y, const int64_t* sizes, int back, int isa) {

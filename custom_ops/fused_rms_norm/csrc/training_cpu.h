@@ -1,5 +1,6 @@
 // Operators of a LLaMA's training step for processors, float32: causal attention, rotary embedding and SwiGLU, forward
-// and backward, each in one pass over memory. Know no framework.
+// and backward, each in one pass over memory; and attention of many texts that a server answers, forward only. Know no
+// framework.
 //
 // Attention never writes the weights [queries, keys] to memory: they are made in blocks that stay in the cache, without
 // the part above the diagonal, and made again for the gradient (Dao et al. 2022, "FlashAttention", algorithms 1 and 4;
@@ -42,6 +43,24 @@ struct Rotary {
   const float *x, *cos, *sin;
   float* y;
   int64_t batch, length, heads, head_size;
+};
+
+// A text of a row: its `count` tokens from `start` on see `before` earlier tokens, and those of themselves that are not
+// after them. Its keys and values are at a place of a group's tensors [places, heads, capacity, head_size].
+struct PackedText {
+  int64_t group, place, capacity, start, count, before;
+};
+
+// q, out [tokens, heads, queries, head_size], k, v [tokens, heads, head_size], slopes [heads, queries]: to the score of
+// the token at position p of its text, slope * p is added. keys, values: of each group; get the new ones. head_size: a
+// multiple of kHeadSizes.
+struct PackedAttention {
+  const float *q, *k, *v, *slopes;
+  float* out;
+  float *const *keys, *const *values;
+  const PackedText* texts;
+  int64_t count, heads, queries, head_size;
+  float scale;
 };
 
 struct SwiGLU {
@@ -141,6 +160,21 @@ inline void attend_backward(const AttentionBackward& call, Isa isa = best_isa())
   for (int64_t head = 0; head < forward.batch * forward.heads; ++head) {
     const int64_t batch = head / forward.heads;
     TRAINING_ON(isa, attend_head_backward(call, batch, head % forward.heads, workspace.of_this_thread()));
+  }
+}
+
+inline void attend_texts(const PackedAttention& call, Isa isa = best_isa()) {
+  int64_t most = 0;
+  for (const PackedText* text = call.texts; text < call.texts + call.count; ++text) {
+    const int64_t columns = text->count > 1 ? call.head_size : 0;
+    const int64_t numbers = (columns + kQueries) * padded(text->before + text->count);
+    most = numbers > most ? numbers : most;
+  }
+  const Workspace workspace(most);
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t each = 0; each < call.count * call.heads; ++each) {
+    const PackedText& text = call.texts[each / call.heads];
+    TRAINING_ON(isa, attend_text(call, text, each % call.heads, workspace.of_this_thread()));
   }
 }
 

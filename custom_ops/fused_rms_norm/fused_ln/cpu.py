@@ -1,8 +1,11 @@
-"""Operators of a training step on a CPU, float32, forward and backward: for launch/cpu, which checks what they take."""
+"""Operators of a training step on a CPU, float32, forward and backward, and attention of a server, forward only.
+
+For launch/cpu and launch/generation, which check what they take.
+"""
 
 import paddle
 
-import fused_ln  # noqa: F401  # loads the library
+import fused_ln  # loads the library
 
 run = paddle._C_ops._run_custom_op  # pyright: ignore[reportAttributeAccessIssue]  # made at import, in no stub
 
@@ -18,9 +21,26 @@ def causal_attention(q, k, v, scale):
     return run("cpu_causal_attention", q, k, v, float(scale))[0]
 
 
+def packed_attention(q, k, v, keys, values, texts, slopes, scale):
+    """Attention of many texts whose tokens lie in one row: each sees those before it in its text.
+
+    q [1, tokens, heads * queries, d], k and v [1, tokens, heads, d], d a multiple of HEAD_SIZES -> as q. keys, values:
+    a tensor for each group of texts, [places * heads * capacity, d]; those of the row are written to their places.
+    texts int64 [n, 6]: for each its group, its place there, the group's capacity, its first token in the row, how many
+    it has there, and how many it has before them. slopes [heads * queries]: slope * p is added to the score of the
+    token at position p of its text. Nothing is kept for a backward pass.
+    """
+    return run("cpu_packed_attention", q, k, v, keys, values, texts, slopes, float(scale))[0]
+
+
 def rotary_embedding(x, cos, sin):
     """x * cos + rotate_half(x) * sin; x [b, s, heads, d], cos and sin [1, s, 1, d] -> [b, s, heads, d]."""
     return run("cpu_rotary_embedding", x, cos, sin)[0]
+
+
+def rms_norm(x, weight, epsilon):
+    """x / sqrt(mean(x^2) + epsilon) * weight over the last axis; x [..., h], weight [h]."""
+    return fused_ln.fused_rms_norm(x, weight, epsilon)[0]
 
 
 def swiglu(gate, up):
