@@ -6,10 +6,11 @@
     .venv/bin/python benchmarks/serving.py --markdown docs/serve.md    # the table of the stored results, in that file
 
 All on the CPU in float32, greedy, in turns. Prompts have 4 to 40 ids, answers 8 to 96, of lengths that are mixed.
-launch/commands/serve.py over REST: all prompts at once, and once more as streams, which tell how long each waits for
-its first token. Of transformers, in the directory that launch/commands/export.py makes of the model: generate() in
-padded batches, each as long as its longest answer, and its own continuous batching. The answers are compared. At the
-end the memory of the server while it answers --requests more. Needs torch and transformers (requirements/compare.txt).
+launch/commands/serve.py over REST, as it is and with the operators of `make custom-ops`: all prompts at once, and once
+more as streams, which tell how long each waits for its first token. Of transformers, in the directory that
+launch/commands/export.py makes of the model: generate() in padded batches, each as long as its longest answer, and its
+own continuous batching. The answers are compared. At the end the memory of the server while it answers --requests more.
+Needs torch and transformers (requirements/compare.txt).
 """
 
 import argparse
@@ -39,6 +40,7 @@ from benchmarks.cpu_training import machine_facts
 from benchmarks.page import conditions, put
 from launch.reporting.markdown import markdown
 from launch.weights.model_directories import export_directory
+from tests.custom_ops.kernels import install_into
 from tests.ranks import RankServer
 from tests.serving.servers import Server, start_serve
 
@@ -48,7 +50,7 @@ ALL = {"num_attention_heads": 8, "num_key_value_heads": 8, "initializer_range": 
 ANSWERS = (8, 96)  # tokens
 BATCHES = (16, 64)
 HEADINGS = ("", "tokens/s", "of the best batches", "same texts")
-STREAMS = "server, streams"
+COMPILED = "server with custom-ops"
 RESULTS = Path(__file__).resolve().parent / "results" / "serving.json"
 WORKER = "benchmarks.serving_worker"
 
@@ -73,17 +75,21 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as directory:
         ranks(1, f"{WORKER}:make_material", directory, sizes)
         export_directory(Path(directory, "model"), Path(directory, "exported"), None, 10**9)
-        server = start_serve(
+        install_into(Path(directory, "site"))
+        words = (
             *("--model_name_or_path", Path(directory, "model"), "--device", "cpu"),
             *("--kv_cache_gb", 0.5),  # soon full of what is kept, so that memory can be seen to be flat
         )
+        server, compiled = start_serve(*words), start_serve(*words, PYTHONPATH=str(Path(directory, "site")))
         waits: list[float] = []
         exported = Path(directory, "exported")
-        ways = _served(server, asked, waits) | _transformers(exported, asked)
+        ways = _served(server, asked, "server", waits) | _served(compiled, asked, COMPILED, [])
+        ways |= _transformers(exported, asked)
         ways["transformers, continuous"] = _continuous(exported, asked)
         texts, seconds = _in_turns(ways, args.rounds)
         memory = _memory(server, asked, 16 if smoke else args.requests)
         server.stop()
+        compiled.stop()
         for name in texts:
             if not isinstance(texts[name][0], str):
                 [texts[name]] = ranks(1, f"{WORKER}:texts", directory, texts[name])
@@ -105,7 +111,7 @@ def _asked(count: int, vocabulary: int) -> list[tuple[list[int], int]]:
     ]
 
 
-def _served(server: Server, asked: list, waits: list[float]) -> dict[str, Callable[[], list[str]]]:
+def _served(server: Server, asked: list, name: str, waits: list[float]) -> dict[str, Callable[[], list[str]]]:
     """waits: is told how long each stream waits for its first text."""
     client, pool = server.client(), ThreadPoolExecutor(len(asked))
 
@@ -123,8 +129,8 @@ def _served(server: Server, asked: list, waits: list[float]) -> dict[str, Callab
         return text.replace("\0", "")
 
     return {
-        f"server, {len(asked)} clients": lambda: list(pool.map(ask, asked)),
-        STREAMS: lambda: list(pool.map(stream, asked)),
+        f"{name}, {len(asked)} clients": lambda: list(pool.map(ask, asked)),
+        f"{name}, streams": lambda: list(pool.map(stream, asked)),
     }
 
 

@@ -29,6 +29,7 @@ class ContinuousBatch:
         self.largest = largest
         self.known_ids = next(iter(models.values())).predictor.known_ids
         self.description = f"refilled at once; keys and values: {texts.tokens:,} tokens of {texts.token_bytes:,} bytes"
+        self.description += "; compiled operators" if texts.compiled else ""
         self.numbers = count()
         self.working: dict[int, Row] = {}  # by the numbers of their texts
         self.scores: dict[int, list[Likelihood]] = {}  # of prompts that are computed in part

@@ -65,6 +65,7 @@ class ShardedTexts:
         self.texts = texts
         self.followers = followers
         self.tokens, self.token_bytes, self.prefix_tokens = texts.tokens, texts.token_bytes, texts.prefix_tokens
+        self.compiled = texts.compiled
 
     def clear(self) -> None:
         self.followers.send("clear")

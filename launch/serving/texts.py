@@ -64,6 +64,11 @@ class Texts:
         self.computed: list[int] = []  # the numbers of a step, until settle()
 
     @property
+    def compiled(self) -> bool:
+        """Whether attention is one compiled operator."""
+        return self.packed.compiled is not None
+
+    @property
     def token_bytes(self) -> int:
         """Of keys and values on this rank."""
         return self.packed.layout.token_bytes

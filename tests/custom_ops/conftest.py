@@ -1,25 +1,19 @@
 """Fixtures for tests of the module fused_ln: it is built into a folder of the tests, not into this Python."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.custom_ops.kernels import install_into
 from tests.ranks import RankServer
-
-SOURCE = Path(__file__).resolve().parents[2] / "custom_ops" / "fused_rms_norm"
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
-    """A folder with nothing but fused_ln, for PYTHONPATH. Half a minute where build/ has no objects of before."""
+    """See install_into()."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-W", "ignore", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-build-isolation", "--no-deps", "--target", str(folder), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    install_into(folder)
     return folder
 
 

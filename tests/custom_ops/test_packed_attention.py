@@ -1,4 +1,4 @@
-"""Many texts in one row, whose attention the compiled operator computes, get the logits of each alone."""
+"""Many texts in one row, whose attention the compiled operator computes, get the logits and answers of each alone."""
 
 import pytest
 
@@ -14,3 +14,11 @@ def test_a_row_gives_each_text_the_logits_that_it_has_alone(fused_ranks):
     for (name, _), (row, alone) in zip(models, found, strict=True):
         assert difference(row, alone) < 2e-6, name
         assert difference(alone[0], alone[1]) > 0.1, name
+
+
+def test_a_server_says_so_and_answers_texts_in_company_as_alone(fused_ranks, tmp_path):
+    fused_ranks(1, "tests.serving.material:make_served", str(tmp_path))
+    [found] = fused_ranks(1, "tests.serving.continuous_ranks:in_company", str(tmp_path))
+    assert found["description"].endswith("; compiled operators")
+    assert found["together"] == found["alone"]
+    assert found["mixed"] == 3 and found["left"] == 0

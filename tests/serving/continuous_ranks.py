@@ -98,6 +98,7 @@ def in_company(directory: str) -> dict:
         "reserved": texts.most_reserved,
         "allocated": texts.most_allocated,
         "left": texts.memory.reserved,
+        "description": batch.description,
     }
 
 

@@ -70,10 +70,12 @@ class Server:
         return self.process.wait(timeout=60)
 
 
-def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float = 180) -> Server:
-    """A command of Python in a folder. ready: a pattern of what is said once it answers, its groups the ports."""
+def start(command: list[str], ready: str, folder: Path = ROOT, time_limit: float = 180, **variables: str) -> Server:
+    """A command of Python in a folder. ready: a pattern of what is said once it answers, its groups the ports.
+    variables: of its environment."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen([sys.executable, *command], cwd=folder, start_new_session=True, **pipes)
+    environment = os.environ | variables
+    process = subprocess.Popen([sys.executable, *command], cwd=folder, start_new_session=True, env=environment, **pipes)
     atexit.register(_kill_group, process.pid)  # where a test has failed before its end
     server = Server(process)
     threading.Thread(target=lambda: server.said.extend(iter(process.stdout.readline, "")), daemon=True).start()
@@ -99,7 +101,7 @@ def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None, 
     return start(words, r"ready (\d+) (\d+)\n")
 
 
-def start_serve(*words: object) -> Server:
+def start_serve(*words: object, **variables: str) -> Server:
     """launch/commands/serve.py on any ports."""
     command = ["launch/commands/serve.py", "--port", "0", "--grpc_port", "0", *map(str, words)]
-    return start(command, r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready")
+    return start(command, r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready", **variables)
