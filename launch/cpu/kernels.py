@@ -98,16 +98,25 @@ def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = No
 
 
 def _answering_rms_norm(layer: paddle.nn.Layer, compiled: ModuleType | None) -> Callable:
+    if compiled:
+        return _compiled_rms_norm(compiled)
     size = layer.weight.shape[0]
     mean, weight = paddle.full([size, 1], 1.0 / size), layer.weight.detach().reshape([1, size])
 
     def forward(layer, hidden_states):
         if hidden_states.dtype != paddle.float32:
             return type(layer).forward(layer, hidden_states)
-        if compiled:
-            return compiled.rms_norm(hidden_states, layer.weight, layer.variance_epsilon)
         inverse_rms = paddle.rsqrt(paddle.matmul(hidden_states * hidden_states, mean) + layer.variance_epsilon)
         return hidden_states * paddle.matmul(inverse_rms, weight)
+
+    return forward
+
+
+def _compiled_rms_norm(compiled: ModuleType) -> Callable:
+    def forward(layer, hidden_states):
+        if hidden_states.dtype != paddle.float32:
+            return type(layer).forward(layer, hidden_states)
+        return compiled.rms_norm(hidden_states, layer.weight, layer.variance_epsilon)
 
     return forward
 

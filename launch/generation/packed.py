@@ -73,8 +73,8 @@ class Packed:
 
     def compute_on_cpu(self, compiled: ModuleType | None = None) -> None:
         """Compute float32 in ways that are quicker on a CPU than paddlenlp's: rotary embeddings from products of equal
-        shapes, to the last bit the same; or, where the module with the compiled operators is given, these and
-        attention by it."""
+        shapes, to the last bit the same. Where the module with the compiled operators is given, both rotary embeddings
+        and attention use it."""
         if self.layout.dtype != "float32":
             return
         if compiled and self.layout.size % compiled.HEAD_SIZES == 0:

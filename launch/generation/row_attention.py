@@ -1,6 +1,6 @@
 """Attention of one step of many texts whose tokens lie in one row: composed of Paddle's operators, or one compiled
 operator for a CPU. Both write keys and values to their places first (launch/generation/key_values.py), and let a token
-see those before it in its text.
+see itself and those before it in its text.
 
     attention = ComposedAttention(heads, members)       # heads: Heads; members: by group, (text, start, count)
     attention = CompiledAttention(heads, members, fused_ln.cpu)
@@ -143,7 +143,7 @@ class ComposedAttention:
 
 
 class CompiledAttention:
-    """One operator, of float32 on a CPU. compiled: the module that `make custom-ops` builds."""
+    """One operator, for float32 on a CPU. compiled: the module that `make custom-ops` builds."""
 
     def __init__(self, heads: Heads, members: Members, compiled: ModuleType):
         self.heads, self.compiled, self.groups = heads, compiled, list(members)

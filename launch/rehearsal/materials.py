@@ -56,19 +56,19 @@ def _some(random: Random, count: tuple[int, int], make) -> list[str]:
     return [make() for _ in range(first + int(random.random() * (last - first + 1)))]
 
 
-TRAIN, DEV = 512, 8  # the model writes answers to those of dev: most of the time of a rehearsal
+TRAIN, DEV = 512, 8  # a rehearsal's model writes answers to those of dev: with 64 that was most of its time
 SENTENCES = 4  # of one chat
 
 
-def write_dialogues(directory: Path) -> None:
+def write_dialogues(directory: Path, dev: int = DEV) -> None:
     """Questions that are sentences of the made-up text, each answered by the sentence after it; of preferences the one
     after that is rejected.
 
-    Write pairs/, chats/ and preferences/, each with train.json and dev.json."""
+    Write pairs/, chats/ and preferences/, each with train.json and dev.json. dev: rows of the latter."""
     for name, row in (("pairs", _pair), ("chats", _chat), ("preferences", _preference)):
         rows = (row(passage) for passage in _passages())
         (directory / name).mkdir()
-        for split, count in (("train", TRAIN), ("dev", DEV)):
+        for split, count in (("train", TRAIN), ("dev", dev)):
             lines = [json.dumps(dialogue) + "\n" for dialogue in islice(rows, count)]
             (directory / name / f"{split}.json").write_text("".join(lines), encoding="utf-8")
 

@@ -207,51 +207,64 @@ def _refusing_float16(reduction):
     return checked
 
 
-def _in_memory(upstream, carry_out, possible=lambda *arguments: True):
-    """The collective `method(group, ...)`, carried out in shared memory where the group has some and it is possible."""
-
-    def collective(group, *arguments):
-        memory = shared_memory(group)
-        if memory is None or not possible(*arguments):
-            return upstream(group, *arguments)
-        carry_out(memory, *arguments)
-        return Done(arguments[0] if arguments and isinstance(arguments[0], paddle.Tensor) else None)
-
-    return collective
-
-
 def install_shared_memory() -> None:
     """Collectives of the ranks of one machine do not go through gloo.
 
     Upstream: gloo passes every message to a thread of its own, which sends it over TCP.
     Without the bridge: the same numbers, but for the order of sums; a rehearsal of eight ranks waits most of its time.
+    Here: shared memory, for what shared_memory.py can reduce. The signatures are upstream's.
     """
+    names = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier")
+    gloo = {name: getattr(Gloo, name) for name in names}
 
-    def all_gather(memory, *arguments) -> None:
-        if len(arguments) == 2:  # the older of two forms, which sharding stage 3 calls
+    def all_reduce(group, tensor, op=SUM, sync_op=True):
+        memory = shared_memory(group)
+        if memory is None or not reduces(tensor, op):
+            return gloo["all_reduce"](group, tensor, op, sync_op)
+        memory.all_reduce(tensor, op)
+        return Done(tensor)
+
+    def reduce(group, tensor, dst, op=SUM, sync_op=True):
+        memory = shared_memory(group)
+        if memory is None or not reduces(tensor, op):
+            return gloo["reduce"](group, tensor, dst, op, sync_op)
+        memory.reduce(tensor, dst, op)
+        return Done(tensor)
+
+    def broadcast(group, tensor, src, sync_op=True):
+        memory = shared_memory(group)
+        if memory is None:
+            return gloo["broadcast"](group, tensor, src, sync_op)
+        memory.broadcast(tensor, src)
+        return Done(tensor)
+
+    def all_gather(group, *arguments):
+        """(outputs, tensor, sync_op), or in the older form, which sharding stage 3 calls, (tensor, output)."""
+        memory = shared_memory(group)
+        if memory is None:
+            return gloo["all_gather"](group, *arguments)
+        if len(arguments) == 2:
             memory.all_gather_into(output=arguments[1], tensor=arguments[0])
         else:
-            outputs, tensor, _sync_op = arguments
-            memory.all_gather(outputs, tensor)
+            memory.all_gather(outputs=arguments[0], tensor=arguments[1])
+        return Done()
 
-    Gloo.all_reduce = _in_memory(
-        Gloo.all_reduce,
-        lambda memory, tensor, op, *sync_op: memory.all_reduce(tensor, op),
-        possible=lambda tensor, op, *sync_op: reduces(tensor, op),
-    )
-    Gloo.reduce = _in_memory(
-        Gloo.reduce,
-        lambda memory, tensor, to, op, *sync_op: memory.reduce(tensor, to, op),
-        possible=lambda tensor, to, op, *sync_op: reduces(tensor, op),
-    )
-    Gloo.broadcast = _in_memory(
-        Gloo.broadcast, lambda memory, tensor, source, *sync_op: memory.broadcast(tensor, source)
-    )
-    Gloo.all_gather = _in_memory(Gloo.all_gather, all_gather)
-    Gloo.all_gather_into_tensor = _in_memory(
-        Gloo.all_gather_into_tensor, lambda memory, out, tensor, *sync_op: memory.all_gather_into(out, tensor)
-    )
-    Gloo.barrier = _in_memory(Gloo.barrier, lambda memory, *device_id: memory.barrier())
+    def all_gather_into_tensor(group, out, tensor, sync_op=True):
+        memory = shared_memory(group)
+        if memory is None:
+            return gloo["all_gather_into_tensor"](group, out, tensor, sync_op)
+        memory.all_gather_into(out, tensor)
+        return Done()
+
+    def barrier(group, device_id=-1):
+        memory = shared_memory(group)
+        if memory is None:
+            return gloo["barrier"](group, device_id)
+        memory.barrier()
+        return Done()
+
+    for function in (all_reduce, reduce, broadcast, all_gather, all_gather_into_tensor, barrier):
+        setattr(Gloo, function.__name__, function)
 
 
 def install_collectives() -> None:

@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 import select
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import paddle
@@ -19,6 +19,7 @@ from paddle.base import core
 
 SLOT_BYTES = 256 * 1024  # larger tensors go in several pieces
 NOTE_BYTES = 128
+TOKEN_BYTES = 64  # by which the others see that they have opened what rank 0 has made
 
 REDUCTIONS = {
     core.ReduceOp.SUM: np.add,
@@ -48,35 +49,55 @@ class SharedMemory:
 
     Rank 0 of the group leads: it waits until all others have written what they give, combines it, and lets them go.
     Each rank has two slots and uses them in turn: one that is ahead of the others by a collective writes into its
-    other slot while they still read the first; it cannot be ahead by two, as the second waits for all.
+    other slot while they still read the first; it cannot be ahead by two, as the second waits for all. Ranks are
+    numbered in the group.
 
-    store: where rank 0 says which of its descriptors the others shall open; name: unique in it; timeout: in seconds.
+    store: where rank 0 says which of its descriptors the others shall open; name: unique in the store; timeout: in
+    seconds.
     """
 
     def __init__(self, name: str, rank: int, size: int, store: core.TCPStore, timeout: float):
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         bytes_each = SLOT_BYTES + NOTE_BYTES
+        total = TOKEN_BYTES + 2 * size * bytes_each
         key = f"rehearsal/{name}/memory"
+        self.waiting = select.poll()
         if rank == 0:
             memory = os.memfd_create("rehearsal")
-            os.ftruncate(memory, 2 * size * bytes_each)
+            os.ftruncate(memory, total)
             pipes = [os.pipe() for _ in range(size)]
-            store.set(key, json.dumps([os.getpid(), memory, pipes]))
+            token = os.urandom(TOKEN_BYTES)
+            os.pwrite(memory, token, 0)
+            store.set(key, json.dumps([os.getpid(), memory, pipes, token.hex()]))
             self.arrivals, self.departures = pipes[0][0], [end for _, end in pipes[1:]]
+            self.others_ends = [pipes[0][1], *(end for end, _ in pipes[1:])]  # closed once the others have them
+            self.waiting.register(self.arrivals, select.POLLIN)
         else:
-            process, memory, pipes = json.loads(bytes(store.get(key)))
-
-            def open_there(descriptor: int, how: int) -> int:
-                return os.open(f"/proc/{process}/fd/{descriptor}", how)
-
-            memory = open_there(memory, os.O_RDWR)
-            self.arrival, self.departure = open_there(pipes[0][1], os.O_WRONLY), open_there(pipes[rank][0], os.O_RDONLY)
-        self.map = mmap.mmap(memory, 2 * size * bytes_each)
+            process, memory, pipes, token = json.loads(bytes(store.get(key)))
+            memory = self._open_there(process, memory, os.O_RDWR)
+            if os.pread(memory, TOKEN_BYTES, 0).hex() != token:
+                raise self._unreachable()
+            self.arrival = self._open_there(process, pipes[0][1], os.O_WRONLY)
+            self.departure = self._open_there(process, pipes[rank][0], os.O_RDONLY)
+            self.waiting.register(self.departure, select.POLLIN)
+        self.map = mmap.mmap(memory, total)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        self.slots = [[self.address + (turn * size + rank) * bytes_each for rank in range(size)] for turn in (0, 1)]
+        first = self.address + TOKEN_BYTES
+        self.slots = [[first + (turn * size + rank) * bytes_each for rank in range(size)] for turn in (0, 1)]
         self.turn = 0
-        self.waiting = select.poll()
-        self.waiting.register(self.arrivals if rank == 0 else self.departure, select.POLLIN)
+
+    def _open_there(self, process: int, descriptor: int, how: int) -> int:
+        """A descriptor of rank 0's process."""
+        try:
+            return os.open(f"/proc/{process}/fd/{descriptor}", how)
+        except OSError as error:
+            raise self._unreachable() from error
+
+    def _unreachable(self) -> RuntimeError:
+        return RuntimeError(
+            f"group {self.name}: rank 0 shares no memory with rank {self.rank}: it has ended, or they are on different "
+            "machines, of which PADDLE_NNODES must tell how many there are"
+        )
 
     def all_reduce(self, tensor: paddle.Tensor, op: core.ReduceOp) -> None:
         self._reduce(tensor, op, receivers=range(self.size))
@@ -94,15 +115,22 @@ class SharedMemory:
 
     def all_gather(self, outputs: list[paddle.Tensor], tensor: paddle.Tensor) -> None:
         """outputs: one for each rank, of the tensor's shape and dtype."""
+        for output in outputs:
+            self._require_size(output, 1, tensor)
         self._gather(tensor, [_address(output) for output in outputs])
 
     def all_gather_into(self, output: paddle.Tensor, tensor: paddle.Tensor) -> None:
         """output: the tensors of all ranks, one after the other."""
+        self._require_size(output, self.size, tensor)
         first = _address(output)
         self._gather(tensor, [first + rank * _bytes(tensor) for rank in range(self.size)])
 
     def barrier(self) -> None:
         self._meet(self._next(), "barrier")
+
+    def _require_size(self, output: paddle.Tensor, times: int, tensor: paddle.Tensor) -> None:
+        if output.dtype != tensor.dtype or _bytes(output) != times * _bytes(tensor):
+            raise ValueError(f"group {self.name}: {_size(output)} is no room for {times} x {_size(tensor)}")
 
     def _gather(self, tensor: paddle.Tensor, outputs: list[int]) -> None:
         address = _address(tensor)
@@ -113,23 +141,25 @@ class SharedMemory:
             for slot, output in zip(slots, outputs, strict=True):
                 ctypes.memmove(output + start, slot, length)
 
-    def _reduce(self, tensor: paddle.Tensor, op: core.ReduceOp, receivers: Collection[int]) -> None:
+    def _reduce(self, tensor: paddle.Tensor, op: core.ReduceOp, receivers: Sequence[int]) -> None:
         address = _address(tensor)
+        to = f" to rank {receivers[0]}" if len(receivers) == 1 else ""
         dtype, combine = np.dtype(DTYPES[tensor.dtype]), REDUCTIONS[op]
         for start, length in _pieces(tensor):
             slots = self._next()
 
             def combined(slots=slots, count=length // dtype.itemsize) -> None:
                 arrays = [np.frombuffer(self.map, dtype, count, slot - self.address) for slot in slots]
-                for array in arrays[1:]:  # in the order of the ranks: a run's sums are the same each time
-                    combine(arrays[0], array, out=arrays[0])
+                with np.errstate(all="ignore"):
+                    for array in arrays[1:]:  # in the order of the ranks: a run's sums are the same each time
+                        combine(arrays[0], array, out=arrays[0])
 
             ctypes.memmove(slots[self.rank], address + start, length)
-            self._meet(slots, f"{op.name} of {_size(tensor)}", combined)
+            self._meet(slots, f"{op.name} of {_size(tensor)}{to}", combined)
             if self.rank in receivers:
                 ctypes.memmove(address + start, slots[0], length)
 
-    def _copy(self, tensor: paddle.Tensor, source: int, receivers: Collection[int]) -> None:
+    def _copy(self, tensor: paddle.Tensor, source: int, receivers: Sequence[int]) -> None:
         address = _address(tensor)
         for start, length in _pieces(tensor):
             slots = self._next()
@@ -149,29 +179,58 @@ class SharedMemory:
         note = what.encode()[:NOTE_BYTES].ljust(NOTE_BYTES)
         ctypes.memmove(slots[self.rank] + SLOT_BYTES, note, NOTE_BYTES)
         if self.rank:
-            os.write(self.arrival, b".")
-            self._wait(self.departure, 1, what)
+            self._follow(what)
             return
-        self._wait(self.arrivals, self.size - 1, what)
-        for rank, slot in enumerate(slots):
-            if (other := ctypes.string_at(slot + SLOT_BYTES, NOTE_BYTES)) != note:
-                raise RuntimeError(
-                    f"group {self.name}: rank {rank} is in {other.decode().strip()}, rank 0 in {what}: "
-                    "the ranks of a group must call the same collectives in the same order"
-                )
-        if combine:
-            combine()
+        try:
+            self._wait_for_all(what)
+            for rank, slot in enumerate(slots):
+                if (other := ctypes.string_at(slot + SLOT_BYTES, NOTE_BYTES)) != note:
+                    raise RuntimeError(
+                        f"group {self.name}: rank {rank} is in {other.decode().strip()}, rank 0 in {what}: "
+                        "the ranks of a group must call the same collectives in the same order"
+                    )
+            if combine:
+                combine()
+        except BaseException:
+            self._close(self.departures)  # or the others would wait
+            raise
         for departure in self.departures:
             os.write(departure, b".")
 
-    def _wait(self, pipe: int, count: int, what: str) -> None:
-        while count:
-            if not self.waiting.poll(self.timeout * 1000):
-                raise RuntimeError(f"group {self.name}: {count} ranks did not come to {what} in {self.timeout} s")
-            received = len(os.read(pipe, count))
-            if not received:
-                raise RuntimeError(f"group {self.name}: rank 0 has ended before {what}")
-            count -= received
+    def _wait_for_all(self, what: str) -> None:
+        """Of rank 0."""
+        missing = self.size - 1
+        while missing:
+            events = dict(self.waiting.poll(self.timeout * 1000))
+            if not events:
+                raise RuntimeError(f"group {self.name}: not all ranks came to {what} in {self.timeout} s")
+            for rank, departure in enumerate(self.departures, 1):
+                if departure in events:
+                    raise RuntimeError(f"group {self.name}: rank {rank} has ended before {what}")
+            missing -= len(os.read(self.arrivals, missing))
+        if self.others_ends:  # from now on an end of a pipe closes with the process that uses it
+            self._close(self.others_ends)
+            for departure in self.departures:
+                self.waiting.register(departure, 0)
+
+    def _follow(self, what: str) -> None:
+        """Of the other ranks: wait until rank 0 lets them go."""
+        try:
+            os.write(self.arrival, b".")
+        except BrokenPipeError as error:
+            raise self._left(what) from error
+        if not self.waiting.poll(self.timeout * 1000):
+            raise RuntimeError(f"group {self.name}: rank 0 did not end {what} in {self.timeout} s")
+        if not os.read(self.departure, 1):
+            raise self._left(what)
+
+    def _left(self, what: str) -> RuntimeError:
+        return RuntimeError(f"group {self.name}: rank 0 has failed or ended before the end of {what}")
+
+    def _close(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        descriptors.clear()
 
 
 def _address(tensor: paddle.Tensor) -> int:
@@ -192,4 +251,4 @@ def _bytes(tensor: paddle.Tensor) -> int:
 
 
 def _size(tensor: paddle.Tensor) -> str:
-    return f"{math.prod(tensor.shape)} x {tensor.element_size()} bytes"
+    return f"{math.prod(tensor.shape)} {str(tensor.dtype).removeprefix('paddle.')}"

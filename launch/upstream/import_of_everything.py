@@ -3,8 +3,9 @@
 paddlenlp/__init__.py imports task flows, data augmentation, a web server and benchmark data sets; trainer/__init__.py
 imports compression with its metrics; peft imports the package prompt for one function. With them come scikit-learn,
 SciPy, pandas, pyarrow, FastAPI and Hugging Face's datasets: more than half of the time of the import, in each process,
-for nothing that training or answering uses. Corrected: these packages and modules are executed when a name of theirs
-is requested that is no module in them, and the trainer does not look whether a data set is one of Hugging Face.
+for nothing that training or answering uses. Corrected: these packages and modules are executed when one of their names
+other than a submodule is requested, and the trainer does not look whether a data set is one of Hugging Face. So
+Trainer.compress and its kin are not there before somebody requests a name of trainer/trainer_compress.py.
 """
 
 import importlib
@@ -18,7 +19,7 @@ UNUSED = ("prompt/__init__.py", "datasets/__init__.py", "trainer/trainer_compres
 
 
 class _Unexecuted(types.ModuleType):
-    """A module that is executed when a name is requested that is none of the modules in it."""
+    """A module that is executed when one of its names other than a submodule is requested."""
 
     def __getattr__(self, name: str):
         if name.startswith("__"):
@@ -28,7 +29,11 @@ class _Unexecuted(types.ModuleType):
             return importlib.import_module(inside)
         self.__class__ = types.ModuleType  # pyright: ignore[reportAttributeAccessIssue]  # modules may do so
         assert self.__spec__ and self.__spec__.loader, self.__name__
-        self.__spec__.loader.exec_module(self)
+        try:
+            self.__spec__.loader.exec_module(self)
+        except BaseException:
+            self.__class__ = _Unexecuted  # pyright: ignore[reportAttributeAccessIssue]  # as above
+            raise
         return getattr(self, name)
 
 

@@ -16,6 +16,16 @@ def test_a_row_gives_each_text_the_logits_that_it_has_alone(fused_ranks):
         assert difference(alone[0], alone[1]) > 0.1, name
 
 
+def test_two_processes_give_the_logits_of_one(fused_ranks, tmp_path):
+    names = ["llama", "bloom", "chatglm_v2"]
+    fused_ranks(1, "tests.families.family_ranks:save_all", names, str(tmp_path))
+    [one] = fused_ranks(1, "tests.generation.packed_ranks:saved", str(tmp_path), names, 1, True)
+    first, second = fused_ranks(2, "tests.generation.packed_ranks:saved", str(tmp_path), names, 2, True)
+    assert first == second
+    for name in names:
+        assert difference(first[name][0], one[name][0]) < 2e-6, name
+
+
 def test_a_server_says_so_and_answers_texts_in_company_as_alone(fused_ranks, tmp_path):
     fused_ranks(1, "tests.serving.material:make_served", str(tmp_path))
     [found] = fused_ranks(1, "tests.serving.continuous_ranks:in_company", str(tmp_path))

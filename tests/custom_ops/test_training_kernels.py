@@ -95,7 +95,8 @@ def assert_near(found: list[np.ndarray], right: list[np.ndarray]) -> None:
 
 
 class Row:
-    """Texts of two groups: new ones of one token and of two blocks of queries and a part, and such that have tokens."""
+    """Texts of two groups: new ones of one token and of two blocks of queries and a part, and others that already have
+    tokens."""
 
     texts = ((0, 2, 128, 0, 1, 0), (1, 0, 32, 1, 1, 31), (0, 0, 128, 2, 101, 0), (1, 1, 32, 103, 5, 17),
              (0, 1, 128, 108, 49, 60), (0, 3, 128, 157, 1, 100))  # fmt: skip

@@ -8,10 +8,10 @@ from tests.generation.generate_ranks import load, prompts
 STEPS = (((0, 8), (1, 3)), ((0, 1), (1, 1), (2, 5)), ((2, 6),), ((2, 1),))
 
 
-def saved(directory: str, names: list[str], tensor_parallel: int) -> dict[str, list]:
+def saved(directory: str, names: list[str], tensor_parallel: int, by_compiled: bool = False) -> dict[str, list]:
     """See _logits(), of saved models."""
     start_fleet(mp_degree=tensor_parallel)
-    return {name: _logits(name, load(name, directory, tensor_parallel)) for name in names}
+    return {name: _logits(name, load(name, directory, tensor_parallel), by_compiled) for name in names}
 
 
 def changed(models: list[tuple[str, dict]]) -> list[list]:
@@ -27,34 +27,35 @@ def packed_with(name: str, changes: dict) -> bool:
 
 
 def compiled(models: list[tuple[str, dict]]) -> list[list]:
-    """See changed(), with attention by the compiled operator."""
-    from launch.cpu.kernels import replace_for_answers
-    from launch.training.cpu_operators import compiled_operators
-
-    operators = compiled_operators()
-    made = [(name, with_large_weights(name, **changes)) for name, changes in models]
-    found = [_logits(name, model, operators) for name, model in made]
-    for _, model in made:
-        replace_for_answers(model, operators)
-    return found
+    """See changed(), with the compiled operators."""
+    return [_logits(name, with_large_weights(name, **changes), by_compiled=True) for name, changes in models]
 
 
-def _logits(name: str, model, operators=None) -> list:
-    """Of each text's last token in a row with the other texts, and then of the text alone, outside a run; [texts,
-    vocabulary] each."""
+def _logits(name: str, model, by_compiled: bool = False) -> list:
+    """Of each text's last token in a row with the other texts, and of the text alone, before; [texts, vocabulary] each.
+    by_compiled: the row by the compiled operators."""
     import paddle
 
+    from launch.cpu.kernels import replace_for_answers
     from launch.generation.key_values import KeyValues, Text
     from launch.generation.packed import Packed
+    from launch.training.cpu_operators import compiled_operators
 
     model.eval()
     model.config.tensor_parallel_output = False
     packed = Packed(model, FAMILIES[name])
-    if operators:
-        packed.compute_on_cpu(operators)
-        assert packed.compiled
     memory = KeyValues(packed.layout, 512)
     texts = [Text(prompt, len(prompt)) for prompt in prompts(name)]
+    alone = []
+    with paddle.no_grad():
+        for text in texts:
+            outputs = model(input_ids=paddle.to_tensor([text.ids]))
+            alone.append((outputs[0] if isinstance(outputs, tuple) else outputs)[0, -1].tolist())
+    if by_compiled:
+        operators = compiled_operators()
+        replace_for_answers(model, operators)
+        packed.compute_on_cpu(operators)
+        assert packed.compiled
     for text in texts:
         memory.add(text)
     memory.prepare()
@@ -62,9 +63,4 @@ def _logits(name: str, model, operators=None) -> list:
     for step in STEPS:
         rows = packed.run([(texts[number], count) for number, count in step]).tolist()
         last |= {number: row for (number, _), row in zip(step, rows, strict=True)}
-    alone = []
-    with paddle.no_grad():
-        for text in texts:
-            outputs = model(input_ids=paddle.to_tensor([text.ids]))
-            alone.append((outputs[0] if isinstance(outputs, tuple) else outputs)[0, -1].tolist())
     return [[last[number] for number in range(len(texts))], alone]

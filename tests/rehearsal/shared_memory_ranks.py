@@ -1,6 +1,7 @@
 """Rank functions of test_shared_memory.py."""
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -89,13 +90,35 @@ def different_collectives() -> str:
     return attempt(lambda: group.all_reduce(x, core.ReduceOp.SUM, True))
 
 
-def leader_ends() -> str:
+def by_keywords() -> list:
     group = joined()
-    if dist.get_rank() == 1:
-        return attempt(group.barrier, seconds=60)
-    for pipe in process_group.shared_memory(group).departures:
-        os.close(pipe)  # as its end would
-    return "ended"
+    x = paddle.ones([2])
+    group.all_reduce(tensor=x, op=core.ReduceOp.SUM, sync_op=False).wait()
+    group.reduce(x, dst=0, op=core.ReduceOp.SUM, sync_op=True)
+    group.broadcast(tensor=x, src=0, sync_op=True)
+    group.barrier(device_id=0)
+    return x.tolist()
+
+
+def outputs_of_other_sizes() -> list[str]:
+    group = joined()
+    x, short, other = paddle.ones([4]), paddle.ones([7]), paddle.ones([4], "float64")
+    return [
+        attempt(lambda: group.all_gather([x, short], x, True)),
+        attempt(lambda: group.all_gather([x, other], x, True)),
+        attempt(lambda: group.all_gather_into_tensor(short, x, True)),
+    ]
+
+
+def a_rank_ends(which: int) -> None:
+    """What the others see of the end of a rank that is killed between two collectives."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the others get as soon as one has ended
+    group = joined()
+    group.barrier()
+    if dist.get_rank() == which:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.2)
+    return print(attempt(group.barrier, seconds=60), flush=True)
 
 
 def nobody_comes() -> str:

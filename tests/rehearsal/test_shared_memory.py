@@ -44,16 +44,33 @@ def test_tensors_of_no_values(ranks):
 def test_different_collectives_are_named(ranks):
     leader, other = ranks(2, f"{CASES}:different_collectives")
     assert leader == (
-        "RuntimeError: group default: rank 1 is in SUM of 4 x 4 bytes, rank 0 in SUM of 3 x 4 bytes: "
+        "RuntimeError: group default: rank 1 is in SUM of 4 float32, rank 0 in SUM of 3 float32: "
         "the ranks of a group must call the same collectives in the same order"
     )
-    assert other == "hang"  # until the run is ended, as its first rank has failed
+    assert other == "RuntimeError: group default: rank 0 has failed or ended before the end of SUM of 4 float32"
 
 
-def test_a_rank_sees_the_end_of_the_leader(ranks):
-    assert ranks(2, f"{CASES}:leader_ends")[1] == "RuntimeError: group default: rank 0 has ended before barrier"
+def test_arguments_may_be_named_as_upstreams(ranks):
+    assert ranks(2, f"{CASES}:by_keywords") == [[4.0, 4.0]] * 2
+
+
+def test_outputs_of_other_sizes_are_refused(ranks):
+    for short, other, flat in ranks(2, f"{CASES}:outputs_of_other_sizes"):
+        assert short == "ValueError: group default: 7 float32 is no room for 1 x 4 float32"
+        assert other == "ValueError: group default: 4 float64 is no room for 1 x 4 float32"
+        assert flat == "ValueError: group default: 7 float32 is no room for 2 x 4 float32"
+
+
+@pytest.mark.parametrize(
+    "which, said", [(0, "rank 0 has failed or ended before the end of"), (2, "rank 2 has ended before")]
+)
+def test_the_end_of_a_rank_is_seen_by_the_others(ranks, tmp_path, which, said):
+    outcome = ranks.outcome(3, f"{CASES}:a_rank_ends", which, directory=tmp_path, grace=5.0)
+    assert outcome.exit_codes[which] == 137
+    seen = (tmp_path / f"workerlog.{1 if which == 0 else 0}").read_text()
+    assert f"RuntimeError: group default: {said} barrier" in seen
 
 
 def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_the_limit(ranks):
     leader, _ = ranks(2, f"{CASES}:nobody_comes")
-    assert leader == "RuntimeError: group default: 1 ranks did not come to barrier in 0.5 s"
+    assert leader == "RuntimeError: group default: not all ranks came to barrier in 0.5 s"

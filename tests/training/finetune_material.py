@@ -26,7 +26,7 @@ def make_material(directory: str, key_value_heads: int = 4, initializer_range: f
     (root / "config.json").write_text(json.dumps(load_config("llama-rehearsal") | sizes))
     save_random_model(str(root / "config.json"), root / "model")
     save_tokenizer(root / "model", train_tokenizer(islice(documents(), 50), VOCABULARY))
-    write_dialogues(root)
+    write_dialogues(root, dev=64)
 
 
 def write_first(source: Path, target: Path, count: int, shortest: bool = False) -> Path:

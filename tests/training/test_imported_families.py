@@ -29,7 +29,7 @@ CASES = {
 def root(tmp_path_factory) -> Path:
     """pairs, and for each family its directory with model, which is imported."""
     root = tmp_path_factory.mktemp("imported")
-    write_dialogues(root)
+    write_dialogues(root, dev=64)
     write_first(root / "pairs", root / "few", ROWS, shortest=True)
     for name, theirs in imported_material.make(root / "theirs").items():
         (root / name).mkdir()

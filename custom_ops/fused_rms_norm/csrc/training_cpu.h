@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "rms_norm_cpu.h"
 
@@ -45,8 +46,8 @@ struct Rotary {
   int64_t batch, length, heads, head_size;
 };
 
-// A text of a row: its `count` tokens from `start` on see `before` earlier tokens, and those of themselves that are not
-// after them. Its keys and values are at a place of a group's tensors [places, heads, capacity, head_size].
+// A text of a row: its `count` tokens from `start` on see `before` earlier tokens; each also sees itself and those before
+// it in the row. Its keys and values are at a place of a group's tensors [places, heads, capacity, head_size].
 struct PackedText {
   int64_t group, place, capacity, start, count, before;
 };
@@ -134,7 +135,9 @@ class Workspace {
  public:
   explicit Workspace(int64_t numbers)
       : numbers_(divide_up(numbers, 16) * 16),
-        memory_(static_cast<float*>(std::aligned_alloc(64, omp_get_max_threads() * numbers_ * sizeof(float)))) {}
+        memory_(static_cast<float*>(std::aligned_alloc(64, omp_get_max_threads() * numbers_ * sizeof(float)))) {
+    if (memory_ == nullptr) throw std::bad_alloc();
+  }
   ~Workspace() { std::free(memory_); }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -167,7 +170,7 @@ inline void attend_texts(const PackedAttention& call, Isa isa = best_isa()) {
   int64_t most = 0;
   for (const PackedText* text = call.texts; text < call.texts + call.count; ++text) {
     const int64_t columns = text->count > 1 ? call.head_size : 0;
-    const int64_t numbers = (columns + kQueries) * padded(text->before + text->count);
+    const int64_t numbers = (columns + smaller(kQueries, text->count)) * padded(text->before + text->count);
     most = numbers > most ? numbers : most;
   }
   const Workspace workspace(most);

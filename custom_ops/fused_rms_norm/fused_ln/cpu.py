@@ -22,7 +22,7 @@ def causal_attention(q, k, v, scale):
 
 
 def packed_attention(q, k, v, keys, values, texts, slopes, scale):
-    """Attention of many texts whose tokens lie in one row: each sees those before it in its text.
+    """Attention of many texts whose tokens lie in one row: each sees itself and those before it in its text.
 
     q [1, tokens, heads * queries, d], k and v [1, tokens, heads, d], d a multiple of HEAD_SIZES -> as q. keys, values:
     a tensor for each group of texts, [places * heads * capacity, d]; those of the row are written to their places.
