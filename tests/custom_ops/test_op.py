@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cpu_training import default_torch_python
+from launch.cpu.settings import this_processor
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = "tests.custom_ops.op_ranks"
@@ -30,9 +31,13 @@ def test_numbers_of_float64(fused_ranks, dtypes):
 
 @pytest.mark.parametrize(("rows", "hidden"), [(512, 512), (64, 4096)])
 def test_no_further_from_float64_than_paddle_and_torch(fused_ranks, rows, hidden):
-    """One unit of float32's last place is left to luck."""
+    """One unit of float32's last place is left to luck. Paddle's own kernel needs AVX-512: elsewhere it ends the process
+    (SIGILL)."""
     (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, "float32", "float32")
-    (own,) = fused_ranks(1, f"{RANKS}:own_kernel_error", rows, hidden)
+    processor = this_processor()
+    own = None
+    if processor is None or processor.has_avx512:
+        (own,) = fused_ranks(1, f"{RANKS}:own_kernel_error", rows, hidden)
     command = [default_torch_python(), "-m", "tests.custom_ops.torch_errors", str(rows), str(hidden)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"`make test-long` installs what is compared with: {done.stderr}"
@@ -40,7 +45,7 @@ def test_no_further_from_float64_than_paddle_and_torch(fused_ranks, rows, hidden
     print(rows, hidden, errors, "incubate", own, "torch", torch)
     for ours, composed in zip(errors["ours"], errors["composed"], strict=True):
         assert ours <= composed + 2.0**-24
-    assert errors["ours"][0] <= own + 2.0**-24
+    assert own is None or errors["ours"][0] <= own + 2.0**-24
     for ours, theirs in zip(errors["ours"], torch, strict=True):
         assert ours <= theirs + 2.0**-24
 
