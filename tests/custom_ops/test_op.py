@@ -31,8 +31,8 @@ def test_numbers_of_float64(fused_ranks, dtypes):
 
 @pytest.mark.parametrize(("rows", "hidden"), [(512, 512), (64, 4096)])
 def test_no_further_from_float64_than_paddle_and_torch(fused_ranks, rows, hidden):
-    """One unit of float32's last place is left to luck. Paddle's own kernel needs AVX-512: elsewhere it ends its process
-    (SIGILL)."""
+    """One unit of float32's last place is left to luck. Paddle's own kernel needs AVX-512; elsewhere it ends by
+    SIGILL."""
     (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, "float32", "float32")
     processor = this_processor()
     own = None
