@@ -109,4 +109,4 @@ def test_two_ranks_that_cannot_divide_the_vocabulary_are_refused(ranks, root, tm
     assert "2 does not divide the vocabulary of 401" in first["stderr"]
     for said in ranks(2, PREDICT, ["--model_name_or_path", str(model), "--prompt", "a", "--device", "cpu"]):
         assert said["exit_code"] == 2
-        assert "2 processes cannot divide this model's vocabulary, 401. Start 1:" in said["stderr"]
+        assert "2 processes cannot divide this model's vocabulary, 401. Use 1:" in said["stderr"]
