@@ -200,7 +200,8 @@ CLOSE = (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 5e-6), ("logps_chos
     ("flags", "ways"),
     [
         pytest.param(ONCE, [PP2], id="sigmoid"),
-        pytest.param(ONCE | PACKED | LORA, [PP2, TP2_PP2], id="packed-lora", marks=pytest.mark.long),
+        # By half of beta, which multiplies sums over tokens: their rounding is 3e-6 of the loss without AVX-512.
+        pytest.param(ONCE | PACKED | LORA | {"beta": 0.05}, [PP2, TP2_PP2], id="packed-lora", marks=pytest.mark.long),
         pytest.param({"loss_type": "simpo"}, [TP2_PP2], id="simpo", marks=pytest.mark.long),
         pytest.param({"loss_type": "or"} | LORA, [PP2 | {"loss_chunk_tokens": 40}], id="or", marks=pytest.mark.long),
     ],
