@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -109,7 +110,8 @@ class Nodes:
 
     def signal(self, number: int, which: int) -> None:
         for process in self.all_of(number):
-            process.send_signal(which)
+            with suppress(psutil.NoSuchProcess):  # the first of them may have ended it meanwhile
+                process.send_signal(which)
 
     def kill(self, number: int) -> None:
         """All at once, as when a machine loses power; the kernel closes its connections."""
@@ -124,7 +126,7 @@ class Nodes:
         return self.logs[number].read_text()
 
     def wait_for(self, condition) -> None:
-        end = time.monotonic() + 100
+        end = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < end, "\n".join(f"--- {path}\n{path.read_text()}" for path in self.logs.values())
             time.sleep(0.02)
