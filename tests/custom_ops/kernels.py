@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-SOURCES = Path(__file__).resolve().parents[2] / "custom_ops" / "fused_rms_norm" / "csrc"
+SOURCE = Path(__file__).resolve().parents[2] / "custom_ops" / "fused_rms_norm"
+SOURCES = SOURCE / "csrc"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 # Name -> number in rms_norm_c.cc, dtype in which NumPy holds it (bfloat16: its bits), distance of 1 to the next number.
 DTYPES = {
@@ -31,7 +32,7 @@ def compile_kernels(directory: Path) -> "Kernels":
 def install_into(folder: Path) -> None:
     """Build fused_ln into a folder, for PYTHONPATH. Half a minute where build/ has no objects of before."""
     command = [sys.executable, "-W", "ignore", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-build-isolation", "--no-deps", "--target", str(folder), str(SOURCES.parent)]
+    command += ["--no-build-isolation", "--no-deps", "--target", str(folder), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from custom_ops.fused_rms_norm.nvcc import find_nvcc
-from tests.custom_ops.conftest import SOURCE
+from tests.custom_ops.kernels import SOURCE
 
 pytestmark = pytest.mark.long
 

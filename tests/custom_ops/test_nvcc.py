@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from custom_ops.fused_rms_norm import nvcc
-from tests.custom_ops.conftest import SOURCE
+from tests.custom_ops.kernels import SOURCE
 
 
 def put_nvcc(folder: Path, version: str, code: str = "sm_75 sm_80 sm_90") -> Path:
