@@ -130,7 +130,7 @@ class Row:
 
 
 @pytest.mark.parametrize("alibi", [False, True])
-@pytest.mark.parametrize("heads, queries, size", [(2, 1, 64), (3, 3, 16)])
+@pytest.mark.parametrize("heads, queries, size", [(2, 1, 64), (3, 3, 16), (8, 1, 48)])
 def test_attention_of_many_texts(kernels, heads, queries, size, alibi):
     row = Row(heads, queries, size, alibi)
     before, right = [array.copy() for array in (*row.keys, *row.values)], row.exact()
