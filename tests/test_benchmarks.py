@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("parity", "dp2", ["bound", "dp2"]),
         ("plan_speed", "", ["LLaMA-13B, TP2, stage 2 x 4", "PCIe 4 x16"]),
+        ("rehearsal_collectives", "--smoke", ["shared memory", "gloo"]),
         ("restart", "--smoke", ["hashing the files of a checkpoint", "in the background"]),
         ("resuming", "dp2", ["pretraining", "equal"]),
         ("seeking", "--consumed 1000 --largest-read 1000", ["1,000"]),
