@@ -32,7 +32,7 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
     from launch.cpu import kernels
-    from launch.training.cpu_operators import compiled_operators
+    from launch.devices.cpu_operators import compiled_operators
     from launch.upstream import llama_fused_rms_norm_flag
 
     llama_fused_rms_norm_flag.correct()

@@ -13,6 +13,7 @@ backward pass. Where the compiled operators are given, they compute attention, r
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType, ModuleType
 
 import paddle
@@ -93,30 +94,28 @@ def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = No
         if kind in RMS_NORMS and not calls_fused_rms_norm(layer) and layer.weight.dtype == paddle.float32:
             layer.forward = MethodType(_answering_rms_norm(layer, compiled), layer)
         if kind == "LlamaMLP" and not layer.fuse_attention_ffn:
-            composed = lambda gate, up: paddle.nn.functional.silu(gate) * up  # noqa: E731
-            replace_swiglu(layer, compiled.swiglu if compiled else composed)
+            replace_swiglu(layer, compiled.swiglu if compiled else _answering_swiglu)
+
+
+def _answering_swiglu(gate, up):
+    return paddle.nn.functional.silu(gate) * up
 
 
 def _answering_rms_norm(layer: paddle.nn.Layer, compiled: ModuleType | None) -> Callable:
     if compiled:
-        return _compiled_rms_norm(compiled)
-    size = layer.weight.shape[0]
-    mean, weight = paddle.full([size, 1], 1.0 / size), layer.weight.detach().reshape([1, size])
+        norm = partial(compiled.rms_norm, weight=layer.weight, epsilon=layer.variance_epsilon)
+    else:
+        size = layer.weight.shape[0]
+        mean, weight = paddle.full([size, 1], 1.0 / size), layer.weight.detach().reshape([1, size])
+
+        def norm(x):
+            inverse_rms = paddle.rsqrt(paddle.matmul(x * x, mean) + layer.variance_epsilon)
+            return x * paddle.matmul(inverse_rms, weight)
 
     def forward(layer, hidden_states):
         if hidden_states.dtype != paddle.float32:
             return type(layer).forward(layer, hidden_states)
-        inverse_rms = paddle.rsqrt(paddle.matmul(hidden_states * hidden_states, mean) + layer.variance_epsilon)
-        return hidden_states * paddle.matmul(inverse_rms, weight)
-
-    return forward
-
-
-def _compiled_rms_norm(compiled: ModuleType) -> Callable:
-    def forward(layer, hidden_states):
-        if hidden_states.dtype != paddle.float32:
-            return type(layer).forward(layer, hidden_states)
-        return compiled.rms_norm(hidden_states, layer.weight, layer.variance_epsilon)
+        return norm(hidden_states)
 
     return forward
 

@@ -20,9 +20,9 @@ from launch.adapters.adapter_files import LoRAModel
 from launch.adapters.add import PrefixModel
 from launch.adapters.lora_rows import LoraRows
 from launch.cpu.kernels import replace_for_answers
+from launch.devices.cpu_operators import compiled_operators
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import Packed
-from launch.training.cpu_operators import compiled_operators
 
 CHUNK = 256  # tokens of prompts in one step: others wait so long for their next token
 

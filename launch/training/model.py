@@ -15,6 +15,7 @@ from launch.checkpoint.model_identity import vocabulary_so_far
 from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
 from launch.cpu import kernels
+from launch.devices.cpu_operators import compiled_operators
 from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -24,7 +25,6 @@ from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.models.reward_model import reward_model_class
 from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
-from launch.training.cpu_operators import compiled_operators
 from launch.upstream import correct
 
 COPIED_FLAGS = [

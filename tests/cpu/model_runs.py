@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402
 import paddle  # noqa: E402
 
 from launch.cpu.kernels import apply  # noqa: E402
-from launch.training.cpu_operators import compiled_operators  # noqa: E402
+from launch.devices.cpu_operators import compiled_operators  # noqa: E402
 from tests.cpu.small_model import LENGTH, batch, model  # noqa: E402
 
 # Name of the run -> configuration beyond the common one.

@@ -207,7 +207,7 @@ def llama_loss(corrected: bool) -> float:
 def beside_cpu_fast() -> dict:
     """The fast operators' line, and loss and gradients of a model with all compiled ones, against stock."""
     from launch.cpu.kernels import apply
-    from launch.training.cpu_operators import compiled_operators
+    from launch.devices.cpu_operators import compiled_operators
     from launch.upstream import correct
     from tests.cpu.small_model import batch, model
 

@@ -37,9 +37,9 @@ def _logits(name: str, model, by_compiled: bool = False) -> list:
     import paddle
 
     from launch.cpu.kernels import replace_for_answers
+    from launch.devices.cpu_operators import compiled_operators
     from launch.generation.key_values import KeyValues, Text
     from launch.generation.packed import Packed
-    from launch.training.cpu_operators import compiled_operators
 
     model.eval()
     model.config.tensor_parallel_output = False

@@ -1,4 +1,4 @@
-"""The compiled operators of a training step on a CPU: module fused_ln.cpu, which `make custom-ops` builds."""
+"""The compiled operators of a CPU: module fused_ln.cpu, which `make custom-ops` builds, for training and answers."""
 
 import importlib
 from types import ModuleType
