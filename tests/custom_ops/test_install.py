@@ -1,5 +1,6 @@
 """setup.py: what it leaves in an environment, and takes away again; the CUDA kernels where there is nvcc."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -47,6 +48,20 @@ def test_nothing_leaks_and_uninstalling_leaves_nothing(environment, way):
     assert float(succeed([python, "-W", "ignore", "-c", code]).split()[-1]) == pytest.approx(128, rel=1e-5)
     succeed([*PIP, "--python", python, "uninstall", "--yes", "fused_ln"])
     assert set(os.listdir(packages)) == before
+
+
+def test_paddles_openmp_runtime_has_all_that_is_called(site):
+    """What it lacks another runtime in the process would answer, if there is one, whose threads have other numbers."""
+
+    def symbols(library: Path, *flags: str) -> set[str]:
+        lines = succeed(["nm", "--dynamic", *flags, library]).splitlines()
+        return {name for line in lines if (name := line.split()[-1].partition("@")[0]).startswith(("GOMP_", "omp_"))}
+
+    [built] = (site / "fused_ln").glob("_ops*.so")
+    runtime = Path(importlib.util.find_spec("paddle").origin).parent / "libs" / "libiomp5.so"
+    called = symbols(built, "--undefined-only")
+    assert "GOMP_parallel" in called
+    assert called - symbols(runtime, "--defined-only") == set()
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")

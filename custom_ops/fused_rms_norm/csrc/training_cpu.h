@@ -174,7 +174,8 @@ inline void attend_texts(const PackedAttention& call, Isa isa = best_isa()) {
     most = numbers > most ? numbers : most;
   }
   const Workspace workspace(most);
-// Not dynamic: gcc's calls for that, answered by the runtime that Paddle ships, leave out parts of the work.
+// Not dynamic: gcc then calls functions that the OpenMP runtime of Paddle lacks. Where another library has loaded a
+// second runtime, that one answers; it numbers its threads otherwise, and two of them share a workspace.
 #pragma omp parallel for schedule(static, 1)
   for (int64_t each = 0; each < call.count * call.heads; ++each) {
     const PackedText& text = call.texts[each / call.heads];
