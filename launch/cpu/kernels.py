@@ -17,6 +17,7 @@ from functools import partial
 from types import MethodType, ModuleType
 
 import paddle
+from paddle import _C_ops
 from paddle.autograd import PyLayer
 
 from launch.cpu.attention import (
@@ -88,13 +89,21 @@ def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
 
 
 def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> None:
-    """RMSNorm and SwiGLU of a model that answers, and so keeps nothing for a backward pass. compiled: see apply()."""
+    """RMSNorm, SwiGLU and products of a model that answers, and so keeps nothing for a backward pass. compiled: see
+    apply()."""
     for layer in model.sublayers():
         kind = type(layer).__name__
+        if type(layer) is paddle.nn.Linear and layer.weight.dtype == paddle.float32:
+            layer.forward = MethodType(_answering_linear, layer)
         if kind in RMS_NORMS and not calls_fused_rms_norm(layer) and layer.weight.dtype == paddle.float32:
             layer.forward = MethodType(_answering_rms_norm(layer, compiled), layer)
         if kind == "LlamaMLP" and not layer.fuse_attention_ffn:
             replace_swiglu(layer, compiled.swiglu if compiled else _answering_swiglu)
+
+
+def _answering_linear(layer: paddle.nn.Layer, x):
+    # F.linear comes to the same on a CPU, but looks up a flag in each call.
+    return _C_ops.linear(x, layer.weight, layer.bias)
 
 
 def _answering_swiglu(gate, up):
