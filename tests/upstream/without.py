@@ -152,6 +152,7 @@ def serve() -> None:
     server = RankServer()
     stop, server.close = server.close, lambda: None  # the fixture closes it after each run of pytest
     tests.conftest.RankServer = lambda: server
+    tests.conftest.left_processes = lambda: []  # or the server would be ended there
     for line in sys.stdin:
         output = io.StringIO()
         with redirect_stdout(output):
