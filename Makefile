@@ -42,7 +42,7 @@ setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards)
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
 	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" launch/commands/doctor.py $(ARGS)
 
-demo: setup ## pretrain a small LLaMA on real text, from nothing (7 minutes)
+demo: setup ## pretrain a small LLaMA on real text, from nothing (5-10 min)
 	@$(RUN) launch/commands/demo.py $(ARGS)
 
 demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)

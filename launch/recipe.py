@@ -140,7 +140,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
             if "lora" in run.words and run.finetunes:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in missing_demo_paths(run).values():
-            lines.append(f"{folder} comes from the demo, which takes about 7 minutes: make demo")
+            lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
         raise UserError("\n".join(lines))
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)

@@ -230,7 +230,7 @@ def checks_of(choice: Choice) -> list[dict]:
     except UserError as error:
         return [_shown(Finding(False, choice.recipe.target, str(error)))]
     demo = [
-        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes about 7 minutes", "make demo")
+        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes 5 to 10 minutes", "make demo")
         for flag, folder in missing_demo_paths(run).items()
     ]
     return [_shown(finding) for finding in [*findings, *demo]]

@@ -11,8 +11,7 @@ from launch.cpu.settings import this_processor
 from launch.reporting.records import package_versions, read_train_log
 
 DIRECTORY = Path(__file__).parent
-# Relative, of a loss and of a gradient norm, on any processor: they round differently. Where training amplifies that
-# to more, there is a curve for each kind of processor.
+# Relative, of a loss and of a gradient norm, on any processor: they round differently.
 TOLERANCE = 1e-4
 
 
@@ -49,11 +48,7 @@ class Curve:
 
 
 def golden_file(target: str) -> Path:
-    """Of this kind of processor where it has one of its own: <target>.avx2.json, once a copy of <target>.json has that
-    name, is for those without AVX-512."""
-    processor = this_processor()
-    own = DIRECTORY / f"{target}.avx2.json"
-    return own if processor and not processor.has_avx512 and own.exists() else DIRECTORY / f"{target}.json"
+    return DIRECTORY / f"{target}.json"
 
 
 def read_golden(target: str) -> Curve:

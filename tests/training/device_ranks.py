@@ -62,6 +62,13 @@ def peak(name: str, dtype: str) -> dict:
     return {"flops": found.flops, "note": found.note, "events": events}
 
 
+def cpu_peak(seconds: list[float]) -> float:
+    """Where the products take so long, one after the other."""
+    clock = iter([moment for each in seconds for moment in (0.0, each)])
+    with patch.object(device.time, "perf_counter", clock.__next__):
+        return device.device_peak("float32").flops
+
+
 def matmul_dtypes() -> list[str]:
     """Of O1 and O2 in bfloat16 on a card, of O1 on a CPU, of float32."""
     return [

@@ -33,5 +33,11 @@ def test_another_peak_is_measured_on_large_matrices_with_one_wait_and_told(ranks
     )
 
 
+def test_of_a_cpu_the_fastest_product_counts(ranks):
+    """Other work may take its cores meanwhile."""
+    [found] = ranks(1, f"{RANKS}:cpu_peak", [0.5, 0.5, 0.25, 8.0, 0.5])
+    assert found == 2 * 512**3 / 0.25
+
+
 def test_under_o1_products_are_in_half_precision(ranks):
     assert ranks(1, f"{RANKS}:matmul_dtypes") == [["bfloat16", "bfloat16", "float32", "float32"]]
