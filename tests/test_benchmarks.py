@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("restart", "--smoke", ["hashing the files of a checkpoint", "in the background"]),
         ("resuming", "dp2", ["pretraining", "equal"]),
         ("seeking", "--consumed 1000 --largest-read 1000", ["1,000"]),
-        ("serving", "--smoke", ["transformers"]),
+        ("serving", "--smoke --rounds 1", ["transformers"]),
         ("startup", "--smoke", ["roll call", "4,096 ranks", "One rank of a tiny model"]),
         ("tokenizing_memory", "--megabytes 1", ["peak MB, all processes"]),
     ],
