@@ -33,7 +33,7 @@ def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
 def demo(tmp_path_factory):
     """(directory, what it printed) of a demo that is shorter than the default's, and passes."""
     directory = tmp_path_factory.mktemp("demo")
-    result = run_demo(directory, "--max_steps", str(STEPS))
+    result = run_demo(directory, "--max_steps", str(STEPS), "--eval_steps", str(STEPS))
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return directory, result.stdout
 
