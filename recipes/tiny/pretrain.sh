@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A small LLaMA from random weights on a CPU, sharding stage 2.
-# Hardware   2 processes on any CPU; 4 to 8 minutes on 2 cores
+# Hardware   2 processes on any CPU; 4 to 9 minutes on 2 cores
 # Tokens     2 processes x 4 samples x 256 = 2048 a step, 1.02 M in 500 steps
 # Expect     first loss 8.4 (ln 4096 + 256 x 0.02^2 / 2), evaluation loss below 4.3 at the end on Python's
 #            standard library
