@@ -72,7 +72,8 @@ class RankServer:
             self.process.wait(timeout=30)
             self.process = None
 
-    def _ask(self, job: dict) -> dict:
+    def start(self) -> None:
+        """Unless it runs."""
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "tests.ranks"],
@@ -82,6 +83,9 @@ class RankServer:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+
+    def _ask(self, job: dict) -> dict:
+        self.start()
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
