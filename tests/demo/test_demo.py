@@ -21,7 +21,7 @@ from launch.reporting.records import read_summary, read_train_log
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 300  # of 500
-HELD_OUT = 4.48  # the demo's own check allows 4.53
+HELD_OUT = 4.45  # 4.42 was reached; the demo's own check allows 4.53
 
 
 def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
@@ -134,4 +134,6 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
     assert "fix: train longer (--max_steps)" in result.stdout
     # Nothing but frequencies can be learnt. The same steps on text in order get a nat below them.
     unigram = unigram_cross_entropy(IndexedDataset(directory / "held_out" / "held_out"))
+    in_order = next(record["loss"] for record in read_train_log(directory / "model") if record["global_step"] == 100)
+    assert in_order < unigram - 0.95
     assert read_summary(tmp_path / "evaluation")["evaluation"]["eval_loss"] > unigram - 0.1
