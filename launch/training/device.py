@@ -80,8 +80,9 @@ def device_peak(dtype: str) -> Peak:
     """That of this process's device in the dtype of training.
 
     A card we know: its datasheet. Otherwise (a CPU, an unknown card, float32) the rate of a large matrix product,
-    measured now on all ranks at once, who may share a CPU's cores: utilisation then means "of what this machine's own
-    matrix product reaches".
+    measured now on all ranks at once: utilisation then means "of what this machine's own matrix product reaches". A
+    CPU's is that of the fastest product, as on cores that nobody else uses: where eight ranks share two cores, they can
+    reach a quarter of it.
     """
     known = peak_flops(card_name()) if on_gpu() and dtype != "float32" else None
     if known:
