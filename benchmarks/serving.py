@@ -49,7 +49,7 @@ SMOKE = {"vocab_size": 384, "hidden_size": 64, "intermediate_size": 128, "num_hi
 ALL = {"num_attention_heads": 8, "num_key_value_heads": 8, "initializer_range": 0.1}
 ANSWERS = (8, 96)  # tokens
 BATCHES = (16, 64)
-HEADINGS = ("", "tokens/s", "of the best batches", "same texts")
+HEADINGS = ("", "tokens/s", "of the best batches", "single rounds", "same texts")
 COMPILED = "server with custom-ops"
 RESULTS = Path(__file__).resolve().parent / "results" / "serving.json"
 WORKER = "benchmarks.serving_worker"
@@ -235,13 +235,16 @@ def _report(texts: dict[str, list[str]], seconds: dict[str, list[float]]) -> dic
 
 
 def rows(report: dict) -> list[list[str]]:
-    """Medians over the rounds, in each of which all had their turn. Ratios are to the faster size of batches."""
+    """Medians over the rounds, in each of which all had their turn. Ratios are to the faster size of batches; of single
+    rounds the smallest and the largest one."""
     best = min((report["seconds"][name] for name in report["seconds"] if "batches" in name), key=median)
+    ratios = {name: list(map(truediv, best, seconds)) for name, seconds in report["seconds"].items()}
     return [
         [
             name,
             f"{report['tokens'] / median(seconds):,.0f}",
-            f"{median(map(truediv, best, seconds)):.2f}",
+            f"{median(ratios[name]):.2f}",
+            f"{min(ratios[name]):.2f} to {max(ratios[name]):.2f}",
             f"{report['same_texts'][name]} of {report['answers']}",
         ]
         for name, seconds in report["seconds"].items()
