@@ -43,6 +43,7 @@ from launch.processes.orphans import die_with_parent
 from launch.processes.sharded import add_degree, run_ranks, starts_ranks
 
 POSITIONS = 2048  # where a model does not count them, as lm-evaluation-harness takes it
+BLOCKS = ("weight_blocksize", "weight_double_quant", "weight_double_quant_block_size")
 
 
 def main(argv: list[str]) -> int:
@@ -140,6 +141,7 @@ def _head(args: argparse.Namespace) -> dict:
         "adapter_files": _files(args.adapter_path) if args.adapter_path else {},
         "dtype": args.dtype,
         "weight_quantize_algo": args.weight_quantize_algo,
+        **{key: getattr(args, key) if args.weight_quantize_algo else None for key in BLOCKS},
         "apply_chat_template": args.apply_chat_template,
         "num_fewshot": args.num_fewshot,
         "split": args.split,
@@ -177,13 +179,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add_weight_flags(add)
     add_degree(add)
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
-    others = argparse.Namespace(  # what encoding_of and base_format read beside flags
-        src_length=1 << 40,
-        max_length=0,
-        weight_blocksize=64,
-        weight_double_quant=True,
-        weight_double_quant_block_size=256,
-    )
+    others = argparse.Namespace(src_length=1 << 40, max_length=0)  # what encoding_of reads beside flags
     args = parser.parse_args(argv, others)
     if not args.compare and not (args.model_name_or_path and args.tasks):
         parser.error("--model_name_or_path and --tasks are required, or --compare")

@@ -116,15 +116,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--seed", type=not_negative, default=42, help="random seed of sampling")
     add("--batch_size", type=above_zero, default=8, help="questions of --data_file in one batch")
     add_weight_flags(add)
-    add("--weight_blocksize", type=above_zero, default=64, help="weights that share one scale in nf4 and fp4")
-    add("--weight_double_quant", type=int, default=0, help="1: keep the scales of nf4 and fp4 in 8 bits")
-    add(
-        "--weight_double_quant_block_size",
-        type=above_zero,
-        metavar="N",
-        default=256,
-        help="scales in 8 bits that share one scale",
-    )
     add("--plan", type=_cards, metavar="CARDSxGB", help="only print the planned memory on these cards, such as 2x24")
     add("--device", choices=DEVICES, default=default_device(), help="where the model runs; default here: %(default)s")
     args = parser.parse_args(

@@ -80,7 +80,7 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     """Models by name, and what their texts are computed by; None: they are answered in whole batches."""
     start_paddle(on_cpu=args.device == "cpu")
 
-    from launch.adapters.quantization import Format
+    from launch.adapters.add import base_format
     from launch.checkpoint.ranks import check_world, world_size
     from launch.serving.continuous_batch import texts_for
     from launch.serving.models import load_models
@@ -88,11 +88,10 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
 
     check_world()
     set_device(args.device)
-    format = Format(args.weight_quantize_algo) if args.weight_quantize_algo else None
     backend = None if is_follower() else args.grammar_backend
     memory = int(args.kv_cache_gb * 2**30)
     models = load_models(
-        name, args.model_name_or_path, adapters, args.dtype, args.chat_template, format, backend, memory
+        name, args.model_name_or_path, adapters, args.dtype, args.chat_template, base_format(args), backend, memory
     )
     texts = texts_for(models, memory)
     if texts is None and world_size() > 1:

@@ -16,7 +16,8 @@ CONFIDENCE = 0.95
 FEWEST = 30  # items from which resamples say anything
 # Of what was evaluated and how, what a comparison shows.
 SETTINGS = (
-    *("model", "adapter", "dtype", "weight_quantize_algo"),
+    *("model", "adapter", "dtype"),
+    *("weight_quantize_algo", "weight_blocksize", "weight_double_quant", "weight_double_quant_block_size"),
     *("apply_chat_template", "num_fewshot", "split", "limit", "max_new_tokens"),
 )
 LONGEST_SETTING = 200  # characters: of a path

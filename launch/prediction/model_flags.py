@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from data_tools.cli import above_zero
 from launch.adapters import lora_files
 from launch.checkpoint.weight_files import find_weights
 from launch.devices.cards import list_cards
@@ -34,6 +35,15 @@ def add_weight_flags(add: Callable) -> None:
         choices=QUANTIZED,
         metavar="FORMAT",
         help=f"format of the base's linear layers: {FORMATS}",
+    )
+    add("--weight_blocksize", type=above_zero, default=64, help="weights that share one scale in nf4 and fp4")
+    add("--weight_double_quant", type=int, default=0, help="1: keep the scales of nf4 and fp4 in 8 bits")
+    add(
+        "--weight_double_quant_block_size",
+        type=above_zero,
+        metavar="N",
+        default=256,
+        help="scales in 8 bits that share one scale",
     )
 
 

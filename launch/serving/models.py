@@ -288,15 +288,15 @@ def load_models(
     """
     base = load_predictor(directory, None, dtype, format)
     predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
-    if format:
-        for predictor in predictors.values():
-            use_quantized(predictor.model, format)
+    quantized = {model: use_quantized(one.model, format) for model, one in predictors.items()} if format else {}
     places = {name: directory} | adapters
     served = {}
     for model, predictor in predictors.items():
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
         description = f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
+        if predictor is base and format:
+            description += f"; {quantized[model]}"
         served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes)
         if grammar_backend:
             _ = served[model]._grammars

@@ -220,14 +220,19 @@ def in_rounds(counts: list[int]) -> dict:
     return {"rounds": list(rounds(requests, items)), "found": list(found)}
 
 
-def alone(model: str, adapter: str | None, texts: list[list[str]]) -> list[float]:
-    """The log-likelihood of each [text before, continuation], by paddlenlp's model with one of them at a time."""
+def alone(model: str, adapter: str | None, texts: list[list[str]], algorithm: str | None = None) -> list[float]:
+    """The log-likelihood of each [text before, continuation], by paddlenlp's model with one of them at a time.
+    algorithm: its weights are what codes of that format stand for."""
     import numpy as np
     import paddle
 
+    from launch.adapters.quantization import Format, dequantize, quantize
     from launch.prediction.predictor import load_predictor
 
     predictor = load_predictor(model, Path(adapter) if adapter else None, "float32")
+    linears = [layer for layer in predictor.model.sublayers() if type(layer) is paddle.nn.Linear]
+    for layer in linears if algorithm else []:
+        layer.weight.set_value(dequantize(quantize(layer.weight, Format(algorithm))))
     found = []
     for before, continuation in texts:
         given = predictor.tokenizer(before)["input_ids"]

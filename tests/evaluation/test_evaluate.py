@@ -197,6 +197,18 @@ def test_an_adapter_is_used_and_compared_with_its_base(ranks, material, tmp_path
     assert "\nwinogrande (6)  acc " in said["stdout"]
 
 
+def test_a_base_in_four_bits_gives_what_its_codes_stand_for(ranks, material, tmp_path):
+    [said] = ranks(1, EVALUATE, argv(material, tmp_path / "out.json", "--weight_quantize_algo", "nf4"))
+    found = read(said, tmp_path / "out.json")
+    assert "base: 14 linear layers in nf4, " in said["stderr"]
+    for task, name in (("mmlu", "mmlu"), ("hellaswag", "hellaswag_val.jsonl")):
+        asked = str(material / "llama" / "model"), None, texts(material, name)
+        [expected] = ranks(1, ALONE, *asked, "nf4")
+        [whole] = ranks(1, ALONE, *asked)
+        assert likelihoods(found[task]) == pytest.approx(expected, abs=2e-4)
+        assert likelihoods(found[task]) != pytest.approx(whole, abs=0.01)
+
+
 def finetune_flags(material, output, **changes) -> list[str]:
     from tests.training.finetune_material import argv as flags
 

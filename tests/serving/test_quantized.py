@@ -26,8 +26,10 @@ def test_all_models_share_the_codes_and_stay_near_the_base(ranks, root, algo, bo
 def test_a_server_on_four_bits_answers(root):
     server = start_serve(
         *("--model_name_or_path", root / "model", "--adapter", f"poems={root / 'lora'}"),
-        *("--weight_quantize_algo", "nf4"),
+        *("--weight_quantize_algo", "nf4", "--weight_double_quant", 1),
     )
+    said = " ".join("".join(server.said).split())
+    assert "base: 14 linear layers in nf4, 4.14 bits a weight, " in said, said  # 4.50 with scales in float32
     client = server.client()
     texts = {
         model: client.completions.create(model=model, prompt="a", max_tokens=8, temperature=0).choices[0].text
