@@ -10,7 +10,7 @@
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint test test-long demo demo-finetune demo-align dashboard custom-ops fit studio studio-static config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio studio-static config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -132,6 +132,7 @@ dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
 # Most tests start processes and wait for them; fixtures of a file are made once, and tests/conftest.py orders the files.
 # ARGS="-n 0": one after the other.
 TWO_FILES_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+COMPARE_TOO = $(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
 
 lint: setup ## style, mistakes, types: ruff, pyright, hadolint
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
@@ -140,12 +141,17 @@ lint: setup ## style, mistakes, types: ruff, pyright, hadolint
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright
 	@$(EXEC) .venv/bin/hadolint .devcontainer/Dockerfile
 
-test: setup ## what a contributor runs (at most 12 minutes on 2 cores)
-	@$(RUN) -m pytest -m "not long" $(TWO_FILES_AT_A_TIME) $(ARGS)
+test: setup ## what a contributor runs (at most 5 minutes on 2 cores)
+	@$(RUN) -m pytest -m "not long and not nightly" $(TWO_FILES_AT_A_TIME) $(ARGS)
 
-test-long: setup ## the rest; installs torch and transformers to compare with
-	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/compare.txt
-	@$(RUN) -m pytest -m long $(TWO_FILES_AT_A_TIME) $(ARGS)
+test-long: setup ## more; installs torch and transformers to compare with
+	@$(COMPARE_TOO)
+	@$(RUN) -m pytest -m "long and not nightly" $(TWO_FILES_AT_A_TIME) $(ARGS)
+
+test-nightly: setup ## [SLICE=3]: the rest, hours, or one slice in 8 minutes
+	@$(COMPARE_TOO)
+	@files=$$($(if $(SLICE),.venv/bin/python -m tests.tiers "$(SLICE)",echo tests)) && \
+	    $(RUN) -m pytest -m nightly $(TWO_FILES_AT_A_TIME) $$files $(ARGS)
 
 lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \

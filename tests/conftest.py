@@ -4,7 +4,6 @@ import importlib.util
 import os
 import signal
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
 from tests.recipes.rehearsing import Rehearsals
+from tests.tiers import EXPRESSIONS, ROOT, UNKNOWN_SECONDS, file_seconds
 
 
 def pytest_configure(config):
@@ -49,17 +49,11 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Where several workers share the files: those that take longest first, so that no worker ends long after another.
-
-    Tests that have ranks or rehearsals take seconds, the others milliseconds.
-    """
-    if not hasattr(config, "workerinput"):
-        return
-    cost: Counter[Path] = Counter()
-    for item in items:
-        cost[item.path] += 20 if {"ranks", "fused_ranks", "rehearsals"} & set(item.fixturenames) else 1
-        cost[item.path] += 1000 if item.get_closest_marker("timeout") else 0  # minutes
-    items.sort(key=lambda item: -cost[item.path])  # stable: files of one cost, and the tests of a file, stay in order
+    """Where several workers share the files: the longest first, so that no worker ends long after another."""
+    if hasattr(config, "workerinput"):
+        tier = next((tier for tier, marks in EXPRESSIONS.items() if marks == config.option.markexpr), "test")
+        seconds = file_seconds(tier)
+        items.sort(key=lambda item: -seconds.get(item.path.relative_to(ROOT).as_posix(), UNKNOWN_SECONDS))  # stable
 
 
 def pytest_collection_finish():

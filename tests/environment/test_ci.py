@@ -1,6 +1,7 @@
-"""What CI runs: make lint, test and test-long, all of them; it fails if any failed."""
+"""What CI runs: make lint, test, test-long and a slice of test-nightly, all of them; it fails if any failed."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from tests.processes.waiting import gone
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ("lint", "test", "test-long")
+TARGETS = ("setup", "lint", "test", "test-long", "test-nightly")
 
 
 def run_ci(folder: Path, makefile: str) -> subprocess.CompletedProcess:
@@ -26,19 +27,21 @@ def run_ci(folder: Path, makefile: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("failing", ["", "lint", "test", "test-long"])
+@pytest.mark.parametrize("failing", ["", "lint", "test-nightly"])
 def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
     result = run_ci(tmp_path, "".join(f"{target}:\n\t@exit {int(target == failing)}\n" for target in TARGETS))
     assert result.returncode == (1 if failing else 0)
     for target in TARGETS:
         code = 2 if target == failing else 0  # make's own code for a failure
-        assert f"ci: make {target}: exit code {code} after" in result.stdout
+        shown = f"{target} SLICE=turn" if target == "test-nightly" else target
+        assert f"ci: make {shown}: exit code {code} after" in result.stdout
+        assert re.search(rf"^ +0\.0 min  make {shown}$", result.stdout, re.MULTILINE)
 
 
 def test_what_a_target_leaves_is_named_and_ended(tmp_path):
     """It holds the output that this test reads to its end."""
     left = "setsid sleep 300 & echo $$! > left"
-    result = run_ci(tmp_path, f"test:\n\t@{left}\nlint test-long:\n\t@:\n")
+    result = run_ci(tmp_path, f"test:\n\t@{left}\nsetup lint test-long test-nightly:\n\t@:\n")
     [line] = [line for line in result.stdout.splitlines() if " left process " in line]
     pid = (tmp_path / "left").read_text().strip()
     assert line.startswith(f"ci: make test left process {pid}, which is ended: ")
