@@ -4,7 +4,6 @@ import importlib.util
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 

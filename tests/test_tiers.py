@@ -11,5 +11,3 @@ def test_slices_hold_every_file_once_and_end_in_time():
     assert len(slices) == 7  # 5,200 s and 14 unknown files of 30 s, by two workers of 420 s
     assert max(sum(seconds.get(file, 30.0) for file in one) for one in slices) <= SLICE_SECONDS * WORKERS + 60
     assert slices == divide(files[::-1], seconds)
-
-
