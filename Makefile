@@ -166,7 +166,7 @@ lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	$(RUN) launch/environment/pins.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data
-	rm -rf build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache
+	rm -rf build/tests build/lib* build/bdist* build/temp* build/setup.* *.egg-info .pytest_cache
 	find launch data_tools tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A target that is not there: the nearest that is.
