@@ -10,7 +10,7 @@
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio studio-static config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -59,9 +59,6 @@ fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 
 studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)
 	@$(RUN) launch/commands/studio.py $(ARGS)
-
-studio-static: ## [OUTPUT=build/studio-page]: its plans as a page without a server
-	@$(PLAIN) launch/commands/studio_static.py $(if $(OUTPUT),--output "$(OUTPUT)")
 
 config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means
 	@$(PLAIN) launch/commands/config_from.py $(ARGS)

@@ -64,7 +64,6 @@ OTHERS = [
     "launch/commands/demo.py",
     "launch/commands/download.py",
     "launch/commands/studio.py",
-    "launch/commands/studio_static.py",
     "launch/environment/custom_ops.py",
     "launch/environment/setup.py",
     "launch/recipe.py",

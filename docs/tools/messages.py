@@ -39,6 +39,7 @@ ROOMS = (
     "launch/config/flag_values.py",
     "launch/config/key_files.py",
     "launch/config/layout.py",
+    "launch/config/removed.py",
     "launch/config/variables.py",
     "launch/config/recipe_file.py",
     "launch/families/named_configs.py",

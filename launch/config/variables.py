@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from launch.config import removed
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import read_arguments
 from launch.config.flag_values import Flags, answered, flag_words, overridden, parse_flags
@@ -27,7 +28,7 @@ RECIPE = (
 )
 NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", "NETWORK", "ELASTIC")
 ELASTIC = "ELASTIC"  # MIN:MAX, how many nodes an elastic run has
-KUBERNETES = ("IMAGE", "KIND", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
+KUBERNETES = ("IMAGE", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
 # Variables that are another way to write a flag, and that of DATA for each shared module.
@@ -64,7 +65,7 @@ def given_variables(environment: Mapping[str, str]) -> str:
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raises UserError for a variable of make's command line whose name is nearly that of another: GPU=4.
+    """Raises UserError for a variable of make's command line that was removed, or is nearly another: GPU=4.
 
     What else is in the environment is not looked at: it is there for other programs. GNU make hands its command line
     on in MAKEFLAGS, the variables after ` -- `, spaces in their values escaped.
@@ -72,6 +73,8 @@ def check_variables(environment: Mapping[str, str]) -> None:
     known = (*RECIPE, *NODES, *KUBERNETES, *PLAN, *SETUP)
     _, _, overrides = environment.get("MAKEFLAGS", "").partition(" -- ")
     for name in re.findall(r"(?:^|(?<!\\)\s)(\w+)[:+?]*=", overrides):
+        if name in removed.VARIABLES:
+            raise UserError(removed.answer(f"{name}=", removed.VARIABLES[name]))
         nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75)
         if name not in known and nearest:
             raise UserError(f"{name}: found on make's command line, no recipe knows it. Did you mean {nearest[0]}?")

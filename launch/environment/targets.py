@@ -18,6 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not launch/environment
 
+from launch.config import removed
 from launch.config.recipe_file import Recipe, recipe_paths, target_of
 from launch.errors import UserError
 
@@ -101,6 +102,8 @@ def _row(left: str, text: str) -> str:
 
 def unknown_target(target: str, tools: list[str]) -> str:
     """The message about an unknown target."""
+    if target in removed.TARGETS:
+        return f"error: {removed.answer(f'make {target}', removed.TARGETS[target])}"
     makefile = Path("Makefile").read_text(encoding="utf-8")
     own = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
     names = list(recipe_names())
@@ -113,7 +116,9 @@ def unknown_target(target: str, tools: list[str]) -> str:
 def main(argv: list[str]) -> int:
     action, *words = argv
     if action == "unknown":
-        print(unknown_target(words[0], words[1:]), file=sys.stderr)
+        from data_tools.language import localized  # only here: every make runs this file
+
+        print(localized(unknown_target(words[0], words[1:])), file=sys.stderr)
         return 2
     if action == "recipes":
         text = " ".join(f"{name}:{path}:{target}" for name, (path, target) in recipe_names().items())

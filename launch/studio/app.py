@@ -20,9 +20,8 @@ from data_tools.formats.errors import DataError
 from data_tools.language import translated
 from launch.errors import UserError
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
-from launch.studio.answers import answer, in_chinese
 from launch.studio.data_view import data_of
-from launch.studio.planning import Choice, checks_of, plan_of
+from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial, add_requests
 
@@ -34,11 +33,23 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+# Keys of answers whose texts are messages.
+MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
+MESSAGES |= {"unused", "template"}  # of data
+
+
+def _in_chinese(answer, is_message: bool = False):
+    """Return an answer with its messages translated."""
+    if isinstance(answer, dict):
+        return {key: _in_chinese(value, key in MESSAGES) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [_in_chinese(value, is_message) for value in answer]
+    return translated(answer) if is_message and isinstance(answer, str) else answer
 
 
 def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
     """What translates an answer for the page."""
-    return in_chinese if accept_language.lower().startswith("zh") else lambda answer: answer
+    return _in_chinese if accept_language.lower().startswith("zh") else lambda answer: answer
 
 
 Language = Annotated[Callable, Depends(_language)]
@@ -78,19 +89,19 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor) -> A
 
     @api.get("/offered")
     def what_is_offered(language: Language) -> dict:
-        return language(answer("offered", {}))
+        return language(offered())
 
     @api.post("/plan")
     def plan(given: Given, language: Language) -> dict:
-        return language(answer("plan", given))
+        return language(plan_of(Choice.read(given)))
 
     @api.post("/advice")
     def advice(given: Given, language: Language) -> list:
-        return language(slow.submit(answer, "advice", given).result())
+        return language(slow.submit(advice_of, Choice.read(given)).result())
 
     @api.post("/layouts")
     def layouts(given: Given, language: Language) -> list:
-        return language(slow.submit(answer, "layouts", given).result())
+        return language(slow.submit(layouts_of, Choice.read(given)).result())
 
     @api.post("/checks")
     def checks(given: Given, language: Language) -> list:

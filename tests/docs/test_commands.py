@@ -63,7 +63,6 @@ RUN_BY = {
     "make rehearse-X": "tests/golden/test_golden.py::test_rehearsal_gives_the_stored_curve",
     "make serve": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
     "make studio": "tests/studio/test_page.py::test_from_the_first_view_to_compared_curves",
-    "make studio-static": "tests/studio/test_static.py::test_the_numbers_are_those_of_the_command",
     "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
     "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
     "launch/commands/doctor.py": "tests/config/test_deepspeed.py::test_the_command",

@@ -20,8 +20,9 @@ def house(tmp_path):
     shutil.copytree(ROOT / "launch" / "environment", folder)
     (folder / "setup.py").write_text("")
     shutil.copytree(ROOT / "launch" / "config", tmp_path / "launch" / "config")
-    for file in ("__init__.py", "errors.py"):
-        shutil.copy(ROOT / "launch" / file, tmp_path / "launch")
+    for file in ("launch/__init__.py", "launch/errors.py", "data_tools/language.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "launch" / "recipe.sh").write_text(ECHO)
     write_recipe(tmp_path / "recipes" / "llama-7b" / "pretrain.sh", "LLaMA-7B pretraining.", "GPUS=8 GPU_MEMORY_GB=80")
     names = "# Target  lora-1gpu\n# Alias  lora-llama7b"

@@ -1,0 +1,17 @@
+"""Names that were removed, each with what to take instead: targets and variables of make, flags of commands.
+
+A row answers in one sentence, "NAME was removed: INSTEAD.", with exit code 2.
+"""
+
+TARGETS = {
+    "studio-static": "`make studio` shows the same plans in the browser, and `make plan-X` prints them",
+}
+VARIABLES = {
+    "KIND": "`make k8s-X` prints a Kubernetes Job, which needs no operator",
+}
+# Those of a command are given to its Parser: {"--flag": what to take instead}.
+
+
+def answer(name: str, instead: str) -> str:
+    """Return the sentence about a removed name."""
+    return f"{name} was removed: {instead}."
