@@ -1,12 +1,9 @@
-"""The Kubernetes manifest of a recipe: an indexed Job with a headless Service, or a PaddleJob of Kubeflow.
+"""The Kubernetes manifest of a recipe: an indexed Job, for several nodes with a headless Service.
 
 A pod is a node: it starts the recipe, which starts the ranks of all its cards. A failed pod is started again, and the
 run continues from its newest checkpoint. docs/kubernetes.md gives the reasons for the fields.
 
-Sources: the Kubernetes API reference (batch/v1 Job, v1 PodSpec); Kubeflow's training operator v1.9.0, from
-https://github.com/kubeflow/training-operator: pkg/apis/kubeflow.org/v1/paddlepaddle_types.go, common_types.go
-(fields, names of the container and the port, label of a replica), pkg/controller.v1/paddlepaddle/envvar.go
-(PADDLE_NNODES and PADDLE_MASTER, but no rank), pkg/core/job.go (what backoffLimit counts).
+Source: the Kubernetes API reference (batch/v1 Job, v1 PodSpec).
 """
 
 import os
@@ -16,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from launch.config import removed
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import DATA_FLAGS, number
@@ -23,7 +21,6 @@ from launch.errors import UserError
 from launch.nodes.place import DEFAULT_PORT
 from launch.processes.supervise import SECONDS_TO_SAVE
 
-KINDS = ("job", "paddlejob")
 WORKDIR = "/recipes"  # of the images of .devcontainer/Dockerfile
 # Variable -> folder of WORKDIR at which its claim is mounted; also the default name of the claim.
 CLAIMS = {"DATA_CLAIM": "data", "MODEL_CLAIM": "models", "OUTPUT_CLAIM": "checkpoints"}
@@ -32,7 +29,7 @@ PASSED_ON = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "GPU_MEMORY_GB", "CARD", "PROCESSES", "FIT", "ARGS"),
     *("RENDEZVOUS_MINUTES", "PORT_RANGE"),
 )
-REFUSED = {
+REFUSED = removed.VARIABLES | {
     "RANK": "each pod has its own number",
     "MASTER": "the pods meet at the first of them",
     "DEVICES": "a pod has cards of its own; GPUS=N says how many",
@@ -44,8 +41,8 @@ USER = 1000  # any user but root
 SHARED_MEMORY = "16Gi"
 WAIT_MINUTES = "60"  # for the other pods: they start when they have cards and the image
 LABEL = "app.kubernetes.io/instance"
-INDEX_OF_JOB = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-INDEX_OF_PADDLEJOB = "metadata.labels['training.kubeflow.org/replica-index']"
+CONTAINER = "training"
+POD_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 LONGEST_NAME = 63  # of a pod's host name and of a Service (RFC 1035)
 
@@ -57,7 +54,6 @@ class Request:
     """What is to be printed.
 
     name:     of the Job and its Service
-    kind:     one of KINDS
     image:    with the repository in WORKDIR
     restarts: how often a pod may fail before the job does
     command:  of a pod
@@ -68,7 +64,6 @@ class Request:
     """
 
     name: str
-    kind: str
     image: str
     restarts: int
     command: list[str]
@@ -84,8 +79,6 @@ def manifests(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> l
     Raises UserError for a variable that cannot be met, and for a path that is on no volume.
     """
     request = _request(recipe, run, variables)
-    if request.kind == "paddlejob":
-        return [_paddle_job(request)]
     return [*([_service(request)] if request.nodes > 1 else []), _job(request)]
 
 
@@ -93,14 +86,10 @@ def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Re
     for name, reason in REFUSED.items():
         if variables.get(name):
             raise UserError(f"{name}={variables[name]}: not for a manifest: {reason}. Leave it out.")
-    kind = variables.get("KIND") or KINDS[0]
-    if kind not in KINDS:
-        raise UserError(f"KIND: found {kind!r}, allowed: {', '.join(KINDS)}.")
     if not variables.get("IMAGE"):
         raise UserError("IMAGE: not given. IMAGE=REGISTRY/NAME:TAG is an image with this repository in /recipes.")
     return Request(
-        name=_name(recipe, kind, run.nodes.count, variables),
-        kind=kind,
+        name=_name(recipe, run.nodes.count, variables),
         image=variables["IMAGE"],
         restarts=number("RESTARTS", variables) or RESTARTS,
         command=["bash", f"recipes/{recipe.name}.sh"],
@@ -113,9 +102,9 @@ def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Re
     )
 
 
-def _name(recipe: Recipe, kind: str, nodes: int, variables: Mapping[str, str]) -> str:
+def _name(recipe: Recipe, nodes: int, variables: Mapping[str, str]) -> str:
     name = variables.get("JOB") or re.sub("[._]", "-", recipe.target.lower())
-    longest = LONGEST_NAME - len(f"-worker-{nodes - 1}" if kind == "paddlejob" else f"-{nodes - 1}")
+    longest = LONGEST_NAME - len(f"-{nodes - 1}")
     if not DNS_LABEL.fullmatch(name) or len(name) > longest:
         raise UserError(
             f"JOB: found {name!r}, expected at most {longest} lower-case letters, digits and `-`, a letter first and "
@@ -167,9 +156,6 @@ def _service(request: Request) -> Manifest:
 
 
 def _job(request: Request) -> Manifest:
-    nodes = {}
-    if request.nodes > 1:
-        nodes = {"NNODES": str(request.nodes), "MASTER": f"{request.name}-0.{request.name}:{DEFAULT_PORT}"}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -187,51 +173,29 @@ def _job(request: Request) -> Manifest:
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     {
                         "action": "Ignore",
-                        "onExitCodes": {"containerName": "training", "operator": "In", "values": [STOPPED]},
+                        "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]},
                     },
                 ]
             },
-            "template": _template(
-                request,
-                "training",
-                nodes,
-                INDEX_OF_JOB,
-                {"restartPolicy": "Never"} | ({"subdomain": request.name} if nodes else {}),
-            ),
+            "template": _template(request),
         },
     }
 
 
-def _paddle_job(request: Request) -> Manifest:
-    """Workers alone: with a Master the operator sets up parameter servers. It makes the Services itself."""
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PaddleJob",
-        "metadata": _metadata(request),
-        "spec": {
-            # The operator counts the restarts of all pods together, and ends the job when the limit is reached.
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": request.restarts * request.nodes + 1},
-            "paddleReplicaSpecs": {
-                "Worker": {
-                    "replicas": request.nodes,
-                    "restartPolicy": "OnFailure",
-                    "template": _template(request, "paddle", {}, INDEX_OF_PADDLEJOB, {}),
-                }
-            },
-        },
-    }
-
-
-def _template(request: Request, container: str, nodes: dict[str, str], index: str, further: Manifest) -> Manifest:
-    """Of a pod. nodes: variables about them; index: the field with the pod's number; further: fields of the pod."""
-    env: list[Manifest] = [{"name": name, "value": value} for name, value in (request.env | nodes).items()]
-    env.append({"name": "STOPPED_EXIT_CODE", "value": str(STOPPED)})
-    if request.nodes > 1:
-        env.append({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}})
+def _template(request: Request) -> Manifest:
+    """Return the template of a pod."""
+    several = request.nodes > 1
+    values = request.env | {"STOPPED_EXIT_CODE": str(STOPPED)}
+    if several:
+        values |= {"NNODES": str(request.nodes), "MASTER": f"{request.name}-0.{request.name}:{DEFAULT_PORT}"}
+    env: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
+    if several:
+        env.append({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": POD_INDEX}}})
     return {
         "metadata": {"labels": {LABEL: request.name}},
         "spec": {
-            **further,
+            "restartPolicy": "Never",
+            **({"subdomain": request.name, "affinity": _one_pod_a_node(request)} if several else {}),
             # As process 1 the recipe would not be ended by SIGTERM before it handles it: while it waits for others.
             "shareProcessNamespace": True,
             "terminationGracePeriodSeconds": int(SECONDS_TO_SAVE) + 30,
@@ -244,10 +208,9 @@ def _template(request: Request, container: str, nodes: dict[str, str], index: st
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            **({"affinity": _one_pod_a_node(request)} if request.nodes > 1 else {}),
             "containers": [
                 {
-                    "name": container,
+                    "name": CONTAINER,
                     "image": request.image,
                     "workingDir": WORKDIR,
                     "command": request.command,

@@ -10,7 +10,6 @@ from launch.config.run_config import Nodes
 from launch.errors import UserError
 from launch.kubernetes import CLAIMS, as_yaml, manifests
 from launch.nodes import meeting
-from launch.nodes.place import read_nodes
 from launch.preflight.requested import requested_run
 from launch.processes.supervise import SECONDS_TO_SAVE
 from tests.docs.commands import Command, in_blocks
@@ -27,8 +26,7 @@ def manifest(target: str, **variables: str) -> list[dict]:
 
 
 def pod_of(job: dict) -> dict:
-    spec = job["spec"]["paddleReplicaSpecs"]["Worker"] if job["kind"] == "PaddleJob" else job["spec"]
-    return spec["template"]["spec"]
+    return job["spec"]["template"]["spec"]
 
 
 def environment_of(pod: dict) -> dict[str, str]:
@@ -70,28 +68,6 @@ def test_a_stopped_run_is_started_again_and_does_not_count():
     assert environment_of(pod)["STOPPED_EXIT_CODE"] == "75"
 
 
-def test_a_paddle_job_takes_its_place_by_the_operators_variables():
-    """What the operator sets: pkg/controller.v1/paddlepaddle/envvar.go of Kubeflow's training operator v1.9.0."""
-    [job] = manifest("pretrain-llama7b-4d", KIND="paddlejob", RESTARTS="3", **TWO_NODES)
-    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PaddleJob")
-    assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "backoffLimit": 7}
-    assert list(job["spec"]["paddleReplicaSpecs"]) == ["Worker"]
-    worker = job["spec"]["paddleReplicaSpecs"]["Worker"]
-    assert (worker["replicas"], worker["restartPolicy"]) == (2, "OnFailure")
-    pod = pod_of(job)
-    assert "restartPolicy" not in pod  # the operator takes the replica's, and warns
-    [container] = pod["containers"]
-    assert container["name"] == "paddle"
-    assert container["ports"] == [{"name": "master", "containerPort": 8090}]
-    ours = environment_of(pod)
-    assert ours["RANK"] == "metadata.labels['training.kubeflow.org/replica-index']"
-    assert not {"NNODES", "MASTER"} & ours.keys()
-    operators = {"PADDLE_JOB_ID": "a", "PADDLE_NNODES": "2", "POD_IP_DUMMY": "10.0.0.1"}
-    for rank, master in enumerate(("10.0.0.1:8090", "pretrain-llama7b-4d-worker-0:8090")):
-        nodes = read_nodes(ours | operators | {"PADDLE_MASTER": master, "RANK": str(rank)})
-        assert (nodes.count, nodes.rank, nodes.master) == (2, rank, master)
-
-
 def test_one_pod_needs_no_service_and_no_number():
     [job] = manifest("lora-qwen3-8b", IMAGE="a:b")
     pod = pod_of(job)
@@ -119,9 +95,8 @@ def test_a_pod_has_the_volumes_that_the_run_uses():
     ("target", "variables", "message"),
     [
         ("lora-qwen3-8b", {"IMAGE": ""}, "IMAGE: not given."),
-        ("lora-qwen3-8b", {"KIND": "pod"}, "KIND: found 'pod', allowed: job, paddlejob."),
+        ("lora-qwen3-8b", {"KIND": "job"}, "KIND=job: not for a manifest: `make k8s-X` prints a Kubernetes Job"),
         ("lora-qwen3-8b", {"JOB": "My_run"}, "JOB: found 'My_run', expected at most 61 lower-case letters"),
-        ("lora-qwen3-8b", {"JOB": "a" * 56, "KIND": "paddlejob"}, "expected at most 54 lower-case letters"),
         ("lora-qwen3-8b", {"DATA": "/mnt/data"}, "DATA: found '/mnt/data', which is on no volume of the pods"),
         (
             "lora-qwen3-8b",
@@ -146,7 +121,7 @@ def test_the_commands_of_the_page(command, tmp_path):
     target = command.program.removeprefix("make k8s-")
     done = Machine(tmp_path).run(RECIPES[target].name, ACTION="k8s", **command.variables)
     assert done.returncode == 0, done.stderr
-    assert [one["kind"] for one in yaml.safe_load_all(done.stdout)][-1] in ("Job", "PaddleJob")
+    assert [one["kind"] for one in yaml.safe_load_all(done.stdout)][-1] == "Job"
 
 
 def test_a_pod_starts_the_command_that_is_printed_for_its_node(tmp_path):
@@ -243,11 +218,8 @@ def test_a_run_that_was_stopped_has_the_exit_code_that_is_asked_for(ends, variab
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
 @pytest.mark.parametrize("nodes", ["1", "2"])
 def test_the_published_schemas_accept_it(nodes, version):
-    """Strict: an unknown field is a fault. Of a PaddleJob, the pods."""
+    """Strict: an unknown field is a fault."""
     validator = pytest.importorskip("kubernetes_validate")
     variables = {"IMAGE": "a:b", "NNODES": nodes, "MODEL": "models/llama-7b"}
     for one in manifest("pretrain-llama7b", **variables):
         validator.validate(one, version, strict=True)
-    [job] = manifest("pretrain-llama7b", KIND="paddlejob", **variables)
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": pod_of(job)}
-    validator.validate(pod, version, strict=True)
