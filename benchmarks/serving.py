@@ -204,7 +204,7 @@ def _continuous(exported: Path, asked: list) -> Callable[[], list[list[int]]]:
                     found[result.request_id] = result.generated_tokens
                 assert manager.is_running(), "its thread has ended"
         finally:
-            manager.stop(block=True)
+            manager.stop(block=True, timeout=60)
         return [found[number] for number in numbers]
 
     return answer

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from data_tools.children import end_process
 from launch.errors import UserError
 
 
@@ -42,5 +43,5 @@ class Worker:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        end_process(self._process, self.name)
         self._log.close()

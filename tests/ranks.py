@@ -22,6 +22,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from data_tools.children import close_in_children, end_process
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
 from launch.upstream import correct
@@ -69,7 +70,7 @@ class RankServer:
     def close(self) -> None:
         if self.process:
             self.process.stdin.close()
-            self.process.wait(timeout=30)
+            end_process(self.process, "the server of ranks", 30)
             self.process = None
 
     def start(self) -> None:
@@ -83,6 +84,7 @@ class RankServer:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+            close_in_children(self.process.stdin, self.process.stdout)
 
     def _ask(self, job: dict) -> dict:
         self.start()

@@ -32,6 +32,7 @@ FLOORS = {
         ("commands",),
     ),
     "data_tools": (
+        ("children",),
         ("formats", "language", "terminal"),
         ("cli", "progress", "text"),
     ),

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from data_tools.children import close_in_children, end_process
 from data_tools.formats.errors import DataError
 
 RESULTS_A_WORKER = 4  # that a measurement of the speed waits for
@@ -45,7 +46,7 @@ class Workers:
         self._paused: list[_Worker] = []
         self._workers: list[_Worker] = []
         for number in range(self.active):
-            self._workers.append(_Worker(number, function, self._workers))
+            self._workers.append(_Worker(number, function))
             self._idle.put(self._workers[-1])
 
     def __enter__(self) -> "Workers":
@@ -64,16 +65,16 @@ class Workers:
             yield from ((task, self._function(task)) for task in tasks)
             return
         waiting = deque()
-        with ThreadPoolExecutor(len(self._workers)) as threads:
-            try:
-                for task in tasks:
-                    waiting.append((task, threads.submit(self._ask, task)))
-                    while len(waiting) > 2 * self.active:
-                        yield self._first(waiting)
-                while waiting:
+        threads = ThreadPoolExecutor(len(self._workers))
+        try:
+            for task in tasks:
+                waiting.append((task, threads.submit(self._ask, task)))
+                while len(waiting) > 2 * self.active:
                     yield self._first(waiting)
-            finally:
-                threads.shutdown(cancel_futures=True)
+            while waiting:
+                yield self._first(waiting)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _first(self, waiting: deque) -> tuple:
         task, future = waiting.popleft()
@@ -119,12 +120,12 @@ class Workers:
 class _Worker:
     """A process and the pipe to it."""
 
-    def __init__(self, number: int, function: Callable, elder: list["_Worker"]):
+    def __init__(self, number: int, function: Callable):
         context = multiprocessing.get_context("fork")
         self.number = number
         self._pipe, theirs = context.Pipe()
-        inherited = [self._pipe, *(worker._pipe for worker in elder)]
-        self._process = context.Process(target=_serve, args=(function, theirs, inherited), daemon=True)
+        close_in_children(self._pipe)
+        self._process = context.Process(target=_serve, args=(function, theirs), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -144,15 +145,15 @@ class _Worker:
         return seconds, result
 
     def close(self) -> None:
+        """At once, also amid a task: a worker has nothing that could be lost."""
+        self._process.kill()
+        end_process(self._process, "a worker")
         self._pipe.close()
-        self._process.join()
 
 
-def _serve(function: Callable, pipe, inherited: list) -> None:
+def _serve(function: Callable, pipe) -> None:
     """A worker's life: it ends when the other end of its pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    for connection in inherited:  # open in a sister, they would keep her from seeing the end
-        connection.close()
     while True:
         try:
             task = pipe.recv()

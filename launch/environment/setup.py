@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # the repository, not launch/environment/
 
+from data_tools.children import end_process
 from data_tools.cli import Parser
 from launch.devices import cuda
 from launch.environment.pins import REQUIREMENTS, paddle_version, read_lock
@@ -183,16 +184,20 @@ def run(command: list[str], log, packages: int) -> None:
     """
     log.write(f"$ {shlex.join(command)}\n")
     log.flush()
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
+    )
+    assert process.stdout is not None, "a pipe"
+    try:
         show = PipProgress(packages)
-        assert process.stdout is not None, "a pipe"
         for line in process.stdout:
             log.write(line)
             log.flush()
             show.line(line)
         show.end()
+    finally:
+        process.stdout.close()
+        end_process(process, shlex.join(command[:3]))
     if process.returncode:
         tail = LOG.read_text(errors="replace").splitlines()[-12:]
         raise UserError(

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Body
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
+from data_tools.children import end_process
 from launch.errors import UserError
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
@@ -83,7 +84,7 @@ class Trial:
         """At once: the server has nothing that could be lost."""
         if self.process:
             self.process.kill()
-            self.process.wait()
+            end_process(self.process, "the server of Try")
         self.process = self.result = None
 
     def state(self) -> dict:

@@ -107,7 +107,7 @@ class ResidentMemory:
 
     def __exit__(self, *_):
         self.running = False
-        self.sampler.join()
+        self.sampler.join(60)
         self.peak = resident("VmHWM") - self.start
 
 

@@ -89,7 +89,7 @@ class Nodes:
         for number in self.processes:
             self.kill(number)
         for name in [*(f"{self.name}-{number}" for number in self.logs), f"{self.name}-switch"]:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
 
     def start(self, *numbers: int, **variables: str) -> None:
         for number in numbers:
@@ -117,7 +117,7 @@ class Nodes:
         """All at once, as when a machine loses power; the kernel closes its connections."""
         self.signal(number, signal.SIGSTOP)
         self.signal(number, signal.SIGKILL)
-        self.processes[number].wait()
+        self.processes[number].wait(60)
 
     def cable(self, number: int, state: str) -> None:
         subprocess.run(["ip", "-n", f"{self.name}-switch", "link", "set", f"port{number}", state], check=True)

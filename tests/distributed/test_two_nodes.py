@@ -103,7 +103,7 @@ def namespaces():
         yield names
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
 
 
 @pytest.mark.long

@@ -75,7 +75,7 @@ def serving(repositories: dict[str, Repository]) -> Iterator[HubServer]:
         server.go_on.set()
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -67,7 +67,7 @@ def end(ranks: list[subprocess.Popen]) -> None:
         if rank.poll() is None:
             os.killpg(rank.pid, signal.SIGTERM)
     for rank in ranks:
-        rank.wait()
+        rank.wait(60)
 
 
 main()

@@ -24,4 +24,4 @@ def test_what_runs_on_is_found_until_it_has_ended(monkeypatch, tmp_path):
         assert left_processes.left_processes() == []
     finally:
         other.kill()
-        other.wait()
+        other.wait(60)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from data_tools.children import close_in_children, end_process
 from tests.ranks import RankServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +114,7 @@ class Runner:
         command = [sys.executable, "-B", "-W", "ignore", "-m", "tests.upstream.without", "--serve"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=repository, **pipes)
+        close_in_children(self.process.stdin, self.process.stdout)
 
     def __call__(self, name: str) -> Outcome:
         file = self.repository / "launch" / "upstream" / f"{name}.py"
@@ -125,7 +127,7 @@ class Runner:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        end_process(self.process, "pytest without corrections", 60)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from jinja2 import TemplateError
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from data_tools.children import close_in_children, end_process
 from data_tools.formats.dialogues.dialogue import Dialogue
 from data_tools.formats.dialogues.template_worker import NO_MEMORY, TOO_MUCH
 from data_tools.formats.errors import DataError
@@ -92,7 +93,7 @@ class ChatTemplate:
 
 
 class _Worker:
-    """A process that renders. It is started anew after one that had to be ended."""
+    """A process that renders. It is started anew after one that had to be ended, and in a process that is forked."""
 
     def __init__(self, first: dict):
         self._first = first
@@ -110,8 +111,9 @@ class _Worker:
     def _ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
         """Answers up to a dialogue that ends the process, or to all."""
         process = self._process
-        if process is None:
+        if process is None or _is_of_parent(process):
             process = self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            close_in_children(process.stdin, process.stdout)
             _send(process, self._first)
         _send(process, {"dialogues": dialogues, "today": today})
         assert process.stdout
@@ -133,13 +135,19 @@ class _Worker:
     def close(self) -> int | None:
         """End the process; its exit code."""
         process, self._process = self._process, None
-        if process is None:
+        if process is None or _is_of_parent(process):
             return None
         for pipe in (process.stdin, process.stdout):
             assert pipe
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        return process.wait()
+        return end_process(process, "the process that renders chat templates")
+
+
+def _is_of_parent(process: subprocess.Popen[bytes]) -> bool:
+    """Whether this process was forked from the one that started it: the pipes are closed here."""
+    assert process.stdout
+    return process.stdout.closed
 
 
 def _send(process: subprocess.Popen[bytes], message: dict) -> None:

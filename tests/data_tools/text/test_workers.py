@@ -72,6 +72,15 @@ def test_a_worker_that_is_killed():
         list(pool.in_order(Task(i) for i in range(40)))
 
 
+def test_a_task_without_end_is_given_up():
+    def tasks():
+        yield Task(0)
+        raise KeyError("no more tasks")
+
+    with pytest.raises(KeyError, match="no more tasks"), Workers(lambda task: time.sleep(600), 2) as pool:
+        list(pool.in_order(tasks()))
+
+
 def test_no_worker_outlives_its_parent():
     program = """
         import sys, time

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
 from data_tools.formats.dialogues.template_worker import Renderer
 from data_tools.formats.errors import DataError
+from data_tools.text.workers import Workers
 from launch.families.encoding import find_template, template_names
 
 TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
@@ -141,6 +143,24 @@ def test_an_endless_template_is_ended_and_the_next_dialogue_is_rendered(monkeypa
     with pytest.raises(DataError, match="mine: it takes more than 0.5 s for one dialogue"):
         template.render(SCENE)
     assert template.render(TWO) == ChatTemplate(CHATML).render(TWO)
+
+
+def test_a_template_is_given_up_while_forked_processes_run(capfd):
+    template = ChatTemplate(CHATML)
+    template.render(TWO)
+    with Workers(lambda task: task, 2):
+        assert template._worker.close() == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_forked_process_renders_with_a_process_of_its_own():
+    template = ChatTemplate(CHATML)
+    rendered = template.render(TWO)
+    with Workers(lambda task: (template.render(TWO), template._worker._process.pid), 2) as workers:
+        found = [result for _, result in workers.in_order([SimpleNamespace(size=1)] * 40)]
+    assert [turns for turns, _ in found] == [rendered] * 40
+    assert template._worker._process.pid not in {pid for _, pid in found}
+    assert template.render(TWO) == rendered
 
 
 def test_a_day_is_the_same_in_training_and_todays_in_use():
