@@ -26,6 +26,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from data_tools.formats.dialogues.dialogue import (
@@ -201,8 +202,8 @@ def _sorted(row: dict) -> Preference:
     responses, order = texts_at(row, "response"), value_at(row, "sort")
     if len(questions) != len(answers) + 1:
         raise RowError(f"{len(questions)} texts at 'src' and {len(answers)} at 'tgt', expected one more at 'src'")
-    if not isinstance(order, list) or not all(isinstance(number, (int, float)) for number in order):
-        raise RowError(f"'sort' is not a list of numbers: {shown(order)}")
+    if not isinstance(order, list) or not all(_is_finite(number) for number in order):
+        raise RowError(f"'sort' is not a list of finite numbers: {shown(order)}")
     if len(responses) != len(order) or len(responses) not in (1, 2):
         raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
     system = optional_text(row, "system")
@@ -212,6 +213,11 @@ def _sorted(row: dict) -> Preference:
     if order[0] == order[1]:
         raise RowError(f"'sort' has {shown(order[0])} twice: the higher number is that of the chosen response")
     return of_pair(*(dialogues if order[0] > order[1] else dialogues[::-1]))
+
+
+def _is_finite(number: object) -> bool:
+    """Return False for NaN, too: json.dumps writes it of a score that failed, and no comparison orders it."""
+    return isinstance(number, int) or (isinstance(number, float) and isfinite(number))
 
 
 def _labeled(row: dict) -> Preference:

@@ -1,6 +1,7 @@
 """Rows of every form become preferences, or say why they are none."""
 
 import json
+from math import inf, nan
 
 import pyarrow
 import pytest
@@ -98,7 +99,10 @@ LABELED = {"prompt": "Q", "completion": "A", "label": True}
         (MESSAGES, {"rejected": said("tool", "Q", "assistant", "B")}, "role is 'tool', expected system, user, assis"),
         (MESSAGES, {"rejected": "B"}, "'rejected' or 'prompt' is not a list of messages"),
         (SORTED, {"sort": [1, 1]}, "'sort' has 1 twice"),
-        (SORTED, {"sort": ["a", "b"]}, "'sort' is not a list of numbers"),
+        *(
+            (SORTED, {"sort": sort}, "'sort' is not a list of finite numbers")
+            for sort in (["a", "b"], [nan, 0], [0, nan], [1, -inf])
+        ),
         (SORTED, {"sort": [1]}, "2 texts at 'response' and 1 at 'sort', expected two of each, or one"),
         (SORTED, {"tgt": ["x"]}, "1 texts at 'src' and 1 at 'tgt', expected one more at 'src'"),
         (SORTED, {"response": ["A"], "sort": [2]}, "'sort' is 2, expected true or 1"),
