@@ -197,6 +197,8 @@ class _Stream:
         if self.packed:
             import pyarrow
 
+            if not os.path.getsize(file):
+                raise DataError(f"{file} has 0 bytes, which no packed file has: a copy that failed. Copy it again.")
             self._stored = pyarrow.OSFile(file)
             self._content = pyarrow.CompressedInputStream(self._stored, codec)
         else:

@@ -146,6 +146,13 @@ def repeated(name: str, content: bytes, times: int) -> bytes:
     return pyarrow.compress(content, codec, asbytes=True) * times
 
 
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.zst"])
+def test_a_packed_file_of_no_bytes_is_a_copy_that_failed(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(DataError, match=f"{name} has 0 bytes, which no packed file has: a copy that failed"):
+        list(read_blocks([str(tmp_path / name)]))
+
+
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.zst"])
 def test_a_bomb_is_read_in_bounded_memory(tokenizer_dir, tmp_path, name):
     """2 GiB of one line are refused at 256 MiB; 256 MiB of short lines are read in a few."""
