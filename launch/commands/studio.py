@@ -14,8 +14,6 @@ import os
 import secrets
 import signal
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -24,7 +22,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser, port
 from launch.errors import UserError
 from launch.guard import guarded
-from launch.processes.orphans import end_with_make, signal_at_parents_end
+from launch.processes.orphans import end_with_make
 
 TOKEN_VARIABLE = "STUDIO_TOKEN"
 SHORTEST_TOKEN = 16  # letters
@@ -38,24 +36,19 @@ def main(argv: list[str]) -> None:
 
     from launch.serving.event_loop import Addresses, bind
     from launch.studio.runs import WHERE, Runs
+    from launch.studio.slow_calls import SlowCalls
 
     addresses = Addresses(args.host, args.port, 0)
     socket = bind(addresses)
-    slow = ProcessPoolExecutor(1, get_context("spawn"), _prepare_worker)
+    slow = SlowCalls()
     try:
         asyncio.run(_serve(socket, addresses, token, Runs(args.runs or WHERE), slow))
     finally:
-        slow.shutdown(wait=False, cancel_futures=True)
+        slow.close()
     print("stopped; what was started goes on")
 
 
-def _prepare_worker() -> None:
-    """Ctrl-C is for the studio, with which its worker ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal_at_parents_end(signal.SIGKILL)
-
-
-async def _serve(socket, addresses, token: str, runs, slow: ProcessPoolExecutor) -> None:
+async def _serve(socket, addresses, token: str, runs, slow) -> None:
     import uvicorn
 
     from launch.serving.rest_requests import TimedHead

@@ -6,7 +6,6 @@ another user of this machine. And on this machine's own address only its own nam
 """
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
 from launch.studio.data_view import data_of
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
+from launch.studio.slow_calls import SlowCalls
 from launch.studio.trying import Trial, add_requests
 
 PAGE = Path(__file__).parent / "page"
@@ -56,9 +56,9 @@ Language = Annotated[Callable, Depends(_language)]
 Given = Annotated[dict[str, str], Body()]
 
 
-def make_app(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor, local: bool = True) -> FastAPI:
-    """token: what requests must have. slow: where advice and layouts, which take seconds, are computed, so that plans
-    do not wait. local: only requests for this machine's own names are answered (DNS rebinding)."""
+def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
+    """token: what requests must have. slow: computes advice and layouts, which take seconds.
+    local: only requests for this machine's own names are answered (DNS rebinding)."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, largest=LARGEST_BODY)
     if local:
@@ -82,7 +82,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor, lo
     return app
 
 
-def api_of(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor) -> APIRouter:
+def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
     """All requests but those for the page's own files."""
     api = APIRouter(prefix="/api", dependencies=[Depends(_require(token))])
     add_requests(api, trial, runs)
@@ -97,11 +97,11 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: ProcessPoolExecutor) -> A
 
     @api.post("/advice")
     def advice(given: Given, language: Language) -> list:
-        return language(slow.submit(advice_of, Choice.read(given)).result())
+        return language(slow(advice_of, Choice.read(given)))
 
     @api.post("/layouts")
     def layouts(given: Given, language: Language) -> list:
-        return language(slow.submit(layouts_of, Choice.read(given)).result())
+        return language(slow(layouts_of, Choice.read(given)))
 
     @api.post("/checks")
     def checks(given: Given, language: Language) -> list:
