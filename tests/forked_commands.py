@@ -37,6 +37,18 @@ def start_often(
     ]
 
 
+def start_forked(
+    program: str, folder: Path, words: list[str], environment: dict[str, str], aside: Path
+) -> subprocess.CompletedProcess:
+    """Start the command in a fork of this process, which has imported it. Modules in PYTHONPATH replace ours."""
+    number = len(list(aside.glob("*.1")))
+    pid = os.fork()
+    if pid == 0:
+        _be_command(program, str(folder), words, f"{aside}/{number}", environment)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return subprocess.CompletedProcess([program, *words], code, *[_printed(aside, number, kind) for kind in (1, 2)])
+
+
 def _printed(aside: Path, number: int, descriptor: int) -> str:
     return (aside / f"{number}.{descriptor}").read_text(encoding="utf-8", errors="surrogateescape")
 
@@ -54,12 +66,19 @@ def main() -> None:
     print(json.dumps(codes))
 
 
-def _be_command(program: str, folder: str, words: list[str], output: str) -> None:
+def _be_command(
+    program: str, folder: str, words: list[str], output: str, environment: dict[str, str] | None = None
+) -> None:
     """Never returns."""
     code = 1
     try:
         for descriptor in (1, 2):
             os.dup2(os.open(f"{output}.{descriptor}", os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)
+        if environment is not None:
+            os.environ.clear()
+            os.environ.update(environment)
+            _replace_modules(environment.get("PYTHONPATH"))
         os.chdir(folder)
         path = str(ROOT / program)
         sys.argv = [path, *words]
@@ -78,6 +97,15 @@ def _be_command(program: str, folder: str, words: list[str], output: str) -> Non
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _replace_modules(folder: str | None) -> None:
+    if folder:
+        for module in Path(folder).iterdir():
+            sys.modules.pop(module.stem, None)
+        sys.path.insert(1, folder)  # the first is the command's
+        if (Path(folder) / "sitecustomize.py").exists():
+            importlib.import_module("sitecustomize")
 
 
 if __name__ == "__main__":

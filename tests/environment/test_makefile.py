@@ -86,44 +86,28 @@ def test_without_python_every_target_says_so(house):
     python = house / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    for target in ("help", "pretrain-llama7b"):
-        done = make(house, target, f"PYTHON={python}")
-        assert done.returncode == 2 and f"error: PYTHON={python} is not a Python 3.10 to 3.12" in done.stderr
-
-
-@pytest.mark.parametrize("target", ["help", "data"])
-def test_help_is_no_wider_than_a_terminal(target):
-    lines = make(ROOT, target).stdout.splitlines()
-    assert len(lines) > 10 and [line for line in lines if len(line) > 80] == []
+    done = make(house, "-k", "help", "pretrain-llama7b", f"PYTHON={python}")
+    assert done.returncode == 2 and done.stderr.count(f"error: PYTHON={python} is not a Python 3.10 to 3.12") == 2
 
 
 @pytest.mark.parametrize(("target", "first"), [("help", "Usage: make TARGET"), ("data", "  data-clean      Leave out")])
-def test_a_reader_that_has_seen_enough(target, first):
-    """`make help | head -1` is silent but for that line."""
+def test_help_is_no_wider_than_a_terminal_and_a_reader_may_stop(target, first):
+    lines = make(ROOT, target).stdout.splitlines()
+    assert lines[0].startswith(first) and len(lines) > 10 and [line for line in lines if len(line) > 80] == []
     done = subprocess.run(f"make {target} | head -1", shell=True, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.startswith(first) and done.stdout.count("\n") == 1 and done.stderr == ""
+    assert (done.stdout, done.stderr) == (f"{lines[0]}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("target", "output"),
-    [
-        ("pretrain-llama7b", "run pretrain.sh"),
-        ("rehearse-pretrain-llama7b", "rehearse pretrain.sh"),
-        ("print-pretrain-tiny", "print pretrain.sh"),
-        ("lora-1gpu", "run lora.sh"),
-        ("print-lora-1gpu", "print lora.sh"),
-    ],
-)
-def test_the_forms_of_a_recipe(house, target, output):
-    done = make(house, target)
-    assert (done.stdout, done.stderr) == (f"{output} GPUS= ARGS=\n", "")
-
-
-@pytest.mark.parametrize("form", ["", "rehearse-", "print-", "plan-", "k8s-"])
-def test_another_name_of_a_recipe_says_its_target_and_goes_on(house, form):
-    done = make(house, f"{form}lora-llama7b", "GPUS=2")
-    assert done.stderr == f"make {form}lora-llama7b is another name of make {form}lora-1gpu\n"
-    assert done.stdout == f"{form.rstrip('-') or 'run'} lora.sh GPUS=2 ARGS=\n"
+def test_the_forms_of_a_recipe(house):
+    """By its target; another name says that one, and goes on."""
+    forms = ("", "rehearse-", "print-", "plan-", "k8s-")
+    done = make(house, *(f"{form}pretrain-llama7b" for form in forms))
+    assert done.stdout == "".join(f"{form.rstrip('-') or 'run'} pretrain.sh GPUS= ARGS=\n" for form in forms)
+    assert done.stderr == ""
+    done = make(house, *(f"{form}lora-llama7b" for form in forms), "GPUS=2")
+    assert done.stdout == "".join(f"{form.rstrip('-') or 'run'} lora.sh GPUS=2 ARGS=\n" for form in forms)
+    told = [f"make {form}lora-llama7b is another name of make {form}lora-1gpu" for form in forms]
+    assert done.stderr.splitlines() == told
 
 
 # Names that recipes have had, or that the scheme gives them -> their targets.
@@ -140,22 +124,16 @@ OTHER_NAMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "target"), OTHER_NAMES.items())
-def test_every_name_that_a_recipe_has_had_is_still_there(name, target):
+def test_every_name_that_a_recipe_has_had_is_still_there():
     """The same shell command, behind the line that says the target."""
-    says = f'echo "make print-{name} is another name of make print-{target}" >&2; '
-    shown = [make(ROOT, "-n", "-o", "setup", f"print-{one}").stdout for one in (name, target)]
-    assert shown == [says + shown[1], shown[1]] and "ACTION=print bash recipes/" in shown[1]
+    both = [f"print-{name}" for pair in OTHER_NAMES.items() for name in pair]
+    shown = make(ROOT, "-n", "-o", "setup", *both).stdout.splitlines()
+    for (name, target), old, new in zip(OTHER_NAMES.items(), shown[::2], shown[1::2], strict=True):
+        assert old == f'echo "make print-{name} is another name of make print-{target}" >&2; {new}'
+        assert "ACTION=print bash recipes/" in new
 
 
-@pytest.mark.parametrize(
-    ("given", "only"),
-    [
-        ((), ""),
-        (("RECIPE=pretrain-llama7b",), "--only=recipe-pretrain-llama7b"),
-        (("RECIPE=lora-llama7b",), "--only=recipe-lora-1gpu"),
-    ],
-)
+@pytest.mark.parametrize(("given", "only"), [((), ""), (("RECIPE=lora-llama7b",), "--only=recipe-lora-1gpu")])
 def test_verify_gpu_is_certify_now(given, only):
     said, command = make(ROOT, "-n", "-o", "setup", "verify-gpu", *given, "ARGS=--pretend").stdout.split("\n", 1)
     says = f"make verify-gpu is another name of make certify{' ARGS=' if only else ''}{only}"
@@ -163,54 +141,48 @@ def test_verify_gpu_is_certify_now(given, only):
     assert command.split("python ")[1].split() == f"launch/commands/certify.py {only} --pretend".split()
 
 
-def test_variables_reach_the_recipe(house):
-    result = make(house, "print-pretrain-llama7b", "GPUS=4", "ARGS=--max_steps 10 --seed 1", "ACTION=run")
-    assert result.stdout == "print pretrain.sh GPUS=4 ARGS=--max_steps 10 --seed 1\n"
-
-
-def test_a_recipe_that_fails_fails_the_target(house):
-    assert make(house, "pretrain-tiny", "CODE=3").returncode == 2
+def test_variables_reach_the_recipe_and_its_exit_code_make(house):
+    result = make(house, "print-pretrain-llama7b", "GPUS=4", "ARGS=--max_steps 10 --seed 1", "ACTION=run", "CODE=3")
+    assert result.stdout == "print pretrain.sh GPUS=4 ARGS=--max_steps 10 --seed 1\n" and result.returncode == 2
 
 
 @pytest.mark.parametrize(
-    ("target", "given", "missing"),
+    ("given", "missing"),
     [
-        ("predict", (), "MODEL"),
-        ("export", ("OUTPUT=out",), "MODEL"),
-        ("import", (), "MODEL"),
-        ("measures", (), "MODEL"),
-        ("serve", ("ADAPTER=a=b",), "MODEL"),
-        ("rounding", ("MODEL=m",), "DATA"),
-        ("merge", ("ADAPTER=a",), "OUTPUT"),
-        ("merge", ("OUTPUT=a",), "ADAPTER"),
-        ("ledger", (), "OUTPUT"),
+        (
+            (),
+            {"MODEL": ["predict", "export", "import", "measures", "serve"], "ADAPTER": ["merge"], "OUTPUT": ["ledger"]},
+        ),
+        (("MODEL=m", "ADAPTER=a"), {"DATA": ["rounding"], "OUTPUT": ["merge"]}),
     ],
 )
-def test_a_variable_that_is_missing_is_told_as_make_knows_it(house, target, given, missing):
-    done = make(house, "-o", "setup", target, *given)
+def test_a_variable_that_is_missing_is_told_as_make_knows_it(house, given, missing):
+    targets = [target for those in missing.values() for target in those]
+    done = make(house, "-k", "-o", "setup", *targets, *given)
+    told = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and told == [
+        f"error: {name}: not given. Say make {target} {name}=..., as make help has it."
+        for name, those in missing.items()
+        for target in those
+    ]
+    assert "error:" not in make(house, "-o", "setup", "-n", *targets, "ARGS=--help").stdout
+
+
+def test_an_unknown_target_is_refused_and_the_nearest_named(house):
+    meant = {
+        "pretrain-llama8b": "make pretrain-llama7b or ",
+        "plan-lora1gpu": "make plan-lora-1gpu or ",
+        "dashbord": "make dashboard?",
+        "data-tokenise": "make data-tokenize or ",
+        "xyzzy": "",
+    }
+    done = make(house, "-k", *meant)
+    told = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2
-    first = done.stderr.splitlines()[0]
-    assert first == f"error: {missing}: not given. Say make {target} {missing}=..., as make help has it."
-    assert "error:" not in make(house, "-o", "setup", "-n", target, "ARGS=--help").stdout
-
-
-@pytest.mark.parametrize(
-    ("mistyped", "meant"),
-    [
-        ("pretrain-llama8b", "make pretrain-llama7b or "),
-        ("plan-lora1gpu", "make plan-lora-1gpu or "),
-        ("lora-lama7b", "make lora-llama7b or "),
-        ("dashbord", "make dashboard?"),
-        ("data-tokenise", "make data-tokenize or "),
-        ("xyzzy", ""),
-    ],
-)
-def test_an_unknown_target_is_refused_and_the_nearest_named(house, mistyped, meant):
-    result = make(house, mistyped)
-    first = result.stderr.splitlines()[0]
-    assert result.returncode == 2 and first.startswith(f"error: make {mistyped}: there is no such target.")
-    assert first.endswith("`make help` lists all.")
-    assert f"Did you mean {meant}" in first if meant else "Did" not in first
+    for (mistyped, near), line in zip(meant.items(), told, strict=True):
+        assert line.startswith(f"error: make {mistyped}: there is no such target.")
+        assert line.endswith("`make help` lists all.")
+        assert f"Did you mean {near}" in line if near else "Did" not in line
 
 
 def test_clean_keeps_what_people_made(house):

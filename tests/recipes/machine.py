@@ -11,7 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import launch.kubernetes
+import launch.plan.plan_report
+import launch.preflight.memory
+import launch.preflight.report
+import launch.processes.supervise
+import launch.recipe  # noqa: F401 - and what it imports later: for the forks
+from launch.config import removed
+from launch.config.variables import KUBERNETES, NODES, RECIPE
 from tests.corpora import write_corpus, write_dialogues
+from tests.forked_commands import start_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_LAUNCHER = ROOT / "tests" / "processes" / "fake_launcher.py"
@@ -42,26 +51,7 @@ if not any("paddle.distributed.launch" in word for word in sys.orig_argv[1:4]):
 """
 
 # What may be set where the tests run (`make test ARGS=...`) and must not reach the recipes.
-VARIABLES = [
-    "ACTION",
-    "MODEL",
-    "DATA",
-    "OUTPUT",
-    "GPUS",
-    "DEVICES",
-    "GPU_MEMORY_GB",
-    "CARD",
-    "PROCESSES",
-    "NNODES",
-    "RANK",
-    "MASTER",
-    "ARGS",
-    "FIT",
-    "IMAGE",
-    "KIND",
-    "JOB",
-    "CUDA_VISIBLE_DEVICES",
-]
+VARIABLES = {"ACTION", "CUDA_VISIBLE_DEVICES", *RECIPE, *NODES, *KUBERNETES, *removed.VARIABLES}
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -77,6 +67,8 @@ class Machine:
     def __init__(self, tmp_path: Path, cards: int = 0, kind: str = "A100"):
         self.folder = tmp_path / "work"
         self.stubs = tmp_path / "stubs"
+        self.said = tmp_path / "said"
+        self.said.mkdir()
         (self.stubs / "paddle" / "distributed").mkdir(parents=True)
         (self.stubs / "sitecustomize.py").write_text(DISK)
         (self.stubs / "pynvml.py").write_text(NVML.format(root=str(ROOT), cards=cards, kind=kind))
@@ -89,21 +81,13 @@ class Machine:
         write_corpus(self.folder / "data" / "corpus")
         write_dialogues(self.folder / "data")
 
-    def command(self, recipe: str, *flags: str) -> list[str]:
-        return ["bash", str(ROOT / "recipes" / f"{recipe}.sh"), *flags]
-
     def environment(self, **variables: str) -> dict[str, str]:
         return environment(PYTHONPATH=str(self.stubs)) | variables
 
     def run(self, recipe: str, *flags: str, **variables: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            self.command(recipe, *flags),
-            cwd=self.folder,
-            env=self.environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        """The recipe as `bash recipes/X.sh` runs it, without the time that its imports take."""
+        words = [str(ROOT / "recipes" / f"{recipe}.sh"), *flags]
+        return start_forked("launch/recipe.py", self.folder, words, self.environment(**variables), self.said)
 
     def print(self, recipe: str, *flags: str, **variables: str) -> list[str]:
         """The words of the printed command."""

@@ -22,6 +22,7 @@ from tests.recipes.machine import ROOT, Machine
 
 DOCUMENTS = ("README", "ai-studio", "families", "multi-node", "recipes", "rehearsal", "resume")
 RECIPES = {recipe.target: recipe.name for recipe in load_recipes(ROOT)}
+NIGHTLY = pytest.mark.nightly
 DISK = SimpleNamespace(total=10**13, used=0, free=10**13)
 
 
@@ -139,7 +140,7 @@ def on_one_card() -> list[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.parametrize(("target", "variables"), on_one_card(), ids=str)
-@pytest.mark.parametrize("kind", ["3090", "4090", "V100", "A100-40G"])
+@pytest.mark.parametrize("kind", ["V100", *(pytest.param(one, marks=NIGHTLY) for one in ("3090", "4090", "A100-40G"))])
 def test_a_recipe_fits_itself_to_one_card(target, variables, kind, tmp_path, monkeypatch):
     """All of preflight's lines are good, on each kind of card; `driver` is about the Paddle that is installed here."""
     monkeypatch.chdir(Machine(tmp_path).folder)
