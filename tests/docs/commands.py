@@ -20,7 +20,6 @@ class Command:
     """words: without the variables before it and what its output is sent to."""
 
     page: str
-    language: str  # of its block, "prose" in a sentence
     words: tuple[str, ...]
 
     @property
@@ -62,7 +61,7 @@ def in_blocks(page: Path) -> list[Command]:
     for block in sorted([*FENCED.finditer(text), *INDENTED.finditer(text)], key=lambda match: match.start()):
         language, body = block.groups() if block.re is FENCED else ("", block[0])
         if language in ("sh", "bash") or (not language and BEGINS.match(body)):
-            found += [Command(page.stem, language, words) for words in _commands(body)]
+            found += [Command(page.stem, words) for words in _commands(body)]
     return found
 
 
@@ -71,7 +70,7 @@ def in_prose(page: Path) -> list[Command]:
     text = INDENTED.sub("", FENCED.sub("", read(page)))
     spans = [" ".join(code.split()) for code in CODE.findall(text)]
     own = [span for span in spans if re.match(r"(make|(\.venv/bin/)?python) [a-zA-Z-]", span)]
-    return [Command(page.stem, "prose", words) for span in own for words in _commands(span)]
+    return [Command(page.stem, words) for span in own for words in _commands(span)]
 
 
 def _commands(body: str) -> list[tuple[str, ...]]:

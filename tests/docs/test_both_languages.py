@@ -6,13 +6,9 @@ import pytest
 
 from docs.tools.chinese import phrases, up_to_date
 from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, ROOT, chinese_of, read
-from tests.docs.pages import CODE, Section, sections
+from tests.docs.pages import CODE, sections
 
 each_page = pytest.mark.parametrize("english", ENGLISH_PAGES, ids=lambda page: page.stem)
-
-
-def pairs(english: Path) -> list[tuple[Section, Section]]:
-    return list(zip(sections(english), sections(chinese_of(english)), strict=True))
 
 
 def test_every_page_is_there_in_both_languages():
@@ -28,26 +24,19 @@ def test_each_leads_to_the_other(english):
 
 
 @each_page
-def test_the_same_headings(english):
-    assert [len(read(page)) > 0 for page in (english, chinese_of(english))] == [True, True]
-    levels = [[section.level for section in sections(page)] for page in (english, chinese_of(english))]
-    assert levels[1] == levels[0]
-
-
-@each_page
-def test_the_same_commands(english):
-    for ours, theirs in pairs(english):
+def test_the_same_headings_commands_tables_numbers_and_names(english):
+    """Tables: rows, columns, and in each cell the same code and numbers."""
+    for ours, theirs in zip(sections(english), sections(chinese_of(english)), strict=True):
+        assert theirs.level == ours.level, ours.title
         assert theirs.commands == ours.commands, ours.title
-
-
-@each_page
-def test_the_same_tables(english):
-    """Rows, columns, and in each cell the same code and numbers."""
-    for ours, theirs in pairs(english):
+        assert theirs.numbers == ours.numbers, ours.title
+        assert theirs.codes == ours.codes, ours.title
         assert [shape(table) for table in theirs.tables] == [shape(table) for table in ours.tables], ours.title
         for table, other in zip(ours.tables, theirs.tables, strict=True):
             for row, same in zip(table, other, strict=True):
                 assert [facts(cell) for cell in same] == [facts(cell) for cell in row], ours.title
+        expected = sorted(target(english, link) for link in ours.links)
+        assert sorted(target(chinese_of(english), link) for link in theirs.links) == expected, ours.title
 
 
 def shape(table: list[list[str]]) -> list[int]:
@@ -56,20 +45,6 @@ def shape(table: list[list[str]]) -> list[int]:
 
 def facts(cell: str) -> tuple[list[str], list[str]]:
     return sorted(CODE.findall(cell)), sorted(NUMBER.findall(CODE.sub("", cell)))
-
-
-@each_page
-def test_the_same_numbers_and_names(english):
-    for ours, theirs in pairs(english):
-        assert theirs.numbers == ours.numbers, ours.title
-        assert theirs.codes == ours.codes, ours.title
-
-
-@each_page
-def test_the_same_links(english):
-    for ours, theirs in pairs(english):
-        expected = sorted(target(english, link) for link in ours.links)
-        assert sorted(target(chinese_of(english), link) for link in theirs.links) == expected, ours.title
 
 
 def english_of(page: Path) -> Path:

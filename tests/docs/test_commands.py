@@ -1,7 +1,6 @@
-"""Every command of the English pages is run by a test, printed by one, or said not to be run; and all that commands
-and sentences name is there, in CONTRIBUTING.md, too: targets, variables, modules, files, flags."""
+"""All that commands and sentences of the English pages and CONTRIBUTING.md name is there: targets, variables, modules,
+files, flags."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -18,106 +17,10 @@ from tests.docs.pages import CODE, FENCED, INDENTED, is_there
 from tests.recipes.rehearsing import recipes_by_target
 
 PAGES = (*ENGLISH_PAGES, ROOT / "CONTRIBUTING.md")
-IN_BLOCKS = [command for page in PAGES for command in in_blocks(page)]
-COMMANDS = [*IN_BLOCKS, *(command for page in PAGES for command in in_prose(page))]
+COMMANDS = [command for page in PAGES for command in (*in_blocks(page), *in_prose(page))]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECIPES = set(recipes_by_target())
 FORMS = ("", "rehearse-", "plan-", "print-", "k8s-")
-
-# All blocks of a page in a language -> the test that runs them as they stand, in their order.
-PAGES_RUN = {
-    ("data", "sh"): "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    ("evaluate", "sh"): "tests/evaluation/test_page.py::test_the_commands_print_what_the_page_shows",
-    ("finetune", "sh"): "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
-}
-# Recipes of a page's blocks -> the test that prints their commands with these variables, and checks the flags.
-PAGES_PRINTED = {
-    "align": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "README": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "ai-studio": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "families": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "multi-node": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "recipes": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "resume": "tests/recipes/test_documents.py::test_make_command_can_be_printed",
-    "finetune": "tests/training/test_finetune_page.py::test_commands_for_cards_name_recipes_that_take_these_variables",
-}
-# A program, a form of recipes -> a test that runs it.
-RUN_BY = {
-    "make config-from": "tests/config/test_config_from.py::test_the_page_shows_what_is_printed",
-    "make custom-ops": "tests/environment/test_custom_ops.py::test_nothing_is_done_where_it_is_built",
-    "make data-sft": "tests/data_tools/test_sft.py::test_the_make_target",
-    "make demo": "tests/demo/test_demo.py::test_it_shows_progress_a_curve_continuations_and_the_next_commands",
-    "make demo-align": "tests/demo/test_demo_align.py::test_a_short_run_prefers_what_the_rule_says",
-    "make download": "tests/hubs/test_download.py::test_the_commands_of_the_page",
-    "make doctor": "tests/environment/test_doctor.py::test_lines_and_json_tell_the_same_from_any_folder",
-    "make export": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
-    "make evaluate": "tests/evaluation/test_evaluate.py::test_the_make_target",
-    "make fit": "tests/plan/test_fit.py::test_the_printed_commands_are_legal_and_fit",
-    "make import": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
-    "make k8s-X": "tests/test_kubernetes.py::test_the_commands_of_the_page",
-    "make ledger": "tests/kills/test_samples.py::test_the_ledger_proves_it",
-    "make measures": "tests/plan/test_guide.py::test_the_command_prints_a_table_and_refuses_what_it_does_not_know",
-    "make merge": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
-    "make plan-X": "tests/plan/test_plan_command.py::test_every_recipe_fits_the_hardware_that_it_names",
-    "make predict": "tests/serving/test_docs.py::test_the_chapter_of_the_readme",
-    "make rehearse-X": "tests/golden/test_golden.py::test_rehearsal_gives_the_stored_curve",
-    "make serve": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
-    "make studio": "tests/studio/test_page.py::test_from_the_first_view_to_compared_curves",
-    "make setup": "tests/environment/test_setup.py::test_makes_the_environment_once",
-    "make certify": "tests/certify/test_pretend.py::test_all_checks_end_and_none_passes",
-    "launch/commands/doctor.py": "tests/config/test_deepspeed.py::test_the_command",
-    "launch/commands/plan_run.py": "tests/plan/test_plan_command.py::test_a_configuration_file_is_enough",
-    "launch/run_dpo.py": "tests/training/test_run_dpo.py::test_the_command_of_the_page",
-    "launch/run_reward.py": "tests/training/test_run_reward.py::test_the_command_of_the_page",
-    "launch/run_pretrain.py": "tests/recipes/test_documents.py::test_launcher_command_is_right",
-    "launch/commands/predict.py": "tests/training/test_finetune_page.py::test_the_page_from_top_to_bottom",
-    "benchmarks/cpu_step.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
-    "benchmarks/cpu_training.py": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",
-    "benchmarks/loader.py": "tests/data_tools/test_walk_through.py::test_the_benchmark_of_the_loader",
-    "benchmarks/loading.py": "tests/checkpoint/test_loading_memory.py::test_peak_beyond_the_parameters",
-    "benchmarks/parity.py": "tests/test_benchmarks.py::test_runs",
-    "benchmarks/plan_speed.py": "tests/test_benchmarks.py::test_runs",
-    "benchmarks/rms_norm_cpu.py": "tests/custom_ops/test_benchmark.py::test_pieces_and_rows_are_all_measured",
-    "benchmarks/serving.py": "tests/test_benchmarks.py::test_runs",
-    "benchmarks/startup.py": "tests/test_benchmarks.py::test_runs",
-    "benchmarks/tokenizing.py": "tests/data_tools/test_walk_through.py::test_rows_of_the_benchmark_have_the_same_ids",
-    "benchmarks/tokenizing_memory.py": "tests/test_benchmarks.py::test_runs",
-    "build/check": "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance",
-    "custom_ops/fused_rms_norm/harness/cuda_on_cpu.py": (
-        "tests/custom_ops/test_cuda_on_cpu.py::test_every_kernel_is_right_in_every_instance"
-    ),
-    "python -m data_tools.preference": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    "python -m data_tools.tokenize": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    "python -m data_tools.tokenizer": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    "python -m data_tools.verify": "tests/data_tools/test_walk_through.py::test_the_page_from_top_to_bottom",
-    "python -m docs.tools.deepspeed_page": "tests/config/test_deepspeed.py::test_the_page_is_current",
-    "launch/commands/guide.py": "tests/plan/test_guide.py::test_the_tables_of_the_page_are_current",
-    "python -m docs.tools.flag_docs": "tests/preflight/test_flag_docs.py::test_the_page_is_current",
-    "python -m docs.tools.switch_table": "tests/docs/test_switch_table.py::test_the_table_is_what_the_plan_says_today",
-    "python -m tests.golden": "tests/golden/test_golden.py::test_a_curve_is_stored",
-    ".venv/bin/pip": "tests/custom_ops/test_benchmark.py::test_all_rows_train_the_same",  # needs what it installs
-    "pip": "tests/custom_ops/test_install.py::test_nothing_leaks_and_uninstalling_leaves_nothing",
-    "lm_eval": "tests/serving/test_harness.py::test_it_gives_what_the_harness_has_of_the_exported_model",
-    "curl": "tests/serving/test_docs.py::test_the_commands_of_the_pages",
-    "mpirun": "tests/recipes/test_documents.py::test_what_mpirun_starts_takes_its_place",
-    "srun": "tests/recipes/test_documents.py::test_what_srun_starts_takes_its_place",
-}
-# What the page says is not run: its page and beginning -> the page's words.
-NOT_RUN = {
-    ("ai-studio", "git clone"): "Nothing here has been run",
-    ("custom-ops", "nvcc"): "run on no card yet",
-    ("custom-ops", "./check"): "run on no card yet",
-    ("custom-ops", "python benchmarks/rms_norm_gpu.py"): "run on no card yet",
-    ("deploy", "pip install vllm"): "What follows was **not run here**",
-    ("deploy", "vllm"): "## vLLM (not run here)",
-    ("deploy", "python -m pip install fastdeploy-gpu"): "## FastDeploy (not run here)",
-    ("deploy", "python -m fastdeploy"): "## FastDeploy (not run here)",
-    ("deploy", "python -m paddle.distributed.launch --gpus"): "on cards: not run",
-    ("finetune", ".venv/bin/python -m paddle.distributed.launch --gpus"): "those marked `bash` need cards",
-    ("setup", "docker"): "**We have not built it**",
-    ("serve", "make serve MODEL=models/base ARGS=--host"): "but for the command that listens on a network",
-}
-THE_SHELLS = {"ssh", "%cd", "%env", "cd", "mkdir", "set"}
 OF_OTHERS = ("fastdeploy", "paddle", "pip", "pytest")  # modules
 
 
@@ -126,40 +29,6 @@ def form_of(command: Command) -> str:
     _, target = (*command.program.split(" ", 1), "")[:2] if command.words[0] == "make" else ("", "")
     found = [form for form in FORMS if target.startswith(form) and target[len(form) :] in RECIPES | {"X"}]
     return f"make {found[-1]}X" if found else command.program
-
-
-def held_by(command: Command) -> str | None:
-    """The test that runs or prints it; the page's words that it is not run."""
-    form, line = form_of(command), " ".join(command.words)
-    if (command.page, command.language) in PAGES_RUN:
-        return PAGES_RUN[command.page, command.language]
-    for (page, beginning), words in NOT_RUN.items():
-        if command.page == page and line.startswith(beginning):
-            return words
-    if form in ("make X", "make print-X"):
-        return PAGES_PRINTED.get(command.page)
-    return RUN_BY.get(form)
-
-
-@pytest.mark.parametrize("page", ENGLISH_PAGES, ids=lambda page: page.stem)
-def test_every_command_is_run_printed_or_said_not_to_be(page):
-    """Those of blocks, and those of Python in sentences."""
-    found = [command for command in in_blocks(page) if command.words[0] not in THE_SHELLS]
-    found += [command for command in in_prose(page) if command.words[0] in PYTHON and not command.program.endswith("X")]
-    assert [str(command) for command in found if not held_by(command)] == []
-
-
-def test_the_lists_are_true():
-    """Every test is there, every page says what it is said to say, and nothing is listed that no page has."""
-    for test in {*PAGES_RUN.values(), *PAGES_PRINTED.values(), *RUN_BY.values()}:
-        file, function = test.split("::")
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
-    pages = {page.stem: " ".join(read(page).split()) for page in ENGLISH_PAGES}
-    assert [key for key, words in NOT_RUN.items() if words not in pages[key[0]]] == []
-    held = {held_by(command) for command in IN_BLOCKS}
-    assert {*PAGES_RUN.values(), *PAGES_PRINTED.values(), *NOT_RUN.values()} <= held
-    assert RUN_BY.keys() <= {form_of(command) for command in COMMANDS}
 
 
 def test_targets_are_there():
@@ -232,10 +101,10 @@ def asked_of(command: Command) -> str | None:
 
 
 def flags_of_commands() -> dict[str, set[str]]:
-    """{"launch/commands/export.py": {"--dtype"}, ...}, but for commands that are not run here."""
+    """{"launch/commands/export.py": {"--dtype"}, ...}"""
     found: dict[str, set[str]] = {}
     for command in COMMANDS:
-        program = asked_of(command) if command.flags and held_by(command) not in NOT_RUN.values() else None
+        program = asked_of(command) if command.flags else None
         if program:
             found.setdefault(program, set()).update(command.flags)
     return found
@@ -244,6 +113,8 @@ def flags_of_commands() -> dict[str, set[str]]:
 def known_to(program: str) -> set[str]:
     if program in ("launch/run_pretrain.py", "launch/finetune_generation.py"):
         return {f"--{flag}" for flag in load_schema(program)}
+    if program.startswith("benchmarks/"):  # some need torch, or a card
+        return set(re.findall(r'"(--[a-z][\w-]*)"', (ROOT / program).read_text("utf-8")))
     words = program.split()[1:] if program.startswith("python ") else [program]
     done = subprocess.run([sys.executable, *words, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -29,12 +29,6 @@ def test_read_lock(tmp_path):
     ]
 
 
-def test_without_removes_one_package_whole_and_no_other():
-    shorter = without(LOCK, "paddlepaddle")
-    assert "cc" not in shorter and "cpu.in" not in shorter
-    assert shorter.count("==") == 2 and "paddlepaddle-extra==1.0" in shorter
-
-
 def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
     cpu_lock = (REQUIREMENTS / "cpu.lock").read_text()
     assert (REQUIREMENTS / "gpu.lock").read_text() == without(cpu_lock, "paddlepaddle")

@@ -68,7 +68,7 @@ class Machine:
         self.folder = tmp_path / "work"
         self.stubs = tmp_path / "stubs"
         self.said = tmp_path / "said"
-        self.said.mkdir()
+        self.said.mkdir(parents=True)
         (self.stubs / "paddle" / "distributed").mkdir(parents=True)
         (self.stubs / "sitecustomize.py").write_text(DISK)
         (self.stubs / "pynvml.py").write_text(NVML.format(root=str(ROOT), cards=cards, kind=kind))

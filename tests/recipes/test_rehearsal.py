@@ -1,4 +1,4 @@
-"""Rehearsals of the 8-card recipes: eight ranks that train together, from a checkpoint that was read."""
+"""Rehearsals of pretraining recipes: ranks that train together in the recipe's layout; and what is refused before."""
 
 import json
 import math
@@ -8,54 +8,41 @@ import pytest
 
 from launch.reporting.records import read_summary, read_train_log
 from tests.recipes.machine import Machine
-from tests.recipes.rehearsing import Rehearsal, rehearse
+from tests.recipes.rehearsing import rehearse
 
-LAYOUTS = {
-    "pretrain-llama7b": ("8 processes (sharding stage2 8)", {"sharding": 8, "tensor": 1, "pipeline": 1}),
+LAYOUTS = {  # the number of processes, their layout, the degrees that are not 1
+    "pretrain-tiny": (2, "sharding stage2 2", {"sharding": 2}),
+    "pretrain-llama7b": (8, "sharding stage2 8", {"sharding": 8}),
     "pretrain-llama7b-4d": (
-        "8 processes (sharding stage1 2, tensor and sequence parallel 2, pipeline parallel 2)",
+        8,
+        "sharding stage1 2, tensor and sequence parallel 2, pipeline parallel 2",
         {"sharding": 2, "tensor": 2, "pipeline": 2},
     ),
 }
 
 
-@pytest.fixture(params=["pretrain-llama7b", pytest.param("pretrain-llama7b-4d", marks=pytest.mark.long)])
-def target(request) -> str:
-    return request.param
-
-
-@pytest.fixture
-def rehearsed(rehearsals, target) -> Rehearsal:
-    return rehearsals(target)
-
-
-def test_says_what_it_changes(rehearsed, target):
-    assert f"rehearsing {target}: 8 processes on the CPU" in rehearsed.done.stdout
-    assert "  --fp16_opt_level O2 -> O1  (fp32, but for fp16's loss scale: the CPU" in rehearsed.done.stdout
-
-
-def test_eight_ranks_in_the_recipes_layout(rehearsed, target):
-    said, degrees = LAYOUTS[target]
-    assert said in rehearsed.done.stdout
-    topology = read_summary(rehearsed.output)["topology"]
-    assert topology.pop("processes") == 8
-    assert topology == {"data_parallel_degree": 1} | {
-        f"{kind}_parallel_degree": degree for kind, degree in degrees.items()
-    }
+@pytest.mark.parametrize(
+    "target", [pytest.param(one, marks=[pytest.mark.long] * (LAYOUTS[one][0] > 2)) for one in LAYOUTS]
+)
+def test_a_rehearsal(rehearsals, target):
+    """It says what it changes, has the recipe's layout, begins at the loss of random weights, names the real run."""
+    rehearsed = rehearsals(target)
+    processes, layout, degrees = LAYOUTS[target]
+    said = rehearsed.done.stdout
+    assert f"rehearsing {target}: {processes} processes on the CPU" in said
+    changed = "  --fp16_opt_level O2 -> O1  (fp32, but for fp16's loss scale: the CPU" in said
+    assert changed == (target != "pretrain-tiny")
+    assert f", {processes} processes ({layout})" in said
+    degrees = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1} | degrees
+    topology = {f"{kind}_parallel_degree": degree for kind, degree in degrees.items()}
+    assert read_summary(rehearsed.output)["topology"] == {"processes": processes} | topology
     logs = sorted(path.name for path in (rehearsed.directory / "log").iterdir())
-    assert logs == [f"workerlog.{rank}" for rank in range(8)]
-
-
-def test_trains_twenty_steps_from_the_loss_of_random_weights(rehearsed):
-    """ln V + h sigma^2 / 2 = 6.944, within the spread of text."""
+    assert logs == [f"workerlog.{rank}" for rank in range(processes)]
     steps = [record for record in read_train_log(rehearsed.output) if "loss" in record]
     assert [record["global_step"] for record in steps] == list(range(1, 21))
+    # ln V + h sigma^2 / 2 = 6.944, within the spread of text.
     assert steps[0]["loss"] == pytest.approx(math.log(1024) + 64 * 0.02**2 / 2, rel=0.03)
-
-
-def test_names_the_real_run_with_the_variables_that_were_given(rehearsed, target):
-    last = rehearsed.done.stdout.splitlines()[-1]
-    assert last.endswith(f"; the real run: make {target} OUTPUT={rehearsed.directory}")
+    assert said.splitlines()[-1].endswith(f"; the real run: make {target} OUTPUT={rehearsed.directory}")
 
 
 @pytest.mark.parametrize(
