@@ -28,10 +28,13 @@ COMPUTES = {
 SAMPLE = 1024  # elements of each tensor of a base that are hashed
 
 
-def model_identity(config: dict, adapter: dict | None = None, base: str | None = None) -> dict:
-    """A JSON object. adapter: what decides what it computes. base: base_fingerprint of its base."""
+def model_identity(
+    config: dict, adapter: dict | None = None, base: str | None = None, reference: str | None = None
+) -> dict:
+    """Return a JSON object. adapter: what decides what it computes. base: base_fingerprint of its base; reference: of
+    the weights before training, where the loss compares with them and no base is kept."""
     computes = {key: config[key] for key in sorted(COMPUTES & config.keys()) if config[key] is not None}
-    return {"config": computes, "adapter": adapter or {}, "base": base}
+    return {"config": computes, "adapter": adapter or {}, "base": base, "reference": reference}
 
 
 def base_fingerprint(directory: Path) -> str:
@@ -46,7 +49,8 @@ def base_fingerprint(directory: Path) -> str:
 
 
 def differences(before: dict, now: dict) -> list[str]:
-    """A line for each difference of two model identities. Old checkpoints have {}, which differs from nothing."""
+    """A line for each difference of two model identities. Old checkpoints have {}, or no reference, which
+    differs from nothing."""
     found = []
     for part in ("config", "adapter") if before else ():
         for key in sorted(before[part].keys() | now[part].keys()):
@@ -55,6 +59,8 @@ def differences(before: dict, now: dict) -> list[str]:
                 found.append(f"{key} {is_now}, was {was}")
     if before and before["base"] != now["base"]:
         found.append("the base below the adapter has other weights")
+    if None not in (was := before.get("reference"), now := now.get("reference")) and was != now:
+        found.append("the reference, which is the model before training, has other weights")
     return found
 
 

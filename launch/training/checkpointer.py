@@ -64,7 +64,7 @@ class Checkpointer:
         self.saver.last = checkpoint
         weights_alone = self.trainer.args.ignore_load_lr_and_optim
         self.continuation = Continuation(self.trainer, checkpoint, weights_alone)
-        if not weights_alone:
+        if not weights_alone and self.continuation.measures_the_same:
             self.best = self.continuation.run["best_checkpoint"]
         self.trainer.add_callback(self.continuation)
 
@@ -131,6 +131,7 @@ class Checkpointer:
             "scaler": scaler_state(trainer.scaler) if trainer.do_grad_scaling else None,
             "best_metric": trainer.state.best_metric,
             "best_checkpoint": self.best,
+            "measured": trainer.measured,
         }
 
     def data_identity(self) -> dict:

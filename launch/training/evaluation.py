@@ -29,7 +29,7 @@ class Evaluator:
 
     def __init__(self, trainer, answers: "Answers | None", save: Callable[[Path], None] | None):
         self.trainer, self.answers = trainer, answers
-        self.best = BestKeeper(trainer.args.output_dir, save) if save else None
+        self.best = BestKeeper(trainer.args.output_dir, save, trainer.measured) if save else None
         self.last: dict | None = None
 
     def metrics(self, dataset, prefix: str) -> dict:
@@ -130,13 +130,14 @@ def _question(sample: dict) -> list[int]:
 class BestKeeper:
     """Keeps the model of the lowest evaluation loss in OUTPUT/best, for use, not to continue from.
 
-    The directory has what a run saves at its end, an adapter or a model with its tokenizer, and best.json: the step and
-    the loss. predict, merge and --model_name_or_path take it.
-    output_dir: of the run. write: called by all ranks together with the directory to write to."""
+    The directory has what a run saves at its end, an adapter or a model with its tokenizer, and best.json: the step,
+    the loss and what measured it. predict, merge and --model_name_or_path take it.
+    output_dir: of the run. write: called by all ranks together with the directory to write to. measured: identifies
+    evaluation data and loss; a model that others measured is replaced."""
 
-    def __init__(self, output_dir: str | Path, write: Callable[[Path], None]):
+    def __init__(self, output_dir: str | Path, write: Callable[[Path], None], measured: str):
         self.final = Path(output_dir) / BEST
-        self.write = write
+        self.write, self.measured = write, measured
         self.loss: float | None = None
 
     def consider(self, global_step: int, loss: float, continued: bool) -> None:
@@ -159,7 +160,8 @@ class BestKeeper:
         self.write(aside)
         barrier()
         if rank() == 0:
-            (aside / RECORD).write_text(json.dumps({"global_step": global_step, "eval_loss": loss}) + "\n")
+            record = {"global_step": global_step, "eval_loss": loss, "measured": self.measured}
+            (aside / RECORD).write_text(json.dumps(record) + "\n")
             shutil.rmtree(old, ignore_errors=True)
             if self.final.exists():
                 self.final.rename(old)
@@ -173,6 +175,8 @@ class BestKeeper:
         if old.exists() and not self.final.exists():  # a kill between the two renames
             old.rename(self.final)
         try:
-            return json.loads((self.final / RECORD).read_text())["eval_loss"]
-        except (OSError, ValueError, KeyError, TypeError):
+            record = json.loads((self.final / RECORD).read_text())
+            same = record.get("measured", self.measured) == self.measured  # earlier versions did not keep it
+            return record["eval_loss"] if same else math.inf
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return math.inf

@@ -87,6 +87,14 @@ class PreferenceTuning(PairStage):
     def method_arguments(self) -> list:
         return [*super().method_arguments, self.preference_args]
 
+    @property
+    def loss_flags(self) -> dict:
+        return {name: value for name, value in vars(self.preference_args).items() if name != "reference"}
+
+    @property
+    def reference_weights(self) -> bool:
+        return self.reference != NONE
+
     def prepare(self, model) -> list[str]:
         """A reference without dropout is compared with the policy."""
         return ["dropout: that of the model is off, as in its reference"] if end_dropout(model) else []

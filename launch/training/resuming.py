@@ -1,5 +1,6 @@
 """The output directory of a run, and the checkpoint that it continues: chosen, checked, restored."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ from launch.checkpoint.manifest import (
 from launch.checkpoint.model_identity import base_fingerprint, differences, model_changed, model_identity
 from launch.checkpoint.output_directory import AUTO, LOCK, NONE, lock_output, move_aside, remove_partial
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
+from launch.config.resume_flags import REPORTED
 from launch.errors import UserError
 from launch.preflight.fitted import copy_record, take_record
 from launch.reporting.records import cut_log, next_free_name, topology
@@ -218,10 +220,14 @@ def open_ledger(checkpoint: Path | None, dataset, training_args) -> Ledger:
     return Ledger.from_json(run["ledger"]).resumed(data, *batch, tuple(training_args.resume_changed))
 
 
-def identify_model(model, model_args, adapter_args, seed: int) -> dict:
-    """What a checkpoint keeps of the model that is trained, with its adapter. Called by all ranks together."""
+def identify_model(model, model_args, adapter_args, seed: int, reference_weights: bool = False) -> dict:
+    """Return what a checkpoint keeps of the model that is trained, with its adapter. Called by all ranks together.
+
+    reference_weights: whether the loss compares with the weights before training, which are then part of it.
+    """
     if not isinstance(model, ADAPTERS):
-        return model_identity(model.config.to_dict())
+        before = weights_identity(model, model_args, seed) if reference_weights else None
+        return model_identity(model.config.to_dict(), reference=before)
     if isinstance(model, LoRAModel):
         config: Any = model.lora_config
         adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
@@ -234,6 +240,12 @@ def identify_model(model, model_args, adapter_args, seed: int) -> dict:
     if quantized := base_format(adapter_args):
         adapter |= asdict(quantized)
     return model_identity(model.model.config.to_dict(), adapter, weights_identity(model.model, model_args, seed))
+
+
+def identify_evaluation(data, loss_flags: dict) -> str:
+    """Return a SHA-256 of the evaluation data's identity and of the flags of the loss."""
+    identity = data.valid.identity() if data.valid is not None else None
+    return hashlib.sha256(json.dumps([identity, loss_flags], sort_keys=True).encode()).hexdigest()
 
 
 def weights_identity(model, model_args, seed: int) -> str:
@@ -262,18 +274,12 @@ def require_same_model(checkpoint: Path | None, identity: dict, training_args) -
 
 
 RANDOM_NUMBERS = "all continues but random numbers (dropout), which differ from those of an uninterrupted run"
-# Arguments that may change when a run continues; it prints which did.
-REPORTED_CHANGES = (
-    "max_steps", "learning_rate", "min_learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
-    "decay_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
-    "lora_dropout", "neftune", "neftune_noise_alpha",
-)  # fmt: skip
 
 
 def changed_arguments(before: dict, now: dict) -> list[str]:
-    """Lines about the REPORTED_CHANGES that differ from those with which a checkpoint was made."""
+    """Return a line for each REPORTED flag that differs from the one with which a checkpoint was made."""
     now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
-    both = [key for key in REPORTED_CHANGES if key in before and key in now]
+    both = sorted(key for key in now if key in REPORTED and key in before)
     return [f"--{key} is {now[key]}, was {before[key]}" for key in both if before[key] != now[key]]
 
 
@@ -289,6 +295,8 @@ class Continuation(TrainerCallback):
         self.checkpoint = checkpoint
         self.weights_alone = weights_alone
         self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
+        # Metrics of other evaluation data, or of another loss, say nothing of which model is the best.
+        self.measures_the_same = self.run.get("measured", trainer.measured) == trainer.measured
         self._random_state = None
         if not weights_alone:
             if read_manifest(checkpoint).topology == layout_of(trainer.args):
@@ -299,6 +307,8 @@ class Continuation(TrainerCallback):
             if rank() == 0:
                 for line in changed_arguments(read_manifest(checkpoint).arguments, trainer.flags):
                     print(f"resume: {line}", flush=True)
+                if not self.measures_the_same:
+                    print("resume: other evaluation data or another loss: the best model is found anew", flush=True)
 
     @property
     def global_step(self) -> int:
@@ -321,7 +331,7 @@ class Continuation(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         state.global_step = self.global_step
-        if not self.weights_alone:
+        if not self.weights_alone and self.measures_the_same:
             state.best_metric = self.run["best_metric"]
 
     def on_step_begin(self, args, state, control, **kwargs):

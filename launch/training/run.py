@@ -35,7 +35,7 @@ from launch.training.model import (
     widen,
 )
 from launch.training.reporter import PlannedMemory, finish
-from launch.training.resuming import Choice, identify_model, open_output, require_same_model
+from launch.training.resuming import Choice, identify_evaluation, identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, Phase, out_of_memory_explained
 
@@ -63,6 +63,16 @@ class Stage:
     def method_arguments(self) -> list:
         """The argument objects beside those of the model and of training."""
         return [self.adapter_args, self.data_args]
+
+    @property
+    def loss_flags(self) -> dict:
+        """The flags that decide which loss is trained, beside those of the model."""
+        return {}
+
+    @property
+    def reference_weights(self) -> bool:
+        """Return True if the loss compares the model with its weights before training."""
+        return False
 
     @property
     def sequence_length(self) -> int:
@@ -119,7 +129,7 @@ class Run:
         lines += [*vocabulary_lines(config, model_args), *model_lines]
         lines += [*keep_activations(model, args), *stage.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
-        identity = identify_model(model, model_args, adapter_args, args.seed)
+        identity = identify_model(model, model_args, adapter_args, args.seed, stage.reference_weights)
         require_same_model(checkpoint, identity, args)
         if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
             adapter_lines.append(begin_pissa(model, checkpoint, args))
@@ -177,7 +187,8 @@ def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_iden
         stage.make_loss(model, data),
         throughput,
         model_identity,
-        {name: value for part in stage.method_arguments for name, value in vars(part).items()},
+        {name: value for part in [stage.model_args, *stage.method_arguments] for name, value in vars(part).items()},
+        identify_evaluation(data, stage.loss_flags),
         random_weights_loss=stage.random_weights_loss(throughput.shape),
         answers=stage.make_answers(tokenizer, model),
         keep_best=stage.keep_best,

@@ -44,9 +44,10 @@ SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": Line
 class Trainer(paddlenlp.trainer.Trainer):
     """model_identity: what a checkpoint keeps of the model (launch/checkpoint/model_identity.py).
 
-    other_flags: those of adapter, data and method. random_weights_loss: what random weights give at first, None for
-    trained ones. answers: has the model answer at each evaluation; None where the loss is enough. keep_best: whether
-    the model of the lowest evaluation loss is kept, too.
+    other_flags: those of model, adapter, data and method. measured: identifies the data and the loss of an evaluation.
+    random_weights_loss: what random weights give at first, None for trained ones. answers: has the model answer at
+    each evaluation; None where the loss is enough. keep_best: whether the model of the lowest evaluation loss is kept,
+    too.
     """
 
     args: RunArguments
@@ -62,11 +63,12 @@ class Trainer(paddlenlp.trainer.Trainer):
         throughput: Throughput,
         model_identity: dict,
         other_flags: dict,
+        measured: str,
         random_weights_loss: float | None = None,
         answers: Answers | None = None,
         keep_best: bool = False,
     ):
-        self.other_flags = other_flags
+        self.other_flags, self.measured = other_flags, measured
         self.data, self.loss = data, loss
         self.grad_norm = GradNorm()
         self.watches = Watches(args, loss, random_weights_loss)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def keep(directory: str, evaluations: list[list], continued: bool) -> list[str]:
+def keep(directory: str, evaluations: list[list], continued: bool, measured: str = "") -> list[str]:
     """Consider (step, loss) after (step, loss); what best/ holds at the end."""
     import os
 
@@ -21,7 +21,7 @@ def keep(directory: str, evaluations: list[list], continued: bool) -> list[str]:
     def write(target: Path) -> None:
         (target / f"of-rank-{rank()}-at-{step}").touch()
 
-    keeper = BestKeeper(directory, write)
+    keeper = BestKeeper(directory, write, measured)
     for step, loss in evaluations:
         keeper.consider(step, loss, continued)
     best = Path(directory) / "best"

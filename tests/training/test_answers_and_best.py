@@ -38,7 +38,8 @@ def predictions(output, step: int) -> list[dict]:
 
 
 def best(output) -> dict:
-    return json.loads((output / "best" / "best.json").read_text())
+    record = json.loads((output / "best" / "best.json").read_text())
+    return {name: record[name] for name in ("global_step", "eval_loss")}
 
 
 def evaluations(output) -> dict[int, float]:

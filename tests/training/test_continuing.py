@@ -139,17 +139,17 @@ def test_a_change_that_is_accepted_is_told(changed, name):
         (
             "schedule",
             [
-                "resume: --max_steps is 4, was 2",
-                "resume: --learning_rate is 0.0005, was 0.001",
-                "resume: --warmup_steps is 1, was 0",
                 "resume: --adam_beta2 is 0.95, was 0.999",
+                "resume: --learning_rate is 0.0005, was 0.001",
+                "resume: --max_steps is 4, was 2",
+                "resume: --warmup_steps is 1, was 0",
             ],
         ),
         (
             "noise",
             [
-                "resume: --max_steps is 3, was 2",
                 "resume: --lora_dropout is 0.1, was 0.0",
+                "resume: --max_steps is 3, was 2",
                 "resume: --neftune is True, was False",
             ],
         ),
