@@ -11,6 +11,7 @@ from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
 from tests.recipes.rehearsing import Rehearsals
 from tests.tiers import EXPRESSIONS, ROOT, UNKNOWN_SECONDS, file_seconds
+from tests.time_limit import TimeLimit
 
 
 def pytest_configure(config):
@@ -32,6 +33,7 @@ def pytest_configure(config):
     os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
     if not hasattr(config, "workerinput"):
         mark_session()
+    config.pluginmanager.register(TimeLimit(config))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

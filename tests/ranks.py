@@ -90,7 +90,12 @@ class RankServer:
         self.start()
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+        try:
+            answer = self.process.stdout.readline()
+        except BaseException:  # a time limit: the next one who asks must not get this answer
+            self.process.kill()
+            self.close()
+            raise
         if not answer:
             raise RuntimeError("the server of ranks has died; see why: python -m tests.ranks < /dev/null")
         return json.loads(answer)
