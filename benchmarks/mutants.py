@@ -345,7 +345,9 @@ def try_row(row: dict, settings: argparse.Namespace) -> tuple[dict, dict, list[s
     if not _apply(tree, row):
         return row, {"result": "moved"}, failing
     trial = Trial(tree, settings.cpu_seconds)
-    groups = [(marker, tests[n : n + CHUNK]) for marker in ("not long", "long") for n in range(0, len(tests), CHUNK)]
+    long = [path for path in tests if "mark.long" in (tree / path).read_text()]
+    groups = [("not long", tests[n : n + CHUNK]) for n in range(0, len(tests), CHUNK)]
+    groups += [("long", long[n : n + CHUNK]) for n in range(0, len(long), CHUNK)]
     for marker, files in groups:
         killer = None
         while True:
