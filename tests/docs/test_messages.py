@@ -1,9 +1,6 @@
 """The Chinese catalog: complete, with the same facts as the English messages, and used where they are printed."""
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from data_tools import language
 from data_tools.language import CATALOG, PLACE, is_chinese, read_catalog, read_po, translated
 from data_tools.terminal import columns, wrapped
 from docs.tools.messages import messages
-from launch.config.layout import ACCUMULATION, MICRO_BATCH, Layout, keep_global_batch
+from tests.recipes.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -75,26 +72,6 @@ def test_what_the_catalog_does_not_have_stays():
     assert translated("") == ""
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        "optimizer and gradients in host memory",
-        "optimizer, gradients and parameters in host memory",
-        "optimizer in host memory between steps",
-        "nothing in host memory",
-    ],
-)
-def test_what_fit_keeps_in_host_memory_is_a_phrase(title):
-    line = translated(f"FIT for 4090: {title}: 25.7 -> 21.2 GiB, time a token x 1.10")
-    assert line == f"FIT（4090）：{read_catalog().exact[title]}：25.7 -> 21.2 GiB，每个 token 的时间 x 1.10"
-
-
-def test_a_smaller_micro_batch_is_told_in_chinese():
-    words = {ACCUMULATION: ["1"], MICRO_BATCH: ["2"]}
-    _, line = keep_global_batch(words, Layout.from_flags(words, 8), 16)
-    assert translated(line) == f"GPUS：16，而不是 8，--{MICRO_BATCH} 1，而不是 2：每步样本数不变"
-
-
 def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():
     exact = next(english for english in read_catalog().exact if english.startswith("one of them"))
     both = translated(f"Zyx wvu; {exact}")
@@ -125,30 +102,18 @@ def test_a_long_text_takes_no_time(monkeypatch):
     assert len(tried) <= (2 * joints + 2) * templates  # the whole, and both sides of each place to cut it
 
 
-def output(command: list[str], **environment) -> tuple[str, int]:
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    return done.stdout + done.stderr, done.returncode
-
-
-def numbers(text: str) -> Counter[str]:
-    """All but the free disk space, which other processes change between two commands."""
-    return Counter(re.findall(r"\d+", re.sub(r"\d+ GB free|空闲 \d+ GB", "", text)))
-
-
-def test_plan_preflight_and_errors_are_printed_in_chinese_with_the_same_numbers():
-    python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    commands = [
-        (["bash", "recipes/llama-7b/pretrain.sh"], {"ACTION": "plan", "PATH": python}, "每"),
-        (["bash", "recipes/llama-7b/lora.sh"], {"ACTION": "run", "PATH": python, "DATA": "/nowhere"}, "解决"),
-        ([sys.executable, "launch/commands/plan_run.py", "no-such-model"], {}, "no-such-model"),
-    ]
-    for command, environment, part in commands:
-        english, code = output(command, **environment, LAUNCH_LANG="en")
-        chinese, chinese_code = output(command, **environment, LAUNCH_LANG="zh")
-        assert code == chinese_code
+def test_plan_preflight_and_errors_are_printed_in_chinese_with_the_same_numbers(tmp_path):
+    machine = Machine(tmp_path)
+    for recipe, variables, part in [
+        ("llama-7b/pretrain", {"ACTION": "plan"}, "每"),
+        ("llama-7b/lora", {"ACTION": "run", "DATA": "/nowhere"}, "解决"),
+        ("llama-7b/lora", {"ACTION": "plan", "MODEL": "no-such-model"}, "no-such-model"),
+    ]:
+        done = [machine.run(recipe, **variables, LAUNCH_LANG=language) for language in ("en", "zh")]
+        english, chinese = (one.stdout + one.stderr for one in done)
+        assert done[0].returncode == done[1].returncode
         assert not CHINESE.search(english)
         assert part in chinese
         assert len(CHINESE.findall(chinese)) > 20, chinese
-        assert numbers(english) == numbers(chinese), chinese
+        numbers = [Counter(re.findall(r"\d+", text)) for text in (english, chinese)]
+        assert numbers[0] == numbers[1], chinese

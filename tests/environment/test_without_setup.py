@@ -28,8 +28,14 @@ def clone(tmp_path_factory) -> Path:
     [
         (["help"], "plan-X"),
         (["plan-lora-1gpu"], "GiB"),
-        (["measures", "MODEL=llama-7b", "GPUS=2", "GPU_MEMORY_GB=24"], "| LoRA on a base of 4 bits (QLoRA) |"),
-        (["fit", "MODEL=llama-7b", "GPUS=1", "GPU_MEMORY_GB=40", "METHOD=lora"], "--lora 1"),
+        pytest.param(
+            ["measures", "MODEL=llama-7b", "GPUS=2", "GPU_MEMORY_GB=24"],
+            "| LoRA on a base of 4 bits (QLoRA) |",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ["fit", "MODEL=llama-7b", "GPUS=1", "GPU_MEMORY_GB=40", "METHOD=lora"], "--lora 1", marks=pytest.mark.long
+        ),
     ],
 )
 def test_planning_needs_no_packages(clone, words, said):

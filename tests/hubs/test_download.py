@@ -30,7 +30,9 @@ from tests.processes.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "launch/commands/download.py"
-HUBS = ["huggingface", "aistudio", pytest.param("modelscope", marks=pytest.mark.long)]  # long: may be installed first
+MODELSCOPE = pytest.param("modelscope", marks=pytest.mark.long)  # may be installed first
+HUBS = ["huggingface", "aistudio", MODELSCOPE]
+FURTHER = ["huggingface", pytest.param("aistudio", marks=pytest.mark.long), MODELSCOPE]
 SECRET = "hf_this_is_nobodys_token"
 INDEX = "model.safetensors.index.json"
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -156,7 +158,7 @@ def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
         assert (tmp_path / "models/large/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("hub", HUBS)
+@pytest.mark.parametrize("hub", FURTHER)
 def test_a_connection_that_is_cut_loses_nothing(tmp_path, hub):
     """At a piece's end, so that all that was sent is on the disk. ModelScope's client goes on by itself."""
     files, name = large_model(tmp_path / "theirs"), "model.safetensors"
@@ -213,7 +215,7 @@ def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
     }
 
 
-@pytest.mark.parametrize("hub", HUBS)
+@pytest.mark.parametrize("hub", FURTHER)
 def test_what_cannot_be_had_is_told_and_nothing_is_left(theirs, tmp_path, hub):
     if hub == "modelscope":
         require("modelscope-hub", "hubs.lock")
@@ -253,15 +255,12 @@ def test_a_token_of_the_environment_opens_what_is_gated(theirs, tmp_path):
             assert (code, error) == (0, "") and SECRET not in out
 
 
-@pytest.mark.parametrize(
-    "name", ["qwen", "../qwen", "some/..", "/some/qwen", "some/qwen/x", "some/.qwen", "a b/c", "https://hub/some/qwen"]
-)
-def test_a_name_that_is_none_is_refused_at_once(tmp_path, monkeypatch, name):
+def test_a_name_that_is_none_is_refused_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="^MODEL: found .*, allowed: OWNER/NAME as the hub's page has it"):
-        main([name])
-    with pytest.raises(UserError, match="^MODEL: found "):
-        main([name, "--output", "elsewhere"])
+    for name in ("qwen", "../qwen", "some/..", "some/qwen/x", "some/.qwen", "a b/c", "https://hub/some/qwen"):
+        for words in ([name], [name, "--output", "elsewhere"]):
+            with pytest.raises(UserError, match="^MODEL: found .*, allowed: OWNER/NAME as the hub's page has it"):
+                main(words)
     assert not list(tmp_path.iterdir())
 
 
@@ -407,7 +406,7 @@ def test_a_package_is_installed_only_for_the_hub_that_is_named(tmp_path, monkeyp
     assert asked == [("modelscope-hub", "hubs.lock")]
 
 
-@pytest.mark.parametrize("hub", HUBS)
+@pytest.mark.parametrize("hub", FURTHER)
 def test_a_password_in_an_address_is_never_printed(theirs, tmp_path, hub):
     """Not for a model that is there, nor in a refusal."""
     if hub == "modelscope":
@@ -425,6 +424,7 @@ def test_a_password_in_an_address_is_never_printed(theirs, tmp_path, hub):
         assert codes == [0, 2, 2, 2, 2] and server.address in error
 
 
+@pytest.mark.long
 def test_what_a_client_logs_has_no_password(theirs, tmp_path):
     """Hugging Face's names the address of a file for which it waits in vain, and asks again."""
     with serving({"some/qwen": whole(theirs)}) as server:
@@ -438,6 +438,7 @@ def test_what_a_client_logs_has_no_password(theirs, tmp_path):
         assert "cret" not in error
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_page(here, theirs, tmp_path):
     """As docs/loading.md has them, with another model, hub and folder."""
     page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")

@@ -3,8 +3,6 @@ what they say."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,19 +11,13 @@ from launch.config.recipe_file import load_recipes
 from launch.errors import UserError
 from launch.plan.plan_report import duration
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
+from tests.forked_commands import start_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def choice(recipe: str, **variables: str) -> Choice:
     return Choice.read({"recipe": recipe} | variables)
-
-
-def printed(chosen: Choice) -> dict:
-    """What make prints."""
-    environment = os.environ | chosen.variables | {"ACTION": "plan", "FORMAT": "json"}
-    words = [sys.executable, ROOT / "launch" / "recipe.py", chosen.recipe.path]
-    return json.loads(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +30,13 @@ def printed(chosen: Choice) -> dict:
     ],
     ids=lambda chosen: chosen.recipe.target,
 )
-def test_the_plan_is_that_of_make(chosen):
+def test_the_plan_is_that_of_make(chosen, tmp_path):
+    given = os.environ | chosen.variables | {"ACTION": "plan", "FORMAT": "json"}
+    printed = start_forked("launch/recipe.py", ROOT, [str(chosen.recipe.path)], given, tmp_path).stdout
     found = plan_of(chosen)
     plan = found["plan"]
     stages = [sum(parts.values()) for parts in plan.pop("peak_parts")]
-    assert json.loads(json.dumps(plan)) == printed(chosen)
+    assert json.loads(json.dumps(plan)) == json.loads(printed)
     assert stages == [stage["peak_bytes"] for stage in plan["stages"]]
 
 
@@ -100,12 +94,16 @@ def test_an_unknown_recipe_or_variable_is_an_error():
     ("offers", "chosen"),
     [
         (layouts_of, choice("lora-1gpu")),
-        (layouts_of, choice("finetune-llama7b", GPUS="2", CARD="H200")),  # the recipe is for 4
-        (layouts_of, choice("pretrain-llama7b", NNODES="2", GPUS="4", CARD="H100-80G")),
-        (advice_of, choice("finetune-llama7b", CARD="A100-40G")),
-        (advice_of, choice("lora-1gpu", CARD="V100-16G")),
+        (advice_of, choice("finetune-llama7b", CARD="A100-40G")),  # faster
+        *(
+            pytest.param(*further, marks=pytest.mark.long)
+            for further in (
+                (layouts_of, choice("finetune-llama7b", GPUS="2", CARD="H200")),  # the recipe is for 4
+                (layouts_of, choice("pretrain-llama7b", NNODES="2", GPUS="4", CARD="H100-80G")),
+                (advice_of, choice("lora-1gpu", CARD="V100-16G")),  # smaller
+            )
+        ),
     ],
-    ids=["layouts", "layouts-of-other-cards", "layouts-of-two-nodes", "faster", "smaller"],
 )
 def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
     found = offers(chosen)
