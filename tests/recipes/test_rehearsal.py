@@ -30,6 +30,7 @@ def test_a_rehearsal(rehearsals, target):
     processes, layout, degrees = LAYOUTS[target]
     said = rehearsed.done.stdout
     assert f"rehearsing {target}: {processes} processes on the CPU" in said
+    assert re.search(r"^  --max_steps \d+ -> 20  \(a minute or so\)$", said, re.M)
     changed = "  --fp16_opt_level O2 -> O1  (fp32, but for fp16's loss scale: the CPU" in said
     assert changed == (target != "pretrain-tiny")
     assert f", {processes} processes ({layout})" in said
