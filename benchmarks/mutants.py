@@ -13,7 +13,7 @@ module's room and those that import it, directly or through others; the closest 
 that start processes; long tests come last. They end at the first failure, or at a limit of CPU seconds of all their
 processes: then the result is `unknown`. A test that fails without the mutant, too, does not count. Ctrl-C loses only
 the mutants that are being tried; the same command goes on. On another revision a mutant is found by its file, function
-and statement; `moved` says that it is not there: write what its `words` say as a diff (--patch), and remove the result.
+and statement; `moved` says that it is not there: write what its `words` say as a diff (--patch).
 """
 
 import argparse
@@ -61,9 +61,7 @@ SWAPS |= {after: before for before, after in SWAPS.items()}
 BOUNDARIES = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPERATORS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "%", "%": "//", "and": "or", "or": "and", "|": "&", "&": "|"}
 # Calls of which a change says nothing: they print, or their arguments may be swapped.
-SAYING = re.compile(
-    "print|print_exc|log|debug|info|warning|_?warn|error|add_argument|add_row|heading|_?say|_?tell|dup2|flush"
-)
+SAYING = re.compile("print(_exc)?|log|debug|info|_?warn(ing)?|error|add_(argument|row)|heading|_?say|_?tell|dup2|flush")
 SYMMETRIC = re.compile("isinstance|issubclass|[gs]etattr|hasattr|min|max|gcd|isclose|allclose|TypeVar")
 KEYWORDS = ("encoding", "ensure_ascii", "exist_ok", "flush", "help", "indent", "parents", "stacklevel", "width")
 COSTLY = re.compile(r"\(ranks\b|\branks\(|\brehearsals\b|subprocess|servers")  # test files that start processes
@@ -148,12 +146,9 @@ class Finder(ast.NodeVisitor):
                 self.between("operator", left, right, OPERATORS)
             case ast.UnaryOp(op=ast.Not()):
                 self.add("operator", start, end, text[3:].lstrip())
-            case ast.Constant(value=bool(value)):
-                self.add("constant", start, end, repr(not value))
-            case ast.Constant(value=int(value)):
-                self.add("constant", start, end, repr(value + 1))
-            case ast.Constant(value=float(value)):
-                self.add("constant", start, end, repr(value * 2 or 1.0))
+            case ast.Constant(value=bool() | int() | float() as value):
+                others = {bool: not value, int: value + 1, float: value * 2 or 1.0}
+                self.add("constant", start, end, repr(others[type(value)]))
             case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))):
                 if not SAYING.fullmatch(name):
                     self.add("dropped statement", start, end, "pass")
@@ -399,7 +394,8 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def _start_worker() -> None:
     """Make the worker the parent of what tests leave behind, so that its time counts and it ends."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit())
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
@@ -431,10 +427,7 @@ def try_all(data: dict, rows: list[dict], settings: argparse.Namespace) -> None:
 
 def table(data: dict, revision: str) -> str:
     """Return the results as Markdown, with the counts of each set below."""
-    lines = [
-        "| | mutant | kind | before → after | result | in words; killed by | CPU s |",
-        "|---|---|---|---|---|---|---:|",
-    ]
+    lines = ["| | mutant | kind | before → after | result | in words; killed by | CPU s |", f"|{'---|' * 6}---:|"]
     counts: dict[str, Counter] = {}
     for row in data["rows"]:
         result = {"result": "not run", "by": "", "cpu_seconds": ""} | row["results"].get(revision, {})
@@ -476,9 +469,9 @@ def main(argv: list[str]) -> None:
     if settings.table:
         return print(table(data, settings.revision))
     if settings.patch:
-        next(row for row in data["rows"] if row["id"] == settings.patch[0])["patch"] = Path(
-            settings.patch[1]
-        ).read_text()
+        row = next(row for row in data["rows"] if row["id"] == settings.patch[0])
+        row["patch"] = Path(settings.patch[1]).read_text()
+        row["results"] = {key: one for key, one in row["results"].items() if one["result"] != "moved"}
         return _save(settings.output, data)
     rows = [row for row in data["rows"] if settings.revision not in row["results"]]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
