@@ -429,6 +429,7 @@ def table(data: dict, revision: str) -> str:
     """Return the results as Markdown, with the counts of each set below."""
     lines = ["| | mutant | kind | before → after | result | in words; killed by | CPU s |", f"|{'---|' * 6}---:|"]
     counts: dict[str, Counter] = {}
+    weaker = []
     for row in data["rows"]:
         result = {"result": "not run", "by": "", "cpu_seconds": ""} | row["results"].get(revision, {})
         counts.setdefault(row["set"], Counter())[result["result"]] += 1
@@ -437,10 +438,14 @@ def table(data: dict, revision: str) -> str:
         cells = (row["id"], f"{row['file']}:{row['line']}", row["kind"], change, result["result"], words)
         escaped = [str(one).replace("|", "\\|") for one in (*cells, result["cpu_seconds"])]
         lines.append(f"| {' | '.join(escaped)} |")
+        first = row["results"].get(data["drawn"], {}).get("result")
+        weaker += [row["id"]] if first == "killed" and result["result"] in ("moved", "survived", "unknown") else []
     for name, count in counts.items():
-        share = 100 * count["killed"] / max(1, count["killed"] + count["survived"])
         shown = ", ".join(f"{number} {result}" for result, number in count.most_common())
-        lines.append(f"\n{name}: {shown}; of those that ended {share:.0f} % are killed")
+        ended = count["killed"] + count["survived"]
+        share, least = (f"{100 * count['killed'] / max(1, n):.0f} %" for n in (ended, ended + count["unknown"]))
+        lines.append(f"\n{name}: {shown}. Killed of those that ended: {share}, of these and the unknown: {least}")
+    lines.append(f"\nkilled on {data['drawn']}, not on {revision}: {', '.join(weaker) or 'none'}")
     return "\n".join(lines)
 
 
