@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 MANY = 1000  # from so many on, others in each run; fewer are the same every time, so that a test stays green
+FEW_AND_MANY = pytest.mark.parametrize(
+    "count", [12, pytest.param(100, marks=pytest.mark.long), pytest.param(MANY, marks=pytest.mark.nightly)]
+)
 
 
 def cases(count: int) -> Callable:

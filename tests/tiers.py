@@ -9,6 +9,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from functools import cache
@@ -30,7 +31,8 @@ def file_seconds(tier: str) -> dict[str, float]:
 
 def nightly_files() -> list[str]:
     """Return the paths of the test files that have nightly tests, sorted."""
-    files = [file for file in ROOT.glob("tests/**/test_*.py") if "mark.nightly" in file.read_text()]
+    nightly = re.compile("mark.nightly|FEW_AND_MANY")
+    files = [file for file in ROOT.glob("tests/**/test_*.py") if nightly.search(file.read_text())]
     return sorted(file.relative_to(ROOT).as_posix() for file in files)
 
 

@@ -17,15 +17,15 @@ from data_tools.formats.tokens.summary import read_summary, summary_path, write_
 from data_tools.inspect import describe, length_histogram, packing
 from data_tools.merge import merge_corpora
 from data_tools.split import split_corpus
+from data_tools.text.encoders import load_encoder
 from data_tools.tokenize import tokenize_files
 from data_tools.verify import check_hash
 
 
 @pytest.fixture
 def corpus(text, tokenizer_dir, tmp_path):
-    prefix = tmp_path / "corpus"
-    tokenize_files([str(text / "train.jsonl")], tokenizer_dir, prefix)
-    return str(prefix)
+    tokenize_files([str(text / "train.jsonl")], tokenizer_dir, tmp_path / "corpus", workers=0)
+    return str(tmp_path / "corpus")
 
 
 def documents_of(prefix) -> list[list[int]]:
@@ -41,10 +41,6 @@ def test_merge(write, documents, tmp_path, monkeypatch):
     merge_corpora([a, wide], tmp_path / "aw")
     assert documents_of(tmp_path / "aw") == [*documents_of(a), [70_000, 1]]
     assert read_summary(IndexedDataset(tmp_path / "aw")).largest_id == 70_000
-
-
-def test_merge_of_different_tokenizers_or_onto_itself(write, tmp_path):
-    a, b = write("a", [[1]]), write("b", [[2]])
     with pytest.raises(DataError, match="a is one of those to be merged"):
         merge_corpora([a, b], a)
     write_summary(a, {"tokenizer": "1"}), write_summary(b, {"tokenizer": "2"})
@@ -54,10 +50,10 @@ def test_merge_of_different_tokenizers_or_onto_itself(write, tmp_path):
 
 def test_parts_merged_are_the_whole(text, tokenizer_dir, tmp_path):
     """As when several machines tokenize a part each."""
-    lines = (text / "train.jsonl").read_bytes().splitlines(keepends=True)
-    for name, part in {"whole": lines, "a": lines[:10], "b": lines[10:]}.items():
+    lines = (text / "heldout.jsonl").read_bytes().splitlines(keepends=True)
+    for name, part in {"whole": lines, "a": lines[:3], "b": lines[3:]}.items():
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(part))
-        tokenize_files([tmp_path / f"{name}.jsonl"], tokenizer_dir, tmp_path / name)
+        tokenize_files([tmp_path / f"{name}.jsonl"], tokenizer_dir, tmp_path / name, workers=0)
     merge_corpora([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
     for suffix in (".bin", ".idx"):
         assert Path(f"{tmp_path}/merged{suffix}").read_bytes() == Path(f"{tmp_path}/whole{suffix}").read_bytes()
@@ -95,14 +91,9 @@ def test_plan_of_a_blend_is_what_training_opens(write, documents, tmp_path):
     assert sum(source.used for source in few) == 3  # a sample that is not whole is none
 
 
-def test_length_histogram():
+def test_inspect_tells_what_is_there(corpus, sources, tokenizer_dir):
     assert length_histogram(np.array([1, 2, 3, 4, 7, 8, 0])) == [(0, 0, 1), (1, 1, 1), (2, 3, 2), (4, 7, 2), (8, 15, 1)]
     assert length_histogram(np.array([1023, 1024])) == [(512, 1023, 1), (1024, 2047, 1)]
-
-
-def test_inspect_tells_what_is_there(corpus, sources, tokenizer_dir):
-    from data_tools.text.encoders import load_encoder
-
     dataset, encoder = IndexedDataset(corpus), load_encoder(tokenizer_dir)
     packed = packing(dataset, encoder, seed=0)
     assert packed.size == sum(len(text.encode()) for text in sources)
@@ -124,6 +115,8 @@ def test_a_summary_of_other_content_counts_for_nothing(write, corpus):
     summary = read_summary(dataset)
     assert (summary.documents, summary.tokens) == (len(dataset), dataset.tokens.size)
     assert summary.largest_id == dataset.tokens.max()
+    made = json.loads(summary_path(corpus).read_text())["made"]
+    assert made["eos"] is True and made["vocab_size"] == 1000 and made["input"][0][0] == "train.jsonl"
     other = write("other", [[1, 2, 3]])
     summary_path(other).write_bytes(summary_path(corpus).read_bytes())
     assert read_summary(IndexedDataset(other)) is None
@@ -132,9 +125,6 @@ def test_a_summary_of_other_content_counts_for_nothing(write, corpus):
     for content in ("", "[]", '{"documents": 3}'):
         summary_path(other).write_text(content)
         assert read_summary(IndexedDataset(other)) is None
-
-
-def test_a_changed_byte_is_found(corpus):
     stored = np.memmap(f"{corpus}.bin", dtype=np.uint16, mode="r+")
     stored[5] ^= 1
     stored.flush()
@@ -153,8 +143,3 @@ def test_training_trusts_a_summary_and_checks_where_there_is_none(write, tmp_pat
     assert read == [401]
     with pytest.raises(DataError, match="token id 400 in document 1"):
         open_splits(prefix, "1", 16, 0, tmp_path / "cache", 400, wanted=("train",))
-
-
-def test_summary_is_json_for_people(corpus, tokenizer_dir):
-    made = json.loads(summary_path(corpus).read_text())["made"]
-    assert made["eos"] is True and made["vocab_size"] == 1000 and made["input"][0][0] == "train.jsonl"

@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", ["sft", *(pytest.param(one, marks=pytest.mark.long) for one in TOOLS if one != "sft")])
 def test_what_a_kill_leaves_is_whole_and_the_next_run_completes_it(tool, material, tmp_path):
     assert start(tool, material, tmp_path / "undisturbed", step=0) == 0
     undisturbed = contents(tmp_path / "undisturbed")

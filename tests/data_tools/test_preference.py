@@ -9,42 +9,32 @@ from pyarrow import parquet
 
 from data_tools.formats.dialogues.dialogue import Turn
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
-from data_tools.preference import main, row_of
+from data_tools.preference import row_of
+from tests.data_tools.formats.dialogues.test_dialogue import said
 from tests.data_tools.formats.dialogues.test_encoding import encoding
 from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write_rows(name: str, rows: list[dict]) -> str:
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return str(tmp_path / name)
-
-    return write_rows
 
 
 def pairs(count: int) -> list[dict]:
     return [{"prompt": f"q{i % 50}", "chosen": "yes" * (i + 1), "rejected": f"no{i}"} for i in range(count)]
 
 
-WRITTEN = [form[3] for form in FORMS] + [Preference((Turn("P", "O"),), "Q", "S", None, "A")]
-
-
 @pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("preference", WRITTEN, ids=repr)
-def test_a_written_row_is_read_as_the_same(write, preference, chat):
-    again = PreferenceColumns().read(write("a.json", [json.loads(row_of(preference, chat))]))
-    assert again.entries == [preference] and again.schema.chat == chat
+def test_a_written_row_is_read_as_the_same(write_rows, chat):
+    preferences = [form[2] for form in FORMS] + [Preference((Turn("P", "O"),), "Q", "S", None, "A")]
+    for preference in preferences:
+        again = PreferenceColumns().read(write_rows("a.json", [json.loads(row_of(preference, chat))]))
+        assert again.entries == [preference] and again.schema.chat == chat
 
 
-def test_check(command, write, tokenizer_dir):
+def test_check(command, write_rows, tokenizer_dir):
     rows = [
         *pairs(3),
         pairs(3)[0],
         {"prompt": "q0", "chosen": "no0", "rejected": "yes"},
         {"prompt": "q", "chosen": "x"},
     ]
-    file = write("a.json", rows)
+    file = write_rows("a.json", rows)
     done = command("preference", "check", "--input", file, "--max_broken_rows", 1)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]
@@ -59,7 +49,8 @@ def test_check(command, write, tokenizer_dir):
         "the chosen response is the longer one in 40.0% of pairs, as long in 60.0%",
         "3 different prompts; 1 repeated row; 2 rows that another one says the opposite of",
     ]
-    strict = command("preference", "check", "--input", file, "--tokenizer", tokenizer_dir, "--src_length", 1)
+    words = ("preference", "check", "--input", file, "--tokenizer", tokenizer_dir)
+    strict = command(*words, "--src_length", 1)
     assert strict.returncode == 2 and strict.stdout.splitlines()[2].split() == [
         "tokens",
         "prompts",
@@ -68,18 +59,16 @@ def test_check(command, write, tokenizer_dir):
     ]
     assert strict.stderr.startswith("error: 1 broken row, --max_broken_rows allows 0: ")
     assert "--src_length 1 --max_length 2048: nothing cut; nothing is cut from --max_length " in strict.stdout
-    cut = command(
-        "preference", "check", "--input", file, "--tokenizer", tokenizer_dir, "--max_length", 3, "--src_length", 2
-    )
+    cut = command(*words, "--max_length", 3, "--src_length", 2)
     assert "cut: 10 responses; nothing is cut" in cut.stdout and "beyond --max_length" in cut.stdout
 
 
-def test_check_takes_half_of_a_short_length_for_the_prompt_and_no_more(command, write, tokenizer_dir):
+def test_check_takes_half_of_a_short_length_for_the_prompt_and_no_more(command, write_rows, tokenizer_dir):
     rows = [{"prompt": f"{i} " * 700, "chosen": f"yes {i}", "rejected": f"no {i}"} for i in range(3)]
-    words = ("preference", "check", "--input", write("a.json", rows), "--tokenizer", tokenizer_dir)
+    words = ("preference", "check", "--input", write_rows("a.json", rows), "--tokenizer", tokenizer_dir)
     done = command(*words, "--max_length", 512)
     assert done.returncode == 0 and "--src_length 256 --max_length 512: cut: 3 prompts; nothing is cut" in done.stdout
-    for tool in (words, ("sft", "--input", write("b.json", [{"src": "q", "tgt": "a"}]), "--output", "nowhere")):
+    for tool in (words, ("sft", "--input", write_rows("b.json", [{"src": "q", "tgt": "a"}]), "--output", "nowhere")):
         done = command(*tool, "--max_length", 512, "--src_length", 1024)
         assert (done.returncode, done.stdout, done.stderr) == (
             2,
@@ -89,14 +78,14 @@ def test_check_takes_half_of_a_short_length_for_the_prompt_and_no_more(command, 
         )
 
 
-def test_check_of_single_responses(command, write):
+def test_check_of_single_responses(command, write_rows):
     rows = [{"prompt": f"q{i}", "completion": "x", "label": i > 0} for i in range(3)]
-    told = command("preference", "check", "--input", write("a.json", rows)).stdout
+    told = command("preference", "check", "--input", write_rows("a.json", rows)).stdout
     assert "2 desired and 1 other responses (prompt/completion/label)" in told and "of pairs" not in told
 
 
-def test_split_keeps_a_prompt_on_one_side(command, write, tmp_path):
-    file = write("a.json", [*pairs(400), pairs(1)[0]])
+def test_split_keeps_a_prompt_on_one_side(command, write_rows, tmp_path):
+    file = write_rows("a.json", [*pairs(400), pairs(1)[0]])
     done = command("preference", "split", "--input", file, "--output", tmp_path / "out", "--dev_percent", 20)
     assert (done.returncode, done.stderr) == (0, "") and "1 repeated rows dropped" in done.stdout
     sides = [PreferenceColumns().read(tmp_path / "out" / name).entries for name in ("train.json", "dev.json")]
@@ -114,42 +103,31 @@ def test_convert_makes_messages_of_parquet(command, tmp_path):
     done = command("preference", "convert", "--input", file, "--output", output)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout.endswith(f"{output}: 1 pair\n")
-    assert json.loads(output.read_text()) == {
-        "prompt": [{"role": "user", "content": "Q"}],
-        "chosen": [{"role": "assistant", "content": "A"}],
-        "rejected": [{"role": "assistant", "content": "B"}],
-    }
+    roles = {"prompt": ("user", "Q"), "chosen": ("assistant", "A"), "rejected": ("assistant", "B")}
+    assert json.loads(output.read_text()) == {key: said(*words) for key, words in roles.items()}
 
 
-def test_what_cannot_be_done_is_told_and_nothing_written(command, write, tmp_path):
-    good, chats = write("a.json", pairs(4)), write("b.json", [ULTRAFEEDBACK])
-    linked = tmp_path / "linked.json"
+def test_what_cannot_be_done_is_told_and_nothing_written(command, write_rows, tmp_path):
+    good, chats, linked = write_rows("a.json", pairs(4)), write_rows("b.json", [ULTRAFEEDBACK]), tmp_path / "linked"
     linked.symlink_to(good)
-    broken, out = write("c.json", [*pairs(1), {"prompt": "q", "chosen": "a", "rejected": "a"}]), tmp_path / "out"
+    broken, out = write_rows("c.json", [*pairs(1), {"prompt": "q", "chosen": "a", "rejected": "a"}]), tmp_path / "out"
     for arguments, reason in [
         (("convert", "--input", good), "the following arguments are required for convert: --output"),
         (("split", "--input", good, chats, "--output", out), "some have chats, some bare texts"),
-        (("split", "--input", good, "--output", out, "--dev_percent", 100), "all prompts of .* go to dev.json"),
+        (("split", "--input", good, "--output", out, "--dev_percent", 100), "all prompts of "),
         (("split", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
-        (
-            ("convert", "--input", good, "--output", linked),
-            f"{linked}: it is {good} of --input, which it would replace",
-        ),
         (("convert", "--input", broken, "--output", out), "c.json:2: chosen and rejected are the same"),
+        (("convert", "--input", good, "--output", linked), f"{linked}: it is {good} of --input, which it would repla"),
     ]:
         done = command("preference", *arguments)
-        assert done.returncode == 2 and "rows" not in done.stdout and not out.exists()
-        assert reason.split(" .* ")[0] in done.stderr
+        assert done.returncode == 2 and "rows" not in done.stdout and not out.exists() and reason in done.stderr
 
 
-def test_responses_that_a_tokenizer_does_not_tell_apart(write, monkeypatch, capsys):
+def test_responses_that_a_tokenizer_does_not_tell_apart(command, write_rows, monkeypatch):
     def blind(_, template, src_length, max_length):
         return replace(encoding(template, src_length, max_length), encode=lambda text: [7] * len(text))
 
     monkeypatch.setattr("data_tools.preference.encoding_of", blind)
-    file = write(
-        "a.json", [{"prompt": "q", "chosen": "yes", "rejected": "no"}, {"prompt": "q", "chosen": "a", "rejected": "b"}]
-    )
-    monkeypatch.setattr("sys.argv", ["preference", "check", "--input", file, "--tokenizer", "tok"])
-    main()
-    assert f"dropped: 1 pair whose responses are the same when cut, the first {file}:2;" in capsys.readouterr().out
+    file = write_rows("a.json", [{"prompt": "q", "chosen": one, "rejected": two} for one, two in (["yes", "no"], "ab")])
+    told = command("preference", "check", "--input", file, "--tokenizer", "tok").stdout
+    assert f"dropped: 1 pair whose responses are the same when cut, the first {file}:2;" in told

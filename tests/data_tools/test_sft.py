@@ -3,7 +3,6 @@
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,115 +13,84 @@ from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
 from data_tools.sft import read_dialogues, report_lengths
+from tests.data_tools.conftest import ROOT
+from tests.data_tools.formats.dialogues.test_dialogue import SHAREGPT, said
 
-ROOT = Path(__file__).resolve().parents[2]
-ROWS = {
-    "pairs": {"src": "q", "tgt": "a"},
-    "advertise": {"content": "q", "summary": "a"},
-    "alpaca": {"instruction": "do", "input": "this", "output": "done"},
-    "sharegpt": {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
-    "messages": {
-        "messages": [
-            {"role": "system", "content": "be kind"},
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "a"},
-        ]
-    },
-    "turns": {"src": ["q", "r"], "tgt": ["a", "b"]},
-}
-CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-DONE = [{"role": "user", "content": "do\n\nthis"}, {"role": "assistant", "content": "done"}]
-WRITTEN = {
-    "pairs": {"src": "q", "tgt": "a"},
-    "advertise": {"src": "q", "tgt": "a"},
-    "alpaca": {"messages": DONE},
-    "sharegpt": {"messages": CHAT},
-    "messages": ROWS["messages"],
-    "turns": ROWS["turns"],
-}
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write_rows(name: str, rows: list) -> str:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        return str(path)
-
-    return write_rows
+PAIR, SCENE = {"src": "q", "tgt": "a"}, {"messages": said("system", "be kind", "user", "q", "assistant", "a")}
+TURNS = {"src": ["q", "r"], "tgt": ["a", "b"]}
+ADVERTISE, ALPACA = {"content": "q", "summary": "a"}, {"instruction": "do", "input": "this", "output": "done"}
 
 
 def read(*files, dev_percent=0.0, columns=(None, None), allowed=0):
     return read_dialogues(list(files), dev_percent, *columns, allowed)
 
 
-@pytest.mark.parametrize("form", ROWS)
-def test_each_form_becomes_one_that_training_reads(write, form):
-    sides = read(write("a.json", [ROWS[form]]))
-    assert [json.loads(row) for row in sides.train] == [WRITTEN[form]]
-    again = read_rows(write("b.json", [json.loads(row) for row in sides.train]))
+@pytest.mark.parametrize(
+    ("row", "written"),
+    [
+        (PAIR, PAIR),
+        (ADVERTISE, PAIR),
+        (ALPACA, {"messages": said("user", "do\n\nthis", "assistant", "done")}),
+        ({"conversations": said("human", "q", "gpt", "a", **SHAREGPT)}, {"messages": SCENE["messages"][1:]}),
+        (SCENE, SCENE),
+        (TURNS, TURNS),
+    ],
+)
+def test_each_form_becomes_one_that_training_reads(write_rows, row, written):
+    sides = read(write_rows("a.json", [row]))
+    assert [json.loads(row) for row in sides.train] == [written]
+    again = read_rows(write_rows("b.json", [json.loads(row) for row in sides.train]))
     assert again.entries == list(sides.train.values())
-    assert again.schema.chat == ("messages" in WRITTEN[form])
+    assert again.schema.chat == ("messages" in written)
 
 
-def test_a_question_with_all_its_answers_is_on_one_side(write):
+def test_a_question_with_all_its_answers_is_on_one_side(write_rows):
     rows = [{"content": f"question {i % 400}", "summary": f"answer {i}"} for i in range(1200)]
-    sides = read(write("a.json", rows), dev_percent=20)
+    sides = read(write_rows("a.json", rows), dev_percent=20)
     questions = [{dialogue.turns[0].prompt for dialogue in side.values()} for side in (sides.train, sides.dev)]
     assert not questions[0] & questions[1]
     assert len(sides.train) + len(sides.dev) == 1200 and 0.15 < len(sides.dev) / 1200 < 0.25
-    fewer = read(write("b.json", rows[:300]), dev_percent=20)
+    fewer = read(write_rows("b.json", rows[:300]), dev_percent=20)
     assert set(fewer.dev) <= set(sides.dev) and set(fewer.train) <= set(sides.train)
 
 
-def test_repeated_and_broken_rows(write):
-    file = write("a.json", [ROWS["pairs"], {"src": "q"}, ROWS["pairs"], {"src": "q", "tgt": "b"}])
+def test_rows_that_are_repeated_broken_named_and_mixed(write_rows):
+    file = write_rows("a.json", [PAIR, {"src": "q"}, PAIR, {"src": "q", "tgt": "b"}])
     sides = read(file, allowed=1)
     assert (len(sides.train), sides.repeated, sides.broken) == (2, 1, 1)
     with pytest.raises(DataError, match=r"1 broken row, --max_broken_rows allows 0: .*a\.json:2"):
         read(file)
-
-
-def test_columns_by_name(write):
-    sides = read(write("a.json", [{"q": "x", "a": "y"}]), columns=("q", "a"))
+    sides = read(write_rows("a.json", [{"q": "x", "a": "y"}]), columns=("q", "a"))
     assert list(sides.train) == ['{"src": "x", "tgt": "y"}']
-
-
-def test_pairs_and_chats_are_not_mixed(write):
-    files = write("a.json", [ROWS["advertise"]]), write("b.json", [ROWS["alpaca"]])
     with pytest.raises(DataError, match=r"b\.json has instruction/output, the files before it are of the other kind"):
-        read(*files)
-
-
-def test_nothing_left_to_train_on(write):
+        read(write_rows("a.json", [ADVERTISE]), write_rows("b.json", [ALPACA]))
     with pytest.raises(DataError, match="all questions of .* go to dev.json"):
-        read(write("a.json", [ROWS["pairs"]]), dev_percent=100)
+        read(write_rows("a.json", [PAIR]), dev_percent=100)
 
 
-def test_lengths_against_limits(write, tokenizer_dir):
-    sides = read(write("a.json", [{"src": "x" * n, "tgt": "1" * 6} for n in (1, 1 << 7)]))
+def lengths(dialogues, tokenizer, template=None, src_length=40, max_length=80) -> str:
     console = Console(file=io.StringIO(), width=200)
-    report_lengths(sides.train.values(), str(tokenizer_dir), None, src_length=4, max_length=8, console=console)
-    told = console.file.getvalue()
+    report_lengths(dialogues, str(tokenizer), template, src_length, max_length, console=console)
+    return console.file.getvalue()
+
+
+def test_lengths_against_limits(write_rows, tokenizer_dir):
+    """A dialogue that the template changes is told and not counted."""
+    sides = read(write_rows("a.json", [{"src": "x" * n, "tgt": "1" * 6} for n in (1, 1 << 7)]))
+    told = lengths(sides.train.values(), tokenizer_dir, src_length=4, max_length=8)
     assert "cut: 1 question, " in told and "beyond --max_length" in told
     assert "nothing is cut from --max_length" in told
-
-
-def test_a_dialogue_that_the_template_changes_is_told_and_not_counted(tokenizer_dir):
-    console = Console(file=io.StringIO(), width=200)
     template = ChatTemplate("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}", "mine")
     dialogues = [Dialogue((Turn("q", answer),)) for answer in ("a", "<think>x</think>b", "c")]
-    report_lengths(dialogues, str(tokenizer_dir), template, src_length=40, max_length=80, console=console)
-    told = console.file.getvalue()
+    told = lengths(dialogues, tokenizer_dir, template)
     assert told.startswith("1 that training will refuse, the first: mine: it leaves out or changes the assistant text")
     assert "100.0%" in told and "nothing cut" in told
     with pytest.raises(DataError, match="mine: it leaves out"):
-        report_lengths(dialogues[1:2], str(tokenizer_dir), template, 40, 80, console)
+        lengths(dialogues[1:2], tokenizer_dir, template)
 
 
-def test_the_command(command, write, tokenizer_dir, tmp_path):
-    rows = [{"content": f"question {i}", "summary": f"answer {i}"} for i in range(300)]
-    file = write("a.json", rows)
+def test_the_command(command, write_rows, tokenizer_dir, tmp_path):
+    file = write_rows("a.json", [{"content": f"question {i}", "summary": f"answer {i}"} for i in range(300)])
     done = command("sft", "--input", file, "--output", tmp_path / "out", "--tokenizer", tokenizer_dir)
     assert (done.returncode, done.stderr) == (0, "")
     train, dev = (len((tmp_path / "out" / name).read_text().splitlines()) for name in ("train.json", "dev.json"))
@@ -132,11 +100,13 @@ def test_the_command(command, write, tokenizer_dir, tmp_path):
 
 
 @pytest.mark.parametrize("tool", [("sft",), ("preference", "split")])
-def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_is_told(write, tmp_path, tool):
+def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_is_told(
+    command, write_rows, tmp_path, tool
+):
     """By the folder itself, by a link to it, and by a link in another folder; then files of an earlier call."""
     keys = ("src", "tgt") if tool == ("sft",) else ("prompt", "chosen")
     rows = [{keys[0]: f"q{i}", keys[1]: f"a{i}", "rejected": "no"} for i in range(200)]
-    source = Path(write("train.json", rows))
+    source = Path(write_rows("train.json", rows))
     before = source.read_bytes()
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "train.json").symlink_to(source)
@@ -144,8 +114,7 @@ def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_
     out = tmp_path / "out"
 
     def told(*words) -> str:
-        command = [sys.executable, "-m", f"data_tools.{tool[0]}", *tool[1:], *map(str, words)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = command(*tool, *words)
         assert (done.returncode, done.stdout == "") in ((2, True), (0, False)), done
         return done.stderr.strip()
 
@@ -159,27 +128,24 @@ def test_the_only_source_is_not_replaced_and_what_training_would_read_beside_it_
     kept = {path.name: path.read_bytes() for path in out.iterdir()}
     assert sorted(kept) == ["dev.json", "train.json"] and sum(text.count(b"\n") for text in kept.values()) == 200
     beside = f"error: {out}: {{}} is there, which training would read together with what is written now: {{}}."
-    assert told("--input", source, "--output", out, "--dev_percent", 0).startswith(
-        beside.format("dev.json", "train.json")
-    )
+    refused = told("--input", source, "--output", out, "--dev_percent", 0)
+    assert refused.startswith(beside.format("dev.json", "train.json"))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
     assert not told("--input", source, "--output", out, "--dev_percent", 50), "both are written anew"
     (out / "train.jsonl").write_bytes(before)
-    assert told("--input", out / "train.jsonl", "--output", out, "--dev_percent", 50).startswith(
-        beside.format("train.jsonl", "train.json, dev.json")
-    )
+    refused = told("--input", out / "train.jsonl", "--output", out, "--dev_percent", 50)
+    assert refused.startswith(beside.format("train.jsonl", "train.json, dev.json"))
     (tmp_path / "other" / "dev").mkdir(parents=True)
     (tmp_path / "other" / "dev" / "1.json").write_bytes(before)
     refused = told("--input", source, "--output", tmp_path / "other", "--dev_percent", 0)
     assert f"{tmp_path}/other: dev/1.json is there" in refused and not (tmp_path / "other" / "train.json").exists()
 
 
-def test_the_make_target(write, tmp_path):
+def test_the_make_target(write_rows, tmp_path):
     rows = [{"content": f"q{number}", "summary": f"a{number}"} for number in range(200)]
-    arguments = f"--input {write('rows.json', rows)} --output {tmp_path / 'data'}"
-    done = subprocess.run(
-        ["make", "-o", "setup", "data-sft", f"ARGS={arguments}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    arguments = f"--input {write_rows('rows.json', rows)} --output {tmp_path / 'data'}"
+    words = ["make", "-o", "setup", "data-sft", f"ARGS={arguments}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [len((tmp_path / "data" / name).read_text().splitlines()) for name in ("train.json", "dev.json")]
     assert sum(lines) == 200

@@ -15,35 +15,34 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("environment", "coloured"),
-    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
-)
-def test_colours(monkeypatch, environment, coloured):
+def test_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert has_colours(Terminal()) == coloured
-    assert not has_colours(io.StringIO())
+    for environment, coloured in [
+        ({}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": ""}, True),
+        ({"TERM": "dumb"}, False),
+    ]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in ({"TERM": "xterm"} | environment).items():
+                patch.setenv(name, value)
+            assert (has_colours(Terminal()), has_colours(io.StringIO())) == (coloured, False), environment
 
 
 def no_terminal(descriptor):
     raise OSError("Inappropriate ioctl for device")
 
 
-@pytest.mark.parametrize(("columns", "expected"), [("60", 60), ("200", 80), ("nonsense", 80), (None, 80)])
+@pytest.mark.parametrize(("columns", "expected"), [("60", 60), ("200", 80), ("nonsense", 80), ("", 80)])
 def test_width(monkeypatch, columns, expected):
     monkeypatch.setattr("os.get_terminal_size", no_terminal)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    if columns:
-        monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("COLUMNS", columns)
     assert width() == expected
     lines = wrapped("some words " * 20, "# ", "#    ").splitlines()
     assert max(map(len, lines)) <= expected and lines[0].startswith("# some") and lines[1].startswith("#    ")
 
 
-def test_what_an_encoding_lacks(monkeypatch):
+def test_what_an_encoding_lacks_and_a_stream_that_is_closed(monkeypatch):
     assert marks(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == ("✓", "✗")
     ascii = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert marks(ascii) == ("ok", "NO")
@@ -51,20 +50,17 @@ def test_what_an_encoding_lacks(monkeypatch):
     prepare_streams()
     print("文 a", flush=True)
     assert ascii.buffer.getvalue() == b"? a\n"
-
-
-def test_a_stream_that_is_closed(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     prepare_streams()
     print("a", flush=True)
     assert not has_colours(sys.stdout)
 
 
-@pytest.mark.parametrize("terminal", ["a file", "dumb"])
-def test_progress_in_lines(monkeypatch, terminal):
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal], ids=["a file", "dumb"])
+def test_progress_in_lines(monkeypatch, stream):
     """In a log file, and on a terminal that draws over nothing: now and then a line with the time left."""
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(sys, "stderr", said := Terminal() if terminal == "dumb" else io.StringIO())
+    monkeypatch.setattr(sys, "stderr", said := stream())
     with progress("reading", 2_000_000) as advance, counted("answering", 4) as reach:
         advance(500_000)
         reach(1)
@@ -86,17 +82,10 @@ def test_what_was_done_before_is_no_part_of_the_pace(monkeypatch):
     assert said.getvalue() == "evaluating: 94 of 100, 30 s left\n"
 
 
-def test_a_bar_on_a_terminal(monkeypatch):
+def test_a_bar_on_a_terminal_of_rank_zero_alone(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", said := Terminal())
-    with counted("answering", 4) as reach:
-        reach(2)
-    assert "answering" in said.getvalue() and "\r" in said.getvalue()
-
-
-def test_other_ranks_are_silent(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", said := Terminal())
-    with counted("answering", 4, shown=False) as reach:
-        reach(2)
-    assert said.getvalue() == ""
+    for shown in (True, False):
+        monkeypatch.setattr(sys, "stderr", said := Terminal())
+        with counted("answering", 4, shown=shown) as reach:
+            reach(2)
+        assert ("answering" in said.getvalue() and "\r" in said.getvalue()) if shown else said.getvalue() == ""

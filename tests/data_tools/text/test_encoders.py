@@ -15,6 +15,7 @@ from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
 from data_tools.verify import compare_with_source
 
+LONG, NIGHTLY = pytest.mark.long, pytest.mark.nightly
 ALPHABETS = (
     "abc ABC \n\t  .,;:()[]{}_-=+0123456789",
     "中文字符，和标点。数据训练模型",
@@ -85,23 +86,14 @@ def check_ids(tokenizer, texts, tmp_path, workers: int) -> None:
     assert [ids.tolist() for ids in corpus] == [[*ids, eos] for ids in expected]
 
 
-def test_ids_of_fuzzed_texts(tokenizer, tmp_path):
-    check_ids(tokenizer, fuzzed_texts(1500), tmp_path, workers=2)
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=LONG), pytest.param(60_000, marks=NIGHTLY)])
+def test_ids_of_fuzzed_texts(tokenizer, tmp_path, count):
+    check_ids(tokenizer, fuzzed_texts(count), tmp_path, workers=2)
+    if count < 1000:  # decoding gives the texts back
+        compare_with_source(IndexedDataset(tmp_path / "a"), tokenizer[1], [str(tmp_path / "texts.jsonl")])
 
 
-def test_decoding_gives_the_texts_back(tokenizer, tmp_path):
-    file = tmp_path / "texts.jsonl"
-    file.write_text("\n".join(json.dumps({"text": text}) for text in fuzzed_texts(500, seed=1)))
-    tokenize_files([file], tokenizer[1], tmp_path / "a")
-    compare_with_source(IndexedDataset(tmp_path / "a"), tokenizer[1], [str(file)])
-
-
-@pytest.mark.long
-def test_ids_of_many_fuzzed_texts(tokenizer, tmp_path):
-    check_ids(tokenizer, fuzzed_texts(60_000, seed=2), tmp_path, workers=2)
-
-
-@pytest.mark.long
+@NIGHTLY
 def test_a_line_of_ten_megabytes(tokenizer, sources, tmp_path):
     text = ("\n".join(sources) * 20)[: 10 << 20]
     check_ids(tokenizer, ["before", text, "behind"], tmp_path, workers=2)
@@ -128,12 +120,10 @@ def test_no_eos_known(json_dir, tmp_path):
     assert tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a", eos=False).documents == 1
 
 
-def test_the_command_that_trains_a_tokenizer_can_be_pasted(tmp_path):
+def test_no_tokenizer(tmp_path):
+    """The command that trains one can be pasted."""
     with pytest.raises(DataError, match=rf"--output '{tmp_path}/my tokenizer' --vocab_size 32000`\.$"):
         load_encoder(tmp_path / "my tokenizer")
-
-
-def test_damaged(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="tokenizer.json is no tokenizer: "):
         load_encoder(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from data_tools.formats.errors import DataError
-from data_tools.text.sources import batches, find_files, read_documents, total_bytes
+from data_tools.text.sources import batches, read_documents, total_bytes
 
 
 def test_jsonl_and_txt_in_the_order_given(tmp_path):
@@ -22,13 +22,10 @@ def test_jsonl_and_txt_in_the_order_given(tmp_path):
     assert found == [(text, f"{tmp_path}/{where}") for text, where in expected]
 
 
-def test_sizes_add_up_to_the_files(text):
-    files = [str(text / "train.jsonl"), str(text / "heldout.jsonl")]
-    assert sum(document.size for document in read_documents(files)) == total_bytes(files)
-
-
 def test_batches_keep_order_and_bound_memory(text):
-    found = list(read_documents([str(text / "train.jsonl")]))
+    files = [str(text / "train.jsonl"), str(text / "heldout.jsonl")]
+    found = list(read_documents(files))
+    assert sum(document.size for document in found) == total_bytes(files)
     grouped = list(batches(found, batch_bytes=50_000))
     assert [document for batch in grouped for document in batch] == found
     assert all(sum(document.size for document in batch[:-1]) < 50_000 for batch in grouped)
@@ -84,6 +81,11 @@ def test_so_many_bad_lines_as_allowed_are_left_out(tmp_path, capsys):
         list(read_documents(files, max_bad_lines=1))
 
 
+def write_column(tmp_path, column) -> list[str]:
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
+    return [str(tmp_path / "a.parquet")]
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "found"),
     [
@@ -94,31 +96,19 @@ def test_so_many_bad_lines_as_allowed_are_left_out(tmp_path, capsys):
     ],
 )
 def test_a_column_that_is_not_of_texts_is_refused(tmp_path, kind, values, found):
-    parquet.write_table(pyarrow.table({"text": pyarrow.array(values, kind)}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=f"a.parquet: no column of texts 'text'; there are text .{found}"):
-        list(read_documents([str(tmp_path / "a.parquet")]))
+        list(read_documents(write_column(tmp_path, pyarrow.array(values, kind))))
 
 
 @pytest.mark.parametrize("kind", [pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), pyarrow.string())])
 def test_columns_of_texts_in_their_other_forms_are_read(tmp_path, kind):
-    column = pyarrow.array(["a", "b", "a"]).cast(kind)
-    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
-    assert [one.text for one in read_documents([str(tmp_path / "a.parquet")])] == ["a", "b", "a"]
+    files = write_column(tmp_path, pyarrow.array(["a", "b", "a"]).cast(kind))
+    assert [one.text for one in read_documents(files)] == ["a", "b", "a"]
 
 
 def test_a_row_of_parquet_that_is_not_utf8_is_named(tmp_path):
     offsets, content = pyarrow.py_buffer(np.array([0, 1, 2, 3], np.int32)), pyarrow.py_buffer(b"a\xffc")
-    column = pyarrow.Array.from_buffers(pyarrow.string(), 3, [None, offsets, content])
-    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
-    files = [str(tmp_path / "a.parquet")]
+    files = write_column(tmp_path, pyarrow.Array.from_buffers(pyarrow.string(), 3, [None, offsets, content]))
     with pytest.raises(DataError, match=r"a\.parquet:2: not UTF-8 at byte 0\. Convert the file to UTF-8"):
         list(read_documents(files))
     assert [(one.text, one.line) for one in read_documents(files, max_bad_lines=1)] == [("a", 1), ("c", 3)]
-
-
-def test_a_missing_file_and_one_of_unknown_kind(tmp_path):
-    with pytest.raises(DataError, match=r"x\.jsonl is not a file, .* Name files that end in .jsonl, .json, .txt"):
-        find_files([str(tmp_path / "x.jsonl")])
-    (tmp_path / "a.csv").write_text("a")
-    with pytest.raises(DataError, match=r"a\.csv: unknown kind of file"):
-        find_files([str(tmp_path / "a.csv")])

@@ -1,6 +1,7 @@
 """Extending a sentencepiece model: old ids stay, new text takes fewer tokens."""
 
 import random
+import re
 
 import pytest
 import sentencepiece
@@ -11,28 +12,7 @@ from data_tools.text.vocabulary import model_type, new_pieces, pieces, tokens_pe
 from data_tools.tokenizer import extend_tokenizer, save_tokenizer, train_tokenizer
 from tests.data_tools.test_tokenizer import AWKWARD
 
-WORDS = [
-    "我们",
-    "你们",
-    "他们",
-    "中国",
-    "北京",
-    "今天",
-    "明天",
-    "天气",
-    "很好",
-    "学习",
-    "训练",
-    "模型",
-    "语言",
-    "数据",
-    "处理",
-    "的",
-    "是",
-    "在",
-    "了",
-    "和",
-]
+WORDS = [*"的是在了和", *re.findall("..", "我们你们他们中国北京今天明天天气很好学习训练模型语言数据处理")]
 
 
 @pytest.fixture(scope="module")
@@ -41,43 +21,34 @@ def chinese():
     return ["".join(source.choices(WORDS, k=80)) + "。\n" + "".join(source.choices(WORDS, k=80)) for _ in range(200)]
 
 
-@pytest.fixture(params=["bpe", "unigram"], scope="module")
-def extended(request, sources, chinese, tmp_path_factory):
-    """(base model, extended model, tokens a character before, after)"""
-    base_dir = tmp_path_factory.mktemp(request.param)
-    base = train_tokenizer(sources[:10], 500, request.param)
-    save_tokenizer(base_dir, base)
-    return base, *extend_tokenizer(base_dir, chinese, 560)
+@pytest.fixture(scope="module")
+def bases(sources):
+    """A base model of each type."""
+    return {model_type: train_tokenizer(sources[:6], 500, model_type) for model_type in ("bpe", "unigram")}
 
 
-def test_ids_that_there_were_stay(extended):
-    base, model = (sentencepiece.SentencePieceProcessor(model_proto=proto) for proto in extended[:2])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_ids_stay_and_new_text_takes_fewer_tokens(kind, bases, sources, chinese, tmp_path):
+    save_tokenizer(tmp_path, bases[kind])
+    extended, before, after = extend_tokenizer(tmp_path, chinese, 560)
+    base, model = (sentencepiece.SentencePieceProcessor(model_proto=proto) for proto in (bases[kind], extended))
     assert (base.get_piece_size(), model.get_piece_size()) == (500, 560)
     assert [model.id_to_piece(i) for i in range(500)] == [base.id_to_piece(i) for i in range(500)]
     assert [model.get_score(i) for i in range(500)] == [base.get_score(i) for i in range(500)]
-    assert model_type(extended[0]) == model_type(extended[1])
-
-
-def test_new_text_takes_fewer_tokens_and_old_text_as_many(extended, chinese, sources):
-    base, model, before, after = extended
+    assert model_type(bases[kind]) == model_type(extended)
     assert before > 2.5 and after < 0.8
-    held_out = chinese[1::20]
-    assert before == tokens_per_character(base, held_out) and after == tokens_per_character(model, held_out)
-    assert tokens_per_character(model, sources[:20]) == tokens_per_character(base, sources[:20])
-
-
-def test_any_text_comes_back(extended, chinese, sources):
-    model = sentencepiece.SentencePieceProcessor(model_proto=extended[1])
+    held_out, old = chinese[1::20], sources[:20]
+    assert before == tokens_per_character(bases[kind], held_out) and after == tokens_per_character(extended, held_out)
+    assert tokens_per_character(extended, old) == tokens_per_character(bases[kind], old)
     for text in [*chinese[:20], *sources[:5], *AWKWARD]:
         assert model.decode(model.encode(text)) == text
 
 
-def test_characters_come_before_words(extended, chinese):
-    trained = train_tokenizer(chinese, 360, "bpe")
-    added = [piece for piece, _ in new_pieces(extended[0], trained)]
+def test_characters_come_before_words(bases, chinese):
+    added = [piece for piece, _ in new_pieces(bases["bpe"], train_tokenizer(chinese, 360, "bpe"))]
     lengths = [min(2, len(piece)) for piece in added]
     assert lengths == sorted(lengths) and set(lengths) == {1, 2}
-    assert not set(added) & set(pieces(extended[0]))
+    assert not set(added) & set(pieces(bases["bpe"]))
 
 
 def test_the_extended_directory_is_a_tokenizer(command, tokenizer_dir, chinese, tmp_path):
@@ -95,7 +66,9 @@ def test_the_extended_directory_is_a_tokenizer(command, tokenizer_dir, chinese, 
     assert "has 1000 ids already" in failed.stderr and not (tmp_path / "smaller").exists()
 
 
-def test_added_tokens_are_in_the_way(tokenizer_dir, tmp_path):
+def test_what_cannot_be_extended(tokenizer_dir, sources, tmp_path):
+    with pytest.raises(DataError, match="one document is too little to extend a tokenizer"):
+        extend_tokenizer(tokenizer_dir, ["\n".join(sources)], 1100)
     for file in tokenizer_dir.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "added_tokens.json").write_text('{"<pad>": 1000}')
@@ -103,14 +76,10 @@ def test_added_tokens_are_in_the_way(tokenizer_dir, tmp_path):
         extend_tokenizer(tmp_path, ["x"], 1100)
 
 
-def test_one_document_is_too_little(tokenizer_dir, sources):
-    with pytest.raises(DataError, match="one document is too little to extend a tokenizer"):
-        extend_tokenizer(tokenizer_dir, ["\n".join(sources)], 1100)
-
-
 def test_lines_are_drawn_the_same_every_time(sources):
-    model = train_tokenizer(sources, 600, max_lines=500)
-    assert model == train_tokenizer(sources, 600, max_lines=500) != train_tokenizer(sources, 600)
+    some, few = sources[:20], {"max_lines": 300}
+    model = train_tokenizer(some, 500, **few)
+    assert model == train_tokenizer(some, 500, **few) != train_tokenizer(some, 500)
 
 
 def test_a_broken_line_is_named(command, tmp_path):

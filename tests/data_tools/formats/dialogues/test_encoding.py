@@ -41,82 +41,61 @@ def texts(dialogue: Dialogue, how: Encoding) -> tuple[str, str]:
     return decode(encoded.ids), decode(label for label in encoded.labels if label != IGNORED)
 
 
-def test_bare_pair():
-    assert texts(Dialogue((Turn("Q", "A"),)), encoding()) == ("<s>QA</s>", "A</s>")
+@pytest.mark.parametrize(
+    ("dialogue", "template", "expected"),
+    [
+        (Dialogue((Turn("Q", "A"),)), None, ("<s>QA</s>", "A</s>")),
+        (Dialogue((Turn("Q", "A"),), "S"), None, ("<s>S\n\nQA</s>", "A</s>")),
+        (TWO, None, ("<s>What is 2+2?4</s>And 3+3?six</s>", "4</s>six</s>")),
+        (
+            TWO,
+            LLAMA,
+            ("<s>[INST] What is 2+2? [/INST] 4 </s><s>[INST] And 3+3? [/INST] six </s>", " 4 </s> six </s>"),
+        ),
+        (  # a template without an end: the sample has one
+            TWO,
+            GREETING,
+            ("Hello.\nHuman: What is 2+2?\nBot: 4\nHuman: And 3+3?\nBot: six\n</s>", " 4\n six\n</s>"),
+        ),
+    ],
+    ids=["pair", "system", "dialogue", "llama", "greeting"],
+)
+def test_the_answers_and_their_ends_count(dialogue, template, expected):
+    assert texts(dialogue, encoding(template)) == expected
 
 
-def test_bare_dialogue_learns_the_end_of_every_answer():
-    assert texts(TWO, encoding()) == ("<s>What is 2+2?4</s>And 3+3?six</s>", "4</s>six</s>")
-
-
-def test_bare_dialogue_begins_with_its_system_text():
-    assert texts(Dialogue((Turn("Q", "A"),), "S"), encoding()) == ("<s>S\n\nQA</s>", "A</s>")
-
-
-def test_template_of_llama():
-    assert texts(TWO, encoding(LLAMA)) == (
-        "<s>[INST] What is 2+2? [/INST] 4 </s><s>[INST] And 3+3? [/INST] six </s>",
-        " 4 </s> six </s>",
-    )
-
-
-@pytest.mark.parametrize("name, counted", COUNTED.items())
-def test_every_answer_counts_with_its_end_in_the_template_of_each_family(name, counted):
-    assert {path.stem for path in TEMPLATES.glob("*.json")} == COUNTED.keys()
-    assert texts(TWO, encoding(load_template(TEMPLATES / f"{name}.json")))[1] == counted
-
-
-def test_sample_ends_with_eos_where_the_template_has_none():
-    assert texts(TWO, encoding(GREETING)) == (
-        "Hello.\nHuman: What is 2+2?\nBot: 4\nHuman: And 3+3?\nBot: six\n</s>",
-        " 4\n six\n</s>",
-    )
-
-
-def test_long_question_keeps_its_end_and_the_begin():
-    [encoded] = encode_dialogue(Dialogue((Turn("abcdef", "A"),)), encoding(src_length=4))
-    assert decode(encoded.ids) == "<s>defA</s>"
-    assert (encoded.cut_prompts, encoded.cut_answers, encoded.dropped_turns) == (1, 0, 0)
-
-
-def test_question_of_just_the_length_is_whole():
-    [encoded] = encode_dialogue(Dialogue((Turn("def", "A"),)), encoding(src_length=4))
-    assert (decode(encoded.ids), encoded.cut_prompts) == ("<s>defA</s>", 0)
-
-
-def test_long_answer_is_cut_and_has_no_end():
-    how = encoding(src_length=2, max_length=5)
-    assert texts(Dialogue((Turn("Q", "abc"),)), how) == ("<s>Qabc", "abc")
-    assert encode_dialogue(Dialogue((Turn("Q", "abc"),)), how)[0].cut_answers == 1
-    assert texts(Dialogue((Turn("Q", "ab"),)), how) == ("<s>Qab</s>", "ab</s>")
-    assert encode_dialogue(Dialogue((Turn("Q", "ab"),)), how)[0].cut_answers == 0
-
-
-@pytest.mark.parametrize(("max_length", "turns"), [(100, 2), (27, 2), (26, 1)])
-def test_turn_that_does_not_fit_is_dropped_as_a_whole(max_length, turns):
-    [encoded] = encode_dialogue(TWO, encoding(max_length=max_length))
-    assert decode(encoded.ids) == ["", "<s>What is 2+2?4</s>", "<s>What is 2+2?4</s>And 3+3?six</s>"][turns]
-    assert encoded.dropped_turns == 2 - turns
+def test_every_answer_counts_with_its_end_in_the_template_of_each_family():
+    counted = {path.stem: texts(TWO, encoding(load_template(path)))[1] for path in TEMPLATES.glob("*.json")}
+    assert counted == COUNTED
 
 
 MARKED = replace(encoding(src_length=12), marks=(ord("M"), ord("S")))
+
+
+@pytest.mark.parametrize(
+    ("turns", "how", "ids", "cuts"),
+    [
+        ((Turn("abcdef", "A"),), encoding(src_length=4), "<s>defA</s>", (1, 0, 0)),
+        ((Turn("def", "A"),), encoding(src_length=4), "<s>defA</s>", (0, 0, 0)),
+        ((Turn("Q", "abc"),), encoding(src_length=2, max_length=5), "<s>Qabc", (0, 1, 0)),  # a cut answer has no end
+        ((Turn("Q", "ab"),), encoding(src_length=2, max_length=5), "<s>Qab</s>", (0, 0, 0)),
+        (TWO.turns, encoding(max_length=27), "<s>What is 2+2?4</s>And 3+3?six</s>", (0, 0, 0)),
+        (TWO.turns, encoding(max_length=26), "<s>What is 2+2?4</s>", (0, 0, 1)),  # a turn goes as a whole
+        ((Turn("abcdefghijk", "A"),), MARKED, "<s>cdefghijkMSA</s>", (1, 0, 0)),  # marks are part of the question
+    ],
+)
+def test_what_is_too_long(turns, how, ids, cuts):
+    [encoded] = encode_dialogue(Dialogue(turns), how)
+    assert decode(encoded.ids) == ids
+    assert (encoded.cut_prompts, encoded.cut_answers, encoded.dropped_turns) == cuts
 
 
 def test_with_marks_every_answer_is_a_sample_whose_question_is_all_before_it():
     first, second = encode_dialogue(Dialogue((Turn("Q", "A"), Turn("R", "B"))), MARKED)
     assert decode(first.ids) == "<s>QMSA</s>" and decode(second.ids) == "<s>QARMSB</s>"
     assert first.labels == [IGNORED] * 4 + [ord("A"), 1] and second.labels == [IGNORED] * 6 + [ord("B"), 1]
-
-
-def test_marks_stay_where_a_question_is_cut_and_count_as_part_of_it():
-    [encoded] = encode_dialogue(Dialogue((Turn("abcdefghijk", "A"),)), MARKED)
-    assert (decode(encoded.ids), encoded.cut_prompts) == ("<s>cdefghijkMSA</s>", 1)
-
-
-def test_a_template_with_marks_is_the_published_prompt_of_chatglm():
-    template = load_template(TEMPLATES / "chatglm.json")
-    how = replace(encoding(template), marks=(ord("M"), ord("S")))
-    *_, last = encode_dialogue(TWO, how)
+    how = replace(encoding(load_template(TEMPLATES / "chatglm.json")), marks=(ord("M"), ord("S")))
+    *_, last = encode_dialogue(TWO, how)  # as published for ChatGLM
     prompt = "[Round 0]\n问：What is 2+2?\n答：4\n[Round 1]\n问：And 3+3?\n答："
     assert decode(last.ids) == f"{prompt}MSsix</s>"
 

@@ -1,7 +1,5 @@
 """Rows that ask: with or without an answer, they give the same ids that training gives before the answer."""
 
-import json
-
 import pytest
 
 from data_tools.formats.dialogues.dialogue import RowError, find_schema
@@ -15,45 +13,38 @@ from data_tools.formats.dialogues.questions import (
 )
 from data_tools.formats.errors import DataError
 from launch.families.encoding import find_template
+from tests.data_tools.formats.dialogues.test_dialogue import SHAREGPT, said
 
-EOS = 0
 ROWS = [  # (with the answer, without)
     ({"src": "a b", "tgt": "c"}, {"src": "a b"}),
     ({"src": ["a", "b"], "tgt": ["c", "d"]}, {"src": ["a", "b"], "tgt": ["c"]}),
     ({"content": "a", "summary": "b"}, {"content": "a"}),
     ({"instruction": "a", "input": "b", "output": "c"}, {"instruction": "a", "input": "b"}),
     (
-        {"messages": [{"role": "system", "content": "s"}, *({"role": r, "content": r} for r in ("user", "assistant"))]},
-        {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "user"}]},
+        {"messages": said("system", "s", "user", "q", "assistant", "a")},
+        {"messages": said("system", "s", "user", "q")},
     ),
     (
-        {"conversations": [{"from": r, "value": r} for r in ("human", "gpt", "human", "gpt")]},
-        {"conversations": [{"from": r, "value": r} for r in ("human", "gpt", "human")]},
+        {"conversations": said("human", "q", "gpt", "a", "human", "r", "gpt", "b", **SHAREGPT)},
+        {"conversations": said("human", "q", "gpt", "a", "human", "r", **SHAREGPT)},
     ),
 ]
 
 
 def encoding(template=None, src_length=1000) -> Encoding:
-    return Encoding(template, lambda text: [ord(one) for one in text], (1, 2), EOS, src_length, 1000)
+    return Encoding(template, lambda text: [ord(one) for one in text], (1, 2), 0, src_length, 1000)
 
 
-def written(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-@pytest.mark.parametrize("number", range(len(ROWS)))
+@pytest.mark.parametrize(("whole", "asked"), ROWS)
 @pytest.mark.parametrize("name", [None, "llama"])
-def test_a_question_is_encoded_as_in_training(tmp_path, number, name):
+def test_a_question_is_encoded_as_in_training(write_rows, whole, asked, name):
     template = find_template(name, None, {}) if name else None
-    whole, asked = ROWS[number]
     [trained] = encode_dialogue(find_schema([whole]).read(whole), encoding(template))
     start, end = last_answer(trained.labels)
     assert end == len(trained.ids) and IGNORED not in trained.labels[start:]
-    for question in read_questions(written(tmp_path / "rows.json", [whole, asked])):
+    for question, row in zip(read_questions(write_rows("rows.json", [whole, asked])), (whole, asked), strict=True):
         assert encode_question(question.dialogue, encoding(template)) == (trained.ids[:start], False)
-        assert question.row in (whole, asked)
-    assert question.chat == find_schema([whole]).chat
+        assert question.row == row and question.chat == find_schema([whole]).chat
 
 
 def test_a_long_question_keeps_its_end_and_is_counted():
@@ -61,8 +52,8 @@ def test_a_long_question_keeps_its_end_and_is_counted():
     assert (ids, cut) == ([1, 2, *map(ord, "def")], True)
 
 
-def test_a_column_may_be_named(tmp_path):
-    file = written(tmp_path / "rows.json", [{"q": "why", "src": "no"}])
+def test_a_column_may_be_named(write_rows):
+    file = write_rows("rows.json", [{"q": "why", "src": "no"}])
     [question] = read_questions(file, "q")
     assert question.dialogue.turns[0].prompt == "why"
     with pytest.raises(DataError, match=r"rows.json:1: no key 'p', only q, src"):
@@ -76,9 +67,9 @@ def test_rows_that_ask_nothing_are_named_with_their_lines(tmp_path):
         read_questions(file)
     for words in ("rows.json:2: the keys of the first rows are answer", "rows.json:3: not JSON", "rows.json:4: no que"):
         assert words in str(error.value)
-    (tmp_path / "empty.json").write_text("\n")
-    with pytest.raises(DataError, match="empty.json: no rows"):
-        read_questions(tmp_path / "empty.json")
+    file.write_text("\n")
+    with pytest.raises(DataError, match="rows.json: no rows"):
+        read_questions(file)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,13 @@ import json
 
 import pytest
 
+from data_tools.formats.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.dialogues.rows import Fault, check_faults, read_rows, unused_line
 from data_tools.formats.errors import DataError
+
+GOOD = {"src": "Q", "tgt": "A"}
+LINE = json.dumps(GOOD) + "\n"
+CHAT = json.dumps({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}) + "\n"
 
 
 @pytest.fixture
@@ -13,110 +18,86 @@ def file(tmp_path):
     return tmp_path / "train.json"
 
 
-def write(file, *rows) -> None:
-    """Rows that are text already are written as they are."""
-    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-GOOD = {"src": "Q", "tgt": "A"}
-
-
-def test_lines_and_a_list_hold_the_same(file):
-    write(file, GOOD, "", GOOD)
-    lines = read_rows(file)
-    file.write_text(json.dumps([GOOD, GOOD]))
-    assert read_rows(file).entries == lines.entries and len(lines.entries) == 2
-    assert lines.faults == []
-
-
-def test_each_broken_row_is_told_with_its_line_and_reason(file):
-    write(file, GOOD, '{"src" "Q"}', "", '["Q"]', {"src": "Q"}, '"text"', GOOD)
+@pytest.mark.parametrize("content", [f"{LINE}\n{LINE}", json.dumps([GOOD, GOOD])], ids=["lines", "list"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_lines_and_a_list_hold_the_same_behind_a_byte_order_mark_too(file, mark, content):
+    file.write_text(mark + content, encoding="utf-8")
     rows = read_rows(file)
-    assert len(rows.entries) == 2
-    assert rows.faults == [
-        Fault(str(file), 2, "not JSON, Expecting ':' delimiter at column 8"),
-        Fault(str(file), 4, "a JSON list, expected an object"),
-        Fault(str(file), 5, "no key 'tgt', only src"),
-        Fault(str(file), 6, "a JSON text, expected an object"),
-    ]
+    assert (rows.entries, rows.faults) == ([Dialogue((Turn("Q", "A"),))] * 2, [])
 
 
-def test_a_row_of_chats_without_its_key_is_a_fault_with_its_line(file):
-    chat = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
-    write(file, chat, {"text": "Q"}, chat)
+@pytest.mark.parametrize(
+    ("content", "good", "faults"),
+    [
+        (
+            f'{LINE}{{"src" "Q"}}\n\n["Q"]\n{{"src": "Q"}}\n"text"\n{LINE}',
+            2,
+            {
+                2: "not JSON, Expecting ':' delimiter at column 8",
+                4: "a JSON list, expected an object",
+                5: "no key 'tgt', only src",
+                6: "a JSON text, expected an object",
+            },
+        ),
+        # A text in a list may hold anything, such as half a character, which no terminal shows.
+        (
+            json.dumps([GOOD, "\ud800", {"src": "Q"}]),
+            1,
+            {2: "a JSON text, expected an object", 3: "no key 'tgt', only"},
+        ),
+        (f'{CHAT}{{"text": "Q"}}\n{CHAT}', 2, {2: "no key 'messages', only text"}),
+        (LINE.encode() + b'{"src": "\xff"}\n', 1, {2: "not UTF-8 at byte 9. Convert the file to UTF-8"}),
+        (
+            LINE + '{"src": ' + "9" * 5000 + "}\n" + "[" * 100_000,
+            1,
+            dict.fromkeys((2, 3), "JSON that Python refuses, "),
+        ),
+    ],
+    ids=["lines", "list", "chats", "bytes", "deep"],
+)
+def test_each_broken_row_is_told_with_its_line_and_reason(file, content, good, faults):
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
     rows = read_rows(file)
-    assert len(rows.entries) == 2
-    assert [str(fault) for fault in rows.faults] == [f"{file}:2: no key 'messages', only text"]
+    assert len(rows.entries) == good and {fault.file for fault in rows.faults} == {str(file)}
+    found = {fault.line: fault.reason for fault in rows.faults}
+    assert {line: found.get(line, "")[: len(reason)] for line, reason in faults.items()} == faults
 
 
 def test_keys_that_are_not_used_are_counted(file):
-    write(file, GOOD | {"id": 1, "note": ""}, GOOD | {"id": 2})
+    file.write_text(json.dumps([GOOD | {"id": 1, "note": ""}, GOOD | {"id": 2}]))
     assert unused_line([read_rows(file)]) == "keys that are not used: id (2 rows), note (1 row)"
-    write(file, GOOD)
+    file.write_text(LINE)
     assert unused_line([read_rows(file)]) == ""
 
 
-@pytest.mark.parametrize("content", ['{"src": "Q", "tgt": "A"}\n', '[{"src": "Q", "tgt": "A"}]'])
-def test_a_byte_order_mark_is_no_part_of_a_file(file, content):
-    file.write_text("\ufeff" + content, encoding="utf-8")
-    assert len(read_rows(file).entries) == 1
-
-
-def test_json_that_python_refuses_is_a_fault(file):
-    write(file, GOOD, '{"src": ' + "9" * 5000 + "}", "[" * 100_000)
-    assert [fault.reason.partition(",")[0] for fault in read_rows(file).faults] == ["JSON that Python refuses"] * 2
-
-
-def test_a_text_in_a_list_is_named_and_not_repeated(file):
-    """It may hold anything, such as half a character, which no terminal shows."""
-    file.write_text(json.dumps([GOOD, "\ud800"]))
-    assert read_rows(file).faults == [Fault(str(file), 2, "a JSON text, expected an object")]
-
-
-def test_bytes_that_are_no_text(file):
-    file.write_bytes(b'{"src": "Q", "tgt": "A"}\n{"src": "\xff", "tgt": "A"}\n')
-    assert [str(fault) for fault in read_rows(file).faults] == [
-        f"{file}:2: not UTF-8 at byte 9. Convert the file to UTF-8"
-    ]
-
-
-def test_a_file_of_gb18030_is_told_with_the_command_that_converts_it(file):
-    file.write_bytes('{"src": "问", "tgt": "答"}\n'.encode("gb18030") * 3)
-    with pytest.raises(DataError) as refused:
-        read_rows(file)
-    assert str(refused.value) == (
-        f"{file}: none of the first rows can be read. Line 1: not UTF-8 at byte 9, can be read as GB18030. "
-        f"Convert the file: `iconv -f GB18030 -t UTF-8 {file} > {file.parent}/utf8-train.json`."
-    )
-
-
-def test_broken_row_of_a_list_has_its_number(file):
-    file.write_text(json.dumps([GOOD, {"src": "Q"}]))
-    assert read_rows(file).faults == [Fault(str(file), 2, "no key 'tgt', only src")]
+GB18030 = '{"src": "问", "tgt": "答"}\n'.encode("gb18030") * 3
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "train.json: the file is empty. Give one with rows."),
-        ("\n  \n", "train.json: the file is empty"),
-        ("[]", "train.json: the file is empty"),
-        ("{}", "the keys of the first rows are none"),
-        ("[1, 2", "Line 1: not JSON"),
-        ("no json at all", "Line 1: not JSON"),
-        ('{"src": "Q", "tgt": ""}', "no row can be used, 1 broken row\\. .*train.json:1: an empty answer"),
+        (None, "{file}: No such file"),
+        (b"", "{file}: the file is empty. Give one with rows."),
+        (b"\n  \n", "{file}: the file is empty"),
+        (b"[]", "{file}: the file is empty"),
+        (b"{}", "the keys of the first rows are none"),
+        (b"[1, 2", "Line 1: not JSON"),
+        (b"no json at all", "Line 1: not JSON"),
+        (b'{"src": "Q", "tgt": ""}', "no row can be used, 1 broken row. "),
+        (b'{"src": "Q", "tgt": ""}', "{file}:1: an empty answer"),
+        (
+            GB18030,
+            "{file}: none of the first rows can be read. Line 1: not UTF-8 at byte 9, can be read as GB18030. "
+            "Convert the file: `iconv -f GB18030 -t UTF-8 {file} > {file.parent}/utf8-train.json`.",
+        ),
     ],
 )
 def test_file_without_dialogues(file, content, message):
-    file.write_text(content)
-    with pytest.raises(DataError, match=message):
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError) as refused:
         read_rows(file)
-
-
-def test_file_that_is_not_there(file):
-    with pytest.raises(DataError, match="train.json: No such file"):
-        read_rows(file)
+    assert message.format(file=file) in str(refused.value)
 
 
 def test_more_faults_than_allowed_stop_with_places_number_and_way_out():
@@ -124,8 +105,8 @@ def test_more_faults_than_allowed_stop_with_places_number_and_way_out():
     check_faults(faults, 7)
     with pytest.raises(DataError) as refused:
         check_faults(faults, 6)
+    shown = "".join(f"a.json:{line}: an empty answer; " for line in range(1, 6))
     assert str(refused.value) == (
-        "7 broken rows, --max_broken_rows allows 6: a.json:1: an empty answer; a.json:2: an empty answer; "
-        "a.json:3: an empty answer; a.json:4: an empty answer; a.json:5: an empty answer; and 2 more. "
+        f"7 broken rows, --max_broken_rows allows 6: {shown}and 2 more. "
         "Mend or remove them, or leave them out: --max_broken_rows 7."
     )

@@ -1,78 +1,76 @@
 """Preferences as ids: prompts keep their end, responses their beginning, and nothing equal is compared."""
 
-import json
-
 import numpy as np
 import pytest
 
 from data_tools.formats.dialogues.chat_template import ChatTemplate
 from data_tools.formats.dialogues.datasets import survey
-from data_tools.formats.dialogues.dialogue import Turn
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.datasets import encode_preference_survey, pair_lines
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from data_tools.formats.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
 from tests.data_tools.formats.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
+from tests.data_tools.formats.preferences.test_forms import BAD, ONE, TWO
 
-ONE = Preference((), "Q", "", "A", "B")
-TWO = Preference((Turn("P", "O"),), "Q", "S", "A", "B")
-
-
-def texts(preference: Preference, how) -> tuple[str, ...]:
-    [found] = encode_preferences([preference], how)
-    if isinstance(found, DataError):
-        raise found
-    return tuple(map(decode, (found.prompt, *found.responses)))
-
-
-def test_bare_texts_and_templates():
-    assert texts(ONE, encoding()) == ("<s>Q", "A</s>", "B</s>")
-    assert texts(TWO, encoding()) == ("<s>S\n\nPO</s>Q", "A</s>", "B</s>")
-    assert texts(TWO, encoding(LLAMA)) == ("<s>[INST] S\n\nP [/INST] O </s><s>[INST] Q [/INST]", " A </s>", " B </s>")
-    assert texts(TWO, encoding(GREETING)) == ("S\nHuman: P\nBot: O\nHuman: Q\nBot:", " A\n</s>", " B\n</s>")
-    assert texts(Preference((), "Q", "", None, "B"), encoding()) == ("<s>Q", "B</s>")
+LONG = Preference((), "prompt", "", "AB", "C")
 
 
 @pytest.mark.parametrize(
-    ("max_length", "src_length", "expected"),
+    ("preference", "how", "expected"),
     [
-        (12, 2, ("<s>prompt", "AB</s>", "C</s>")),
-        (9, 2, ("<s>rompt", "AB</s>", "C</s>")),  # the prompt gives what the longer response needs
-        (6, 4, ("<s>mpt", "AB", "C</s>")),  # and no more than src_length leaves
-        (5, 4, ("<s>mpt", "A", "C")),
-        (5, 2, ("<s>t", "AB</s>", "C</s>")),
+        (ONE, encoding(), ("<s>Q", "A</s>", "B</s>")),
+        (TWO, encoding(), ("<s>S\n\nPO</s>Q", "A</s>", "B</s>")),
+        (TWO, encoding(LLAMA), ("<s>[INST] S\n\nP [/INST] O </s><s>[INST] Q [/INST]", " A </s>", " B </s>")),
+        (TWO, encoding(GREETING), ("S\nHuman: P\nBot: O\nHuman: Q\nBot:", " A\n</s>", " B\n</s>")),
+        (BAD, encoding(), ("<s>Q", "A</s>")),
+        (LONG, encoding(src_length=2, max_length=12), ("<s>prompt", "AB</s>", "C</s>")),
+        # the prompt gives what the longer response needs, and no more than src_length leaves
+        (LONG, encoding(src_length=2, max_length=9), ("<s>rompt", "AB</s>", "C</s>")),
+        (LONG, encoding(src_length=4, max_length=6), ("<s>mpt", "AB", "C</s>")),
+        (LONG, encoding(src_length=4, max_length=5), ("<s>mpt", "A", "C")),
+        (LONG, encoding(src_length=2, max_length=5), ("<s>t", "AB</s>", "C</s>")),
     ],
 )
-def test_the_prompt_keeps_its_end_and_responses_their_beginning(max_length, src_length, expected):
-    how = encoding(src_length=src_length, max_length=max_length)
-    assert texts(Preference((), "prompt", "", "AB", "C"), how) == expected
-
-
-def test_a_prompt_as_long_as_a_sample_is_refused(opened):
-    """A response would be cut to nothing, or to all but its last ids."""
-    for length in (4, 5):
-        with pytest.raises(DataError, match=rf"^--src_length: found {length}, allowed: less than --max_length 4, for"):
-            opened([row("prompt", "abc", "d")], src_length=length, max_length=4)
-
-
-def test_a_template_that_shows_the_response_before_itself_is_refused():
-    source = "{{ messages[-1].content[0] }}:{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"  # noqa: E501
-    with pytest.raises(DataError, match="mine: the text before the response depends on the response"):
-        texts(ONE, encoding(ChatTemplate(source, "mine")))
+def test_the_prompt_keeps_its_end_and_responses_their_beginning(preference, how, expected):
+    [found] = encode_preferences([preference], how)
+    assert tuple(map(decode, (found.prompt, *found.responses))) == expected
 
 
 @pytest.fixture
-def opened(tmp_path):
-    def open_rows(rows: list[dict], paired=True, row_tokens=None, allowed=0, **lengths):
-        (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        found = survey(str(tmp_path), ("train",), PreferenceColumns(paired=paired), allowed)
-        return encode_preference_survey(found, lambda chat: encoding(**lengths), paired, row_tokens)
+def opened(write_rows, tmp_path):
+    def open_rows(rows: list[dict], paired=True, row_tokens=None, template=None, **lengths):
+        write_rows("train.json", rows)
+        found = survey(str(tmp_path), ("train",), PreferenceColumns(paired=paired), 0)
+        return encode_preference_survey(found, lambda chat: encoding(template, **lengths), paired, row_tokens)
 
     return open_rows
 
 
 def row(prompt: str, chosen: str, rejected: str) -> dict:
     return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+
+
+SHOWS_FIRST = (
+    "{{ messages[-1].content[0] }}:{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+REFUSES_BAD = (
+    "{{ raise_exception('no') if messages[0].content == 'bad' }}{% for m in messages %}{{ m.content }}{% endfor %}"
+)
+
+
+def test_what_cannot_be_learnt_is_refused(opened):
+    """A prompt as long as a sample would cut a response to nothing, or to all but its last ids."""
+    for length in (4, 5):
+        with pytest.raises(DataError, match=rf"^--src_length: found {length}, allowed: less than --max_length 4, for"):
+            opened([row("prompt", "abc", "d")], src_length=length, max_length=4)
+    [refused] = encode_preferences([ONE], encoding(ChatTemplate(SHOWS_FIRST, "mine")))
+    assert "mine: the text before the response depends on the response" in str(refused)
+    with pytest.raises(DataError, match=r"train\.json:3: .*it says: no"):
+        rows = [row("q", "x", "y"), row("q", "x", "z"), row("bad", "x", "y")]
+        opened(rows, template=ChatTemplate(REFUSES_BAD))
+    with pytest.raises(DataError, match=r"train\.json: all 2 responses to the same prompt; .* Give"):
+        opened([row("q", "a", "b")], paired=False)
 
 
 def test_pairs_of_a_file(opened):
@@ -82,15 +80,10 @@ def test_pairs_of_a_file(opened):
     assert {ids.dtype for ids in sets.train[1]} == {np.dtype("int32")}
     assert sets.train.tokens.tolist() == [6 + 4, 4 + 5] and sets.train.rows.tolist() == [[6, 4], [4, 5]]
     assert sets.train.counted.tolist() == [1, 1] and sets.train.largest_id == ord("q")
-    assert sets.lines == [
-        "training data: 2 pairs (prompt/chosen/rejected), 19 tokens, 11 of responses, nothing cut",
-    ]
-    assert pair_lines(sets.train, decode) == [
-        "a sample; chosen, then rejected, in [[ ]]:",
-        "    <s>q2",
-        "    [[e</s>]]",
-        "    [[fg</s>]]",
-    ]
+    told = "training data: 2 pairs (prompt/chosen/rejected), 19 tokens, 11 of responses, nothing cut"
+    assert sets.lines == [told]
+    sample = ["a sample; chosen, then rejected, in [[ ]]:", "    <s>q2", "    [[e</s>]]", "    [[fg</s>]]"]
+    assert pair_lines(sets.train, decode) == sample
     other = opened([row("q1", "abc", "d"), row("q2", "e", "fh")]).train
     assert other.identity()["preferences"] != sets.train.identity()["preferences"]
 
@@ -99,15 +92,13 @@ def test_pairs_that_are_equal_when_cut_are_dropped_counted_and_told(opened, tmp_
     rows = [row("q", "same beginning A", "same beginning B"), row("q", "x", "y"), row("q", "x" * 30, "y")]
     sets = opened(rows, src_length=4, max_length=12)
     assert len(sets.train) == 2 and [decode(ids) for ids in sets.train[1]] == ["<s>q", "x" * 10, "y</s>"]
-    assert (
-        f"cut: 1 response; dropped: 1 pair whose responses are the same when cut, the first {tmp_path}" in sets.lines[0]
-    )
-    assert sets.lines[0].endswith("/train.json:1")
+    dropped = "cut: 1 response; dropped: 1 pair whose responses are the same when cut, the first "
+    assert sets.lines[0].endswith(f"{dropped}{tmp_path}/train.json:1")
     with pytest.raises(DataError, match="nothing is left to learn from; nothing cut; dropped: 1 pair"):
         opened(rows[:1], src_length=4, max_length=12)
 
 
-def test_single_responses_are_no_pairs_and_a_pair_makes_two_of_them(opened, tmp_path):
+def test_single_responses_are_no_pairs_and_a_pair_makes_two_of_them(opened):
     labeled = [{"prompt": f"q{i}", "completion": "abc"[: i + 1], "label": i != 1} for i in range(3)]
     with pytest.raises(DataError, match=r"train\.json:1: one response .* --loss_type kto learns from single responses"):
         opened(labeled)
@@ -138,22 +129,6 @@ def test_an_unrelated_response_is_to_another_prompt(opened, prompts, partners):
     numbered = enumerate(prompts, 1)
     rows = [{"prompt": prompt, "completion": str(number), "label": number == 1} for number, prompt in numbered]
     assert "".join(decode(sample.unrelated_ids)[0] for sample in opened(rows, paired=False).train) == partners
-
-
-def test_responses_to_one_prompt_have_no_unrelated_ones(opened):
-    with pytest.raises(DataError, match=r"train\.json: all 2 responses to the same prompt; .* Give"):
-        opened([row("q", "a", "b")], paired=False)
-
-
-def test_a_row_that_the_template_refuses_is_a_broken_one(tmp_path, opened):
-    rows = [row("q", "x", "y"), row("q", "x", "z"), row("bad", "x", "y")]
-    refusing = ChatTemplate(
-        "{{ raise_exception('no') if messages[0].content == 'bad' }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    )
-    (tmp_path / "train.json").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    found = survey(str(tmp_path), ("train",), PreferenceColumns(), 0)
-    with pytest.raises(DataError, match=r"train\.json:3: .*it says: no"):
-        encode_preference_survey(found, lambda chat: encoding(refusing), paired=True)
 
 
 def test_packing_puts_each_pair_into_both_rows_of_a_sample(opened):

@@ -10,52 +10,31 @@ from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora, open_splits
 
 
-def test_a_folder_is_all_its_pairs(write, documents, tmp_path):
+def test_what_may_be_named(write, documents, tmp_path):
+    """A folder is all its pairs; a prefix stands with or without a suffix; weights and prefixes in turn."""
     b, a = write("data/b", documents), write("data/a.v1", documents)
     assert find_corpora(tmp_path / "data") == [(None, a), (None, b)]
-
-
-def test_one_prefix_with_or_without_its_suffix(write, documents):
-    prefix = write("a", documents)
-    assert find_corpora(prefix) == find_corpora(f"{prefix}.bin") == find_corpora(f"{prefix}.idx") == [(None, prefix)]
-
-
-@pytest.mark.parametrize("form", ["0.7 {a} 0.3 {b}", "0.7,{a},0.3,{b}", " 0.7, {a}, 0.3, {b} "])
-def test_weights_and_prefixes(write, documents, form):
-    a, b = write("a", documents), write("data/b", documents)
-    assert find_corpora(form.format(a=a, b=b)) == [(0.7, a), (0.3, b)]
-
-
-def test_a_folder_with_a_space_in_its_name(write, documents, tmp_path):
+    assert find_corpora(b) == find_corpora(f"{b}.bin") == find_corpora(f"{b}.idx") == [(None, b)]
+    for form in ("0.7 {a} 0.3 {b}", "0.7,{a},0.3,{b}", " 0.7, {a}, 0.3, {b} "):
+        assert find_corpora(form.format(a=a, b=b)) == [(0.7, a), (0.3, b)]
     prefix = write("my data/a", documents)
     assert find_corpora(tmp_path / "my data") == [(None, prefix)]
 
 
-def test_missing_data_name_the_path_and_the_command(tmp_path):
-    with pytest.raises(
-        DataError, match=rf"no data at {tmp_path}/x: looked for .* .venv/bin/python -m data_tools.tokenize .*/x/corpus"
-    ):
-        find_corpora(tmp_path / "x")
-    with pytest.raises(DataError, match=rf"no data in {tmp_path}: looked for pairs X.bin and X.idx"):
-        find_corpora(tmp_path)
-
-
-def test_the_command_that_makes_data_can_be_pasted(tmp_path):
+def test_what_may_not_be_named(write, documents, tmp_path):
     (tmp_path / "my data").mkdir()
-    with pytest.raises(DataError, match=rf"DIR --output '{tmp_path}/my data/corpus'$"):
-        find_corpora(tmp_path / "my data")
-
-
-@pytest.mark.parametrize("named", ["a b", "0.5 a 0.5", "0 a 1 b", "-1 a 2 b", "a 0.5 b 0.5", "nan a 1 b"])
-def test_weights_that_are_none(named):
-    with pytest.raises(DataError, match="expected one path, or weights above 0 and paths in turn"):
-        find_corpora(named)
-
-
-def test_one_weight_for_two_corpora(write, documents, tmp_path):
     write("data/a", documents), write("data/b", documents)
-    with pytest.raises(DataError, match="data has 2 corpora, and one weight"):
-        find_corpora(f"0.5 {tmp_path}/data 0.5 {tmp_path}/data/a")
+    command = r"looked for .* .venv/bin/python -m data_tools.tokenize .*"
+    for named, message in [
+        (tmp_path / "x", f"no data at {tmp_path}/x: {command}/x/corpus"),
+        (tmp_path, f"no data in {tmp_path}: looked for pairs X.bin and X.idx"),
+        (tmp_path / "my data", f"DIR --output '{tmp_path}/my data/corpus'$"),  # can be pasted
+        (f"0.5 {tmp_path}/data 0.5 {tmp_path}/data/a", "data has 2 corpora, and one weight"),
+        *((one, "expected one path, or weights above 0 and paths in turn")
+          for one in ("a b", "0.5 a 0.5", "0 a 1 b", "-1 a 2 b", "a 0.5 b 0.5", "nan a 1 b")),
+    ]:  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            find_corpora(named)
 
 
 class Numbered:
@@ -71,6 +50,10 @@ class Numbered:
     def __getitem__(self, i):
         assert i < self.length
         return self.name, i
+
+
+def blended(lengths, weights=None) -> BlendedDataset:
+    return BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)], weights)
 
 
 def ahead_of_share(taken, weights) -> np.ndarray:
@@ -92,69 +75,49 @@ def test_shares_are_exact_at_every_length(count):
         assert abs(ahead_of_share(taken, weights)).max() < sum(weights)
 
 
-@pytest.mark.parametrize(
-    "weights, whole", [([0.7, 0.2, 0.1], [7, 2, 1]), ([3, 1], [3, 1]), ([1e-3, 2.5], [1, 2500]), ([1 / 3], [1])]
-)
-def test_weights_are_what_is_written(weights, whole):
-    assert whole_numbers(weights) == whole
-
-
-def test_a_pattern_that_repeats_is_that_of_one_long_deal():
-    weights = [7, 2, 1, 3]
-    blend = BlendedDataset([Numbered(name, 700) for name in range(4)], [0.7, 0.2, 0.1, 0.3])
-    assert blend.component[: len(blend)].tolist() == list(islice(deal(weights), len(blend)))
+def test_weights_are_what_is_written_and_a_pattern_that_repeats_is_one_long_deal():
+    for weights, whole in [([0.7, 0.2, 0.1], [7, 2, 1]), ([3, 1], [3, 1]), ([1e-3, 2.5], [1, 2500]), ([1 / 3], [1])]:
+        assert whole_numbers(weights) == whole
+    blend = blended([700] * 4, [0.7, 0.2, 0.1, 0.3])
+    assert blend.component[: len(blend)].tolist() == list(islice(deal([7, 2, 1, 3]), len(blend)))
 
 
 def test_a_blend_ends_before_a_sample_comes_twice():
-    blend = BlendedDataset([Numbered("a", 10), Numbered("b", 1000)], [1, 3])
+    blend = blended([10, 1000], [1, 3])
     items = [blend[i] for i in range(len(blend))]
     assert len(set(items)) == len(items)
     assert blend.samples_used.tolist() == [10, len(blend) - 10]
-    assert 40 <= len(blend) <= 43  # the eleventh of "a" is due at its share of 1/4, within a sample
-    assert [i for name, i in items if name == "a"] == list(range(10))
+    assert 40 <= len(blend) <= 43  # the eleventh of the first is due at its share of 1/4, within a sample
+    assert [i for name, i in items if name == 0] == list(range(10))
     all_items = {blend[i] for i in range(blend.sample.size)}
-    assert all_items == {("a", i) for i in range(10)} | {("b", i) for i in range(1000)}
+    assert all_items == {(0, i) for i in range(10)} | {(1, i) for i in range(1000)}
+    small = blended([3, 90], [1, 0.001])  # too small for its share of an epoch
+    assert (small.samples_used.tolist(), sorted(small.epoch_order(0, 7))) == ([3, 0], [0, 1, 2])
 
 
 @pytest.mark.parametrize("lengths", [[7], [1, 1], [5, 1000], [3, 1, 4, 1, 5, 9, 2, 6], [333, 333, 334]])
 def test_without_weights_each_sample_comes_once(lengths):
-    blend = BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)])
+    blend = blended(lengths)
     items = [blend[i] for i in range(len(blend))]
     assert sorted(items) == [(name, i) for name, length in enumerate(lengths) for i in range(length)]
 
 
-def test_shares_hold_in_the_shuffled_order_of_every_epoch():
-    blend = BlendedDataset([Numbered(name, length) for name, length in enumerate([40, 500, 90])], [0.2, 0.5, 0.3])
-    for epoch in range(3):
-        taken = [blend[i][0] for i in blend.epoch_order(seed=1, epoch=epoch)]
-        assert len(taken) == len(blend)
-        assert abs(ahead_of_share(taken, [2, 5, 3])).max() < 10
-
-
 def test_no_sample_comes_twice_in_an_epoch_and_all_come_in_time():
-    """Of 40, 500 and 90 samples an epoch has 40, 102 and 61: all, a quarter, and more than half."""
+    """Of 40, 500 and 90 samples an epoch has 40, 102 and 61: all, a quarter, and more than half. Shares hold in the
+    shuffled order, which depends on seed and epoch alone."""
     lengths = [40, 500, 90]
-    blend = BlendedDataset([Numbered(name, length) for name, length in enumerate(lengths)], [0.2, 0.5, 0.3])
+    blend = blended(lengths, [0.2, 0.5, 0.3])
     assert blend.samples_used.tolist() == [40, 102, 61]
-    epochs = [[blend[i] for i in blend.epoch_order(seed=1, epoch=epoch)] for epoch in range(20)]
-    assert all(len(set(read)) == len(read) for read in epochs)
+    orders = [blend.epoch_order(seed=1, epoch=epoch) for epoch in range(20)]
+    epochs = [[blend[i] for i in order] for order in orders]
+    assert all(len(set(read)) == len(read) == len(blend) for read in epochs)
+    assert max(abs(ahead_of_share([name for name, _ in read], [2, 5, 3])).max() for read in epochs[:3]) < 10
     four = [sample for read in epochs[4:8] for sample in read if sample[0] == 1]
     assert len(set(four)) == len(four) == 4 * 102  # a part of it each time
     everything = {(name, i) for name, length in enumerate(lengths) for i in range(length)}
     assert {sample for read in epochs for sample in read} == everything
-    assert epochs[0] != epochs[1]
-
-
-def test_a_dataset_too_small_for_its_share_of_an_epoch():
-    blend = BlendedDataset([Numbered("a", 3), Numbered("b", 90)], [1, 0.001])
-    assert (blend.samples_used.tolist(), sorted(blend.epoch_order(0, 7))) == ([3, 0], [0, 1, 2])
-
-
-def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
-    blend = BlendedDataset([Numbered("a", 50), Numbered("b", 80)], [1, 1])
-    first = blend.epoch_order(3, 1)
-    assert blend.epoch_order(3, 2).tolist() != first.tolist() != blend.epoch_order(4, 1).tolist()
-    assert blend.epoch_order(3, 1).tolist() == first.tolist()
+    assert orders[1].tolist() == blend.epoch_order(1, 1).tolist() != blend.epoch_order(2, 1).tolist()
+    assert orders[1].tolist() != orders[2].tolist()
 
 
 def test_open_splits(write, documents, tmp_path):
@@ -174,10 +137,7 @@ def test_a_small_corpus_of_a_folder_may_have_nothing_for_a_split(write, document
     assert valid.corpus.prefix == f"{tmp_path}/data/a"
     with pytest.raises(DataError, match="b: the valid split has 2 of 10 documents with 2 tokens"):
         open_splits(f"1 {tmp_path}/data/a 1 {tmp_path}/data/b", "8,2", 16, 0, tmp_path / "cache")
-
-
-def test_an_id_beyond_the_vocabulary_is_found_in_the_second_corpus(write, documents, tmp_path):
-    write("data/a", documents), write("data/b", [[1] * 100, [2, 400]], vocab_size=500)
-    open_splits(tmp_path / "data", "1", 16, 0, tmp_path / "cache", 401, wanted=("train",))
-    with pytest.raises(DataError, match=r"data/b\.bin: token id 400 in document 1"):
-        open_splits(tmp_path / "data", "1", 16, 0, tmp_path / "cache", 400, wanted=("train",))
+    write("c/a", documents), write("c/b", [[1] * 100, [2, 400]], vocab_size=500)
+    open_splits(tmp_path / "c", "1", 16, 0, tmp_path / "cache", 401, wanted=("train",))
+    with pytest.raises(DataError, match=r"c/b\.bin: token id 400 in document 1"):
+        open_splits(tmp_path / "c", "1", 16, 0, tmp_path / "cache", 400, wanted=("train",))

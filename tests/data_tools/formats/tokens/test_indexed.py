@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,19 +17,14 @@ from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter, tok
 from tests.data_tools.conftest import ROOT
 
 
-def test_the_bytes_are_those_of_the_format(write):
+def test_the_bytes_are_those_of_the_format(write, monkeypatch):
     prefix = write("a", [[1, 2, 3], [], [299, 0]])
     header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 3, 4)
-    assert open(f"{prefix}.bin", "rb").read() == struct.pack("<5H", 1, 2, 3, 299, 0)
-    assert open(f"{prefix}.idx", "rb").read() == header + struct.pack("<3i3q4q", 3, 0, 2, 0, 6, 6, 0, 1, 2, 3)
-
-
-def test_an_index_written_in_blocks_has_the_same_bytes(write, monkeypatch):
-    """As that of more than a million documents is."""
-    documents = [[1, 2, 3], [], [299, 0], [4] * 5, [6]]
-    whole = open(f"{write('a', documents)}.idx", "rb").read()
-    monkeypatch.setattr(indexed, "BLOCK_DOCUMENTS", 2)
-    assert open(f"{write('b', documents)}.idx", "rb").read() == whole
+    index = header + struct.pack("<3i3q4q", 3, 0, 2, 0, 6, 6, 0, 1, 2, 3)
+    assert Path(f"{prefix}.bin").read_bytes() == struct.pack("<5H", 1, 2, 3, 299, 0)
+    assert Path(f"{prefix}.idx").read_bytes() == index
+    monkeypatch.setattr(indexed, "BLOCK_DOCUMENTS", 2)  # as that of more than a million documents is written
+    assert Path(f"{write('b', [[1, 2, 3], [], [299, 0]])}.idx").read_bytes() == index
 
 
 @pytest.mark.parametrize("vocab_size, dtype", [(65499, np.uint16), (65500, np.int32), (250_000, np.int32)])
@@ -40,12 +36,7 @@ def test_round_trip_in_the_narrowest_dtype(write, vocab_size, dtype):
     assert dataset.sizes.tolist() == [2, 0, 1000]
     assert dataset.document_offsets.tolist() == [0, 1, 2, 3]
     assert dataset.largest_id() == vocab_size - 1
-
-
-def test_a_document_is_a_view_of_the_file(write):
-    dataset = IndexedDataset(write("a", [[1, 2], [3, 4, 5]]))
-    assert np.shares_memory(dataset[1], dataset.tokens)
-    assert not dataset[1].flags.writeable
+    assert np.shares_memory(dataset[2], dataset.tokens) and not dataset[2].flags.writeable  # a view of the file
 
 
 @pytest.mark.parametrize("wrong", [-1, 300, 70_000])
@@ -63,63 +54,10 @@ def test_a_stored_id_beyond_the_vocabulary_is_named_with_its_document(write, mon
     dataset.check_vocabulary(252)
     with pytest.raises(DataError, match=r"a\.bin: token id 250 in document 2, .* ids 0 to 249"):
         dataset.check_vocabulary(250)
-
-
-def test_a_negative_stored_id_is_beyond_the_vocabulary(write):
-    prefix = write("a", [[1, 2], [3, 4]], vocab_size=100_000)
-    stored = np.memmap(f"{prefix}.bin", dtype=np.int32, mode="r+")
-    stored[3] = -5
-    stored.flush()
+    prefix = write("b", [[1, 2], [3, 4]], vocab_size=100_000)
+    patch(f"{prefix}.bin", 12, struct.pack("<i", -5))
     with pytest.raises(DataError, match="token id -5 in document 1"):
         IndexedDataset(prefix).check_vocabulary(100_000)
-
-
-def damage_truncated_bin(prefix):
-    os.truncate(f"{prefix}.bin", 8)
-
-
-def damage_index_of_another_corpus(prefix):
-    with IndexedWriter(prefix + "other", 300) as writer:
-        writer.add_document([1] * 7)
-    os.replace(f"{prefix}other.idx", f"{prefix}.idx")
-
-
-def damage_longer_bin(prefix):
-    with open(f"{prefix}.bin", "ab") as file:
-        file.write(b"\0\0")
-
-
-def damage_not_an_index(prefix):
-    with open(f"{prefix}.idx", "wb") as file:
-        file.write(b"TNTIDX\0\0" + bytes(100))
-
-
-def damage_truncated_header(prefix):
-    os.truncate(f"{prefix}.idx", 20)
-
-
-def damage_truncated_index(prefix):
-    os.truncate(f"{prefix}.idx", 50)
-
-
-def damage_version(prefix):
-    patch(f"{prefix}.idx", 9, struct.pack("<Q", 2))
-
-
-def damage_dtype(prefix):
-    patch(f"{prefix}.idx", 17, bytes([7]))
-
-
-def damage_pointers(prefix):
-    patch(f"{prefix}.idx", 34 + 2 * 4 + 8, struct.pack("<q", 4))
-
-
-def damage_missing_bin(prefix):
-    os.remove(f"{prefix}.bin")
-
-
-def damage_missing_idx(prefix):
-    os.remove(f"{prefix}.idx")
 
 
 def patch(path, offset, content):
@@ -128,20 +66,34 @@ def patch(path, offset, content):
         file.write(content)
 
 
+def put(suffix, offset, content):
+    return lambda prefix: patch(f"{prefix}.{suffix}", offset, content)
+
+
+def cut(suffix, size):
+    return lambda prefix: os.truncate(f"{prefix}.{suffix}", size)
+
+
+def index_of_another_corpus(prefix):
+    with IndexedWriter(prefix + "other", 300) as writer:
+        writer.add_document([1] * 7)
+    os.replace(f"{prefix}other.idx", f"{prefix}.idx")
+
+
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (damage_truncated_bin, r"a\.bin is truncated.*: 8 bytes, expected 10 for 5 tokens of uint16"),
-        (damage_index_of_another_corpus, r"a\.bin is truncated, or is not of the same corpus.*expected 14"),
-        (damage_longer_bin, r"a\.bin is too long.*: 12 bytes, expected 10"),
-        (damage_not_an_index, r"a\.idx is not an index: it begins with b'TNTIDX.*expected b'MMIDIDX"),
-        (damage_truncated_header, r"a\.idx is truncated: 20 bytes, expected 34"),
-        (damage_truncated_index, r"a\.idx is truncated.*: 50 bytes, expected 82 for 2 documents"),
-        (damage_version, r"a\.idx: version 2, dtype code 8; this reader knows version 1"),
-        (damage_dtype, r"a\.idx: version 1, dtype code 7; .*codes 1, 2, 3, 4, 5, 8"),
-        (damage_pointers, r"a\.idx is damaged: expected the start of each of its 2 documents"),
-        (damage_missing_bin, r"a\.bin is missing: a corpus is PREFIX.bin and PREFIX.idx"),
-        (damage_missing_idx, r"a\.idx is missing"),
+        (cut("bin", 8), r"a\.bin is truncated.*: 8 bytes, expected 10 for 5 tokens of uint16"),
+        (index_of_another_corpus, r"a\.bin is truncated, or is not of the same corpus.*expected 14"),
+        (put("bin", 10, b"\0\0"), r"a\.bin is too long.*: 12 bytes, expected 10"),
+        (put("idx", 0, b"TNT"), r"a\.idx is not an index: it begins with b'TNT.*expected b'MMIDIDX"),
+        (cut("idx", 20), r"a\.idx is truncated: 20 bytes, expected 34"),
+        (cut("idx", 50), r"a\.idx is truncated.*: 50 bytes, expected 82 for 2 documents"),
+        (put("idx", 9, b"\2"), r"a\.idx: version 2, dtype code 8; this reader knows version 1"),
+        (put("idx", 17, b"\7"), r"a\.idx: version 1, dtype code 7; .*codes 1, 2, 3, 4, 5, 8"),
+        (put("idx", 50, b"\4"), r"a\.idx is damaged: expected the start of each of its 2 documents"),
+        (lambda prefix: os.remove(f"{prefix}.bin"), r"a\.bin is missing: a corpus is PREFIX.bin and PREFIX.idx"),
+        (lambda prefix: os.remove(f"{prefix}.idx"), r"a\.idx is missing"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(write, damage, message):
@@ -156,7 +108,7 @@ def test_a_corpus_without_tokens_is_refused(write):
         IndexedDataset(write("a", []))
 
 
-def test_content_key_follows_every_byte(write):
+def test_content_key_follows_every_byte_and_of_a_large_file_samples_both_ends(write, monkeypatch):
     keys = [
         IndexedDataset(write("a", [[1, 2, 3], [4]])).content_key(),
         IndexedDataset(write("b", [[1, 2, 4], [4]])).content_key(),  # same sizes, another .bin
@@ -165,20 +117,10 @@ def test_content_key_follows_every_byte(write):
     ]
     assert len(set(keys)) == 4
     assert IndexedDataset(write("e", [[1, 2, 3], [4]])).content_key() == keys[0]
-
-
-def test_content_key_of_a_large_file_samples_both_ends(write, monkeypatch):
-    monkeypatch.setattr(indexed, "KEY_WHOLE_BYTES", 100)
-    monkeypatch.setattr(indexed, "KEY_BLOCKS", 4)
-    monkeypatch.setattr(indexed, "KEY_BLOCK_BYTES", 10)
-    ids = np.zeros(1000, dtype=int)
-    keys = set()
-    for changed in (None, 0, 999, 332):  # 332: bytes 664, 665 lie in the block from byte 663
-        document = ids.copy()
-        if changed is not None:
-            document[changed] = 1
-        keys.add(IndexedDataset(write("a", [document])).content_key())
-    assert len(keys) == 4
+    for name, value in {"KEY_WHOLE_BYTES": 100, "KEY_BLOCKS": 4, "KEY_BLOCK_BYTES": 10}.items():
+        monkeypatch.setattr(indexed, name, value)
+    changed = [np.arange(1000) == place for place in (-1, 0, 999, 332)]  # 332: byte 664, in the block from byte 663
+    assert len({IndexedDataset(write("a", [ids.astype(int)])).content_key() for ids in changed}) == 4
 
 
 def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_path):
@@ -189,35 +131,27 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_pa
             writer.add_document(range(200))
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    prefix = tmp_path / "a"
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(prefix)], cwd=ROOT)
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "a")], cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
     assert [path.suffix.split("-")[0] for path in tmp_path.iterdir()] == [".partial"]
 
 
-def test_an_exception_in_the_middle_leaves_the_earlier_corpus(write):
+def test_what_fails_in_the_middle_leaves_the_earlier_corpus(write, tmp_path, monkeypatch):
     prefix = write("a", [[1, 2, 3]])
     with pytest.raises(KeyboardInterrupt), IndexedWriter(prefix, 300) as writer:
         writer.add_document([9])
         raise KeyboardInterrupt
     assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3]
-
-
-def test_the_index_takes_its_name_last(write, monkeypatch):
-    """A disk that fills up while the index is written: the new .bin must not meet the old .idx."""
-    prefix = write("a", [[1, 2, 3]])
-
-    def fail(path, sizes, dtype):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(indexed, "write_index", fail)
-    with pytest.raises(OSError, match="No space left"):
-        write("a", [[4, 5, 6]])
-    assert os.path.exists(f"{prefix}.bin") and not os.path.exists(f"{prefix}.idx")
-
-
-def test_an_unwritable_place_is_a_data_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write .*/file/a.bin: .* Name a folder you may write to"):
         with IndexedWriter(tmp_path / "file" / "a", 300):
             pass
+
+    def fail(path, sizes, dtype):
+        raise OSError(28, "No space left on device")
+
+    # A disk that fills up while the index is written: the new .bin must not meet the old .idx.
+    monkeypatch.setattr(indexed, "write_index", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write("a", [[4, 5, 6]])
+    assert os.path.exists(f"{prefix}.bin") and not os.path.exists(f"{prefix}.idx")

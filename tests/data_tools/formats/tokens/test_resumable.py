@@ -1,6 +1,7 @@
 """Killed at every single step of its work on disk, then started again: the same bytes, and nothing left over."""
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -80,11 +81,10 @@ def tokenize_and_die(step: int, texts: str, tokenizer_dir, prefix: Path, workers
     tokenize_files([texts], tokenizer_dir, prefix, workers=workers)
 
 
-def test_killed_at_every_step(texts, tokenizer_dir, tmp_path, undisturbed):
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.long)])
+def test_killed_at_every_step(texts, tokenizer_dir, tmp_path, undisturbed, stride):
     """Also after a first and second crash in a row, with another number of workers each time."""
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1, stride):
         prefix = tmp_path / f"killed{step}" / "a"
         arguments = (texts, tokenizer_dir, prefix)
         exit_code = forked(tokenize_and_die, step, *arguments, 0)
@@ -97,13 +97,13 @@ def test_killed_at_every_step(texts, tokenizer_dir, tmp_path, undisturbed):
     assert step > 40
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_killed_again_and_again_with_workers(texts, tokenizer_dir, tmp_path, undisturbed, workers):
+def test_killed_again_and_again_with_workers(texts, tokenizer_dir, tmp_path, undisturbed):
     """Each time some steps further, until a run gets through."""
     prefix = tmp_path / "killed" / "a"
     exit_codes = []
     while not exit_codes or exit_codes[-1]:
-        exit_codes.append(forked(tokenize_and_die, 15 + 4 * len(exit_codes), texts, tokenizer_dir, prefix, workers))
+        step, workers = 15 + 4 * len(exit_codes), 1 + len(exit_codes) % 2
+        exit_codes.append(forked(tokenize_and_die, step, texts, tokenizer_dir, prefix, workers))
     assert len(exit_codes) > 3 and set(exit_codes[:-1]) == {-signal.SIGKILL}
     assert contents(prefix.parent) == undisturbed
 
@@ -141,9 +141,10 @@ def interrupt(texts: str, tokenizer_dir, prefix: Path) -> None:
     assert forked(tokenize_and_die, 30, texts, tokenizer_dir, prefix, 0) == -signal.SIGKILL
 
 
-def test_unfinished_work_on_other_input_is_not_mixed_in(texts, tokenizer_dir, tmp_path, undisturbed):
-    prefix = tmp_path / "a" / "a"
+def test_unfinished_work_on_other_input_is_not_mixed_in(write, texts, tokenizer_dir, tmp_path, undisturbed):
+    prefix = Path(write("a/a", [[1, 2, 3]]))
     interrupt(texts, tokenizer_dir, prefix)
+    assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3], "the earlier corpus stays until the end"
     before = contents(prefix.parent)
     with pytest.raises(DataError, match="unfinished work of .* made with other eos. .*--restart"):
         tokenize_files([texts], tokenizer_dir, prefix, eos=False, workers=0)
@@ -155,16 +156,8 @@ def test_unfinished_work_on_other_input_is_not_mixed_in(texts, tokenizer_dir, tm
     assert contents(prefix.parent) == undisturbed
 
 
-def test_damage_to_unfinished_work_is_found(texts, tokenizer_dir, tmp_path):
-    prefix = tmp_path / "a" / "a"
-    interrupt(texts, tokenizer_dir, prefix)
-    with open(f"{prefix}.bin.partial", "r+b") as file:
-        file.write(b"\xff")
-    with pytest.raises(DataError, match="a.bin.partial is not what was recorded. Begin anew: --restart"):
-        tokenize_files([texts], tokenizer_dir, prefix, workers=0)
-
-
 def test_unfinished_work_of_before_records_had_a_checksum_goes_on(texts, tokenizer_dir, tmp_path, undisturbed, capsys):
+    """Damage is found there, too."""
     prefix = tmp_path / "a" / "a"
     interrupt(texts, tokenizer_dir, prefix)
     path = Path(f"{prefix}.progress.json")
@@ -174,23 +167,22 @@ def test_unfinished_work_of_before_records_had_a_checksum_goes_on(texts, tokeniz
     with pytest.raises(DataError, match="a.progress.json is damaged: .* Begin anew: --restart"):
         tokenize_files([texts], tokenizer_dir, prefix, workers=0)
     path.write_text(json.dumps(record))
+    tokens = Path(f"{prefix}.bin.partial")
+    written = tokens.read_bytes()
+    tokens.write_bytes(b"\xff" + written[1:])
+    with pytest.raises(DataError, match="a.bin.partial is not what was recorded. Begin anew: --restart"):
+        tokenize_files([texts], tokenizer_dir, prefix, workers=0)
+    tokens.write_bytes(written)
     tokenize_files([texts], tokenizer_dir, prefix, workers=0)
     assert "going on after " in capsys.readouterr().err
     assert contents(prefix.parent) == undisturbed
 
 
 def test_a_second_process_is_refused(texts, tokenizer_dir, tmp_path):
-    identity = {"input": "x"}
-    with ResumableWriter(tmp_path / "a", np.uint16, identity):
+    with ResumableWriter(tmp_path / "a", np.uint16, {"input": "x"}):
         with pytest.raises(DataError, match="another process is writing it"):
             tokenize_files([texts], tokenizer_dir, tmp_path / "a", workers=0)
     tokenize_files([texts], tokenizer_dir, tmp_path / "a", workers=0)
-
-
-def test_the_earlier_corpus_stays_until_the_end(write, texts, tokenizer_dir, tmp_path):
-    prefix = write("a/a", [[1, 2, 3]])
-    interrupt(texts, tokenizer_dir, Path(prefix))
-    assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3]
 
 
 def tokenize_with_little_room(texts, tokenizer_dir, prefix, size, queue) -> None:

@@ -42,18 +42,14 @@ def plain_sample_index(sizes, sequence_length):
     return owners[::sequence_length][: (len(owners) - 1) // sequence_length + 1]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_sample_index_equals_the_plain_one(seed):
-    random = np.random.default_rng(seed)
-    sizes = random.integers(0, random.integers(2, 60), 50).astype(np.int32)
-    sequence_length = int(random.integers(1, 40))
-    index = build_sample_index(sizes, sequence_length)
-    assert index.dtype == np.int32
-    assert [tuple(row) for row in index.tolist()] == plain_sample_index(sizes, sequence_length)
-
-
-def test_sample_index_prints_nothing(capfd):
-    build_sample_index(np.array([5, 6], dtype=np.int32), 4)
+def test_sample_index_equals_the_plain_one_and_prints_nothing(capfd):
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        sizes = random.integers(0, random.integers(2, 60), 50).astype(np.int32)
+        sequence_length = int(random.integers(1, 40))
+        index = build_sample_index(sizes, sequence_length)
+        assert index.dtype == np.int32
+        assert [tuple(row) for row in index.tolist()] == plain_sample_index(sizes, sequence_length), seed
     os.write(1, b"kept\n")
     assert capfd.readouterr().out == "kept\n"
 
@@ -65,6 +61,7 @@ def test_the_last_label_is_a_token_beyond_the_inputs(write, tokens, count):
 
 
 def test_every_token_is_a_label_once(write, documents, tmp_path):
+    """And samples are views until they are written into a batch."""
     corpus = IndexedDataset(write("a", documents))
     dataset = SampleDataset(Split(corpus, "train", 20, 180), 16, seed=3, cache_dir=tmp_path / "cache")
     order = np.random.RandomState(3).permutation(np.arange(20, 180))
@@ -77,28 +74,21 @@ def test_every_token_is_a_label_once(write, documents, tmp_path):
     assert labels.tolist() == stream[1 : labels.size + 1].tolist()
     with pytest.raises(IndexError):
         dataset[-1]
-
-
-def test_samples_are_views_until_they_are_written_into_a_batch(write, documents, tmp_path):
-    corpus = IndexedDataset(write("a", documents))
-    dataset = SampleDataset(Split(corpus, "train", 20, 180), 16, seed=3, cache_dir=tmp_path / "cache")
-    input_ids, labels = np.full((2, len(dataset), 16), -1)
+    batch = np.full((2, len(dataset), 16), -1)
     for i, sample in enumerate(dataset):
         assert all(np.shares_memory(piece, corpus.tokens) for piece in sample.pieces)
-        sample.write(input_ids[i], labels[i])
-    assert input_ids.tolist() == [sample["input_ids"].tolist() for sample in dataset]
-    assert labels.tolist() == [sample["labels"].tolist() for sample in dataset]
+        sample.write(batch[0, i], batch[1, i])
+    assert batch.reshape(2, -1).tolist() == [inputs.tolist(), labels.tolist()]
     assert max(len(sample.pieces) for sample in dataset) > 2 > 1 == min(len(sample.pieces) for sample in dataset)
 
 
 def test_a_split_without_a_sample_says_what_it_has(write, documents, tmp_path):
-    corpus = IndexedDataset(write("a", documents))
-    tokens = sum(len(document) for document in documents[198:])
+    tokens = sum(map(len, documents[198:]))
+    split = Split(IndexedDataset(write("a", documents)), "test", 198, 200)
     with pytest.raises(
-        DataError,
-        match=rf"a: the test split has 2 of 200 documents with {tokens} tokens, one sample needs 65",
+        DataError, match=rf"a: the test split has 2 of 200 documents with {tokens} tokens, one sample n"
     ):
-        SampleDataset(Split(corpus, "test", 198, 200), 64, seed=0, cache_dir=tmp_path)
+        SampleDataset(split, 64, seed=0, cache_dir=tmp_path)
 
 
 def index_of(prefix, cache, sequence_length=16, seed=0, first=0, last=200):
@@ -118,12 +108,16 @@ def builds(monkeypatch):
     return calls
 
 
-def test_an_index_is_built_once_for_each_key(write, documents, tmp_path, builds):
+def test_an_index_is_built_once_for_each_key(write, documents, tmp_path, builds, monkeypatch, capsys):
+    """A large one says what it does."""
+    monkeypatch.setattr(samples, "ANNOUNCED_DOCUMENTS", 200)
     prefix = write("a", documents)
     for options in ({}, {"seed": 1}, {"sequence_length": 15}, {"first": 1}, {"last": 199}):
         for _ in range(2):
             index_of(prefix, tmp_path / "cache", **options)
     assert len(builds) == len(list((tmp_path / "cache").iterdir())) == 5
+    steps = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert steps == ["shuffling the documents", "cutting them into samples", "writing"] * 3
 
 
 def test_a_stale_index_is_not_used(write, documents, tmp_path, builds):
@@ -151,50 +145,30 @@ def test_a_damaged_index_is_built_again(write, documents, tmp_path, builds, dama
     assert len(builds) == 2
 
 
-def build_and_report(prefix, cache, queue, built):
-    def build(sizes, sequence_length):
+def test_of_processes_that_want_it_at_once_one_builds_and_one_that_dies_is_replaced(write, documents, tmp_path):
+    prefix = write("a", documents)
+    context = multiprocessing.get_context("fork")
+    found, built = context.Queue(), context.Queue()
+
+    def build_and_report(build):
+        samples.build_sample_index = build
+        found.put(index_of(prefix, tmp_path / "cache").starts.tolist())
+
+    def slowly(sizes, sequence_length):
         built.put(os.getpid())
         time.sleep(0.3)
         return build_sample_index(sizes, sequence_length)
 
-    samples.build_sample_index = build
-    queue.put(index_of(prefix, cache).starts.tolist())
-
-
-def test_of_processes_that_want_it_at_once_one_builds(write, documents, tmp_path):
-    prefix = write("a", documents)
-    context = multiprocessing.get_context("fork")
-    queue, built = context.Queue(), context.Queue()
-    processes = [
-        context.Process(target=build_and_report, args=(prefix, tmp_path / "cache", queue, built)) for _ in range(4)
-    ]
+    dying = context.Process(target=build_and_report, args=[lambda *_: os.kill(os.getpid(), signal.SIGKILL)])
+    dying.start()
+    dying.join(30)
+    assert dying.exitcode == -signal.SIGKILL
+    processes = [context.Process(target=build_and_report, args=[slowly]) for _ in range(4)]
     for process in processes:
         process.start()
-    results = [queue.get(timeout=30) for _ in processes]
+    results = [found.get(timeout=30) for _ in processes]
     for process in processes:
         process.join()
     assert results == [results[0]] * 4
     assert isinstance(built.get(timeout=30), int) and built.empty()
     assert len(list((tmp_path / "cache").iterdir())) == 1
-
-
-def test_a_builder_that_dies_is_replaced(write, documents, tmp_path):
-    prefix = write("a", documents)
-
-    def build_and_die():
-        samples.build_sample_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        index_of(prefix, tmp_path / "cache")
-
-    process = multiprocessing.get_context("fork").Process(target=build_and_die)
-    process.start()
-    process.join(30)
-    assert process.exitcode == -signal.SIGKILL
-    assert index_of(prefix, tmp_path / "cache").order.size == 200
-
-
-def test_a_large_index_says_what_it_does(write, documents, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(samples, "ANNOUNCED_DOCUMENTS", 100)
-    prefix = write("a", documents)
-    index_of(prefix, tmp_path / "cache")
-    steps = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert steps == ["shuffling the documents", "cutting them into samples", "writing"]

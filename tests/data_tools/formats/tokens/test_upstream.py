@@ -1,49 +1,41 @@
 """paddlenlp and Megatron-LM read our files as we do; paddlenlp writes the same bytes, has the same ids and splits."""
 
-import hashlib
-import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
+from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.samples import split_boundaries
 from data_tools.text.encoders import load_sentencepiece
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
-from tests.data_tools.conftest import ROOT
+from tests.data_tools.formats.tokens.upstream_ranks import sha256
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory, tokenizer_dir, sources):
-    """(our prefix, the texts, what paddlenlp found)."""
-    folder = tmp_path_factory.mktemp("upstream")
+def listed(corpus) -> list[list[int]]:
+    return [ids.tolist() for ids in corpus]
+
+
+def test_paddlenlp_reads_writes_splits_and_encodes_the_same(ranks, write, tmp_path, tokenizer_dir, sources):
     random = np.random.default_rng(0)
     for name, vocab_size in (("ours", 32_000), ("ours-int32", 100_000)):
-        prefix = folder / name
-        with IndexedWriter(prefix, vocab_size) as writer:
-            for size in random.integers(1, 50, 30):
-                writer.add_document(random.integers(0, vocab_size, size))
-    prefix = folder / "ours"
+        prefix = write(name, [random.integers(0, vocab_size, size) for size in random.integers(1, 50, 30)], vocab_size)
+    prefix = prefix.removesuffix("-int32")
     texts = [*sources[:5], " leading", "x\n\n  y \t\r\n", "中文 é 😀", "I 'm , do n't ."]
-    (folder / "texts.json").write_text(json.dumps(texts))
-    program = Path(__file__).with_name("upstream_reads.py")
-    arguments = [sys.executable, program, prefix, folder, tokenizer_dir, folder / "texts.json"]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return prefix, texts, json.loads(done.stdout.splitlines()[-1])
-
-
-def test_documents(upstream):
-    prefix, _, found = upstream
+    reads = "tests.data_tools.formats.tokens.upstream_ranks:reads"
+    [found] = ranks(1, reads, prefix, str(tmp_path), str(tokenizer_dir), texts)
     ours = IndexedDataset(prefix)
-    assert found["documents"] == [ids.tolist() for ids in ours]
-    assert found["boundaries"] == ours.document_offsets.tolist()
-    assert found["int32"] == [ids.tolist() for ids in IndexedDataset(f"{prefix}-int32")]
+    assert found["documents"] == listed(ours) and found["boundaries"] == ours.document_offsets.tolist()
+    assert found["int32"] == listed(IndexedDataset(f"{prefix}-int32"))
+    assert found["rewritten"] == [sha256(f"{prefix}{suffix}") for suffix in (".bin", ".idx")]
+    for named, boundaries in found["splits"].items():
+        split, documents = named.split()
+        assert split_boundaries(split, int(documents)) == boundaries, named
+    assert (found["auto"], found["special"]) == ("LlamaTokenizer", [0, 1, 2, 1000])
+    assert found["ids"] == [[1, *ids] for ids in load_sentencepiece(tokenizer_dir / MODEL_NAME).encode(texts)]
+    assert found["decoded"] == texts
 
 
 class MegatronReader:
@@ -75,33 +67,10 @@ def test_megatron_reads_the_same(write, documents, vocab_size, dtype):
     prefix = write("a", documents, vocab_size)
     ours, theirs = IndexedDataset(prefix), MegatronReader(prefix)
     assert ours.dtype == theirs.dtype == dtype
-    assert [ids.tolist() for ids in theirs] == [ids.tolist() for ids in ours] == [ids.tolist() for ids in documents]
+    assert listed(theirs) == listed(ours) == listed(documents)
     assert theirs.document_indices.tolist() == ours.document_offsets.tolist()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_megatron_reads_what_tokenize_wrote(text, tokenizer_dir, tmp_path, workers):
-    tokenize_files([str(text / "heldout.jsonl")], tokenizer_dir, tmp_path / "a", workers=workers)
-    ours, theirs = IndexedDataset(tmp_path / "a"), MegatronReader(tmp_path / "a")
-    assert [ids.tolist() for ids in theirs] == [ids.tolist() for ids in ours]
-
-
-def test_bytes(upstream):
-    prefix, _, found = upstream
-    ours = [hashlib.sha256(Path(f"{prefix}{suffix}").read_bytes()).hexdigest() for suffix in (".bin", ".idx")]
-    assert found["rewritten"] == ours
-
-
-def test_splits(upstream):
-    for named, boundaries in upstream[2]["splits"].items():
-        split, documents = named.split()
-        assert split_boundaries(split, int(documents)) == boundaries, named
-
-
-def test_tokenizer(upstream, tokenizer_dir):
-    _, texts, found = upstream
-    tokenizer = load_sentencepiece(tokenizer_dir / MODEL_NAME)
-    assert found["auto"] == "LlamaTokenizer"
-    assert found["special"] == [0, 1, 2, 1000]
-    assert found["ids"] == [[1, *ids] for ids in tokenizer.encode(texts)]
-    assert found["decoded"] == texts
+def test_megatron_reads_what_tokenize_wrote(text, tokenizer_dir, tmp_path):
+    tokenize_files([str(text / "heldout.jsonl")], tokenizer_dir, tmp_path / "a", workers=2)
+    assert listed(MegatronReader(tmp_path / "a")) == listed(IndexedDataset(tmp_path / "a"))

@@ -1,24 +1,19 @@
-"""What paddlenlp makes of our files, as JSON on the last line; test_upstream.py runs it in a process.
-
-Arguments: our corpus prefix, a folder to write in, a tokenizer directory, a JSON file with texts.
-"""
+"""What paddlenlp makes of our files, for test_upstream.py."""
 
 import hashlib
-import json
-import sys
 from pathlib import Path
-
-import numpy as np
-from paddlenlp.data.causal_dataset import get_train_valid_test_split_
-from paddlenlp.data.indexed_dataset import make_builder, make_dataset
-from paddlenlp.transformers import AutoTokenizer, LlamaTokenizer
 
 
 def sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def main(prefix: str, folder: str, tokenizer_dir: str, texts_file: str) -> None:
+def reads(prefix: str, folder: str, tokenizer_dir: str, texts: list[str]) -> dict:
+    import numpy as np
+    from paddlenlp.data.causal_dataset import get_train_valid_test_split_
+    from paddlenlp.data.indexed_dataset import make_builder, make_dataset
+    from paddlenlp.transformers import AutoTokenizer, LlamaTokenizer
+
     dataset = make_dataset(prefix, "mmap", skip_warmup=True)
     builder = make_builder(f"{folder}/theirs.bin", "mmap", np.uint16)
     for i in range(len(dataset)):
@@ -26,9 +21,8 @@ def main(prefix: str, folder: str, tokenizer_dir: str, texts_file: str) -> None:
         builder.end_document()
     builder.finalize(f"{folder}/theirs.idx")
     tokenizer = LlamaTokenizer.from_pretrained(tokenizer_dir)
-    texts = json.loads(Path(texts_file).read_text())
     ids = [tokenizer(text)["input_ids"] for text in texts]
-    found = {
+    return {
         "documents": [dataset[i].tolist() for i in range(len(dataset))],
         "int32": [ids.tolist() for ids in make_dataset(f"{prefix}-int32", "mmap", skip_warmup=True)],
         "boundaries": dataset.doc_idx.tolist(),
@@ -43,8 +37,3 @@ def main(prefix: str, folder: str, tokenizer_dir: str, texts_file: str) -> None:
         "ids": ids,
         "decoded": [tokenizer.decode(i[1:], clean_up_tokenization_spaces=False) for i in ids],
     }
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
