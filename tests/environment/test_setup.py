@@ -116,17 +116,13 @@ def test_progress_of_pip_in_a_log_and_on_a_terminal(repository, capsys):
     ]
 
 
-def test_makes_it_anew_when_the_lock_changes(repository):
+def test_makes_it_anew_for_another_lock_interpreter_or_folder(repository):
     repository.setup()
     repository.calls()
     with open(repository.root / "requirements" / "cpu.lock", "a") as lock:
         lock.write("# changed\n")
     code, out, _ = repository.setup()
     assert code == 0 and "anew (changed: lock)" in out and len(repository.calls()) == 3
-
-
-def test_makes_it_anew_for_another_interpreter_or_folder(repository):
-    repository.setup()
     stamp = repository.root / ".venv" / "setup.json"
     found = json.loads(stamp.read_text())
     stamp.write_text(json.dumps({**found, "python": "3.10.1 /usr/bin/python3.10", "root": "/somewhere/else"}))
