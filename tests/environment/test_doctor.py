@@ -61,3 +61,9 @@ def test_too_old_a_python_is_told_so():
     result = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.startswith("error: Python 3.10, 3.11 or 3.12 is needed, this is 3.8.18")
+
+
+def test_paddle_is_not_imported():
+    code = "import sys; from launch.commands import doctor; doctor.examine(); print('paddle' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "False"

@@ -30,6 +30,8 @@ def test_read_lock(tmp_path):
 
 
 def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
+    shorter = without(LOCK, "paddlepaddle")  # whole, and no other that begins so
+    assert "cc" not in shorter and "cpu.in" not in shorter and "paddlepaddle-extra==1.0" in shorter
     cpu_lock = (REQUIREMENTS / "cpu.lock").read_text()
     assert (REQUIREMENTS / "gpu.lock").read_text() == without(cpu_lock, "paddlepaddle")
     names = {pin.name for pin in read_lock(REQUIREMENTS / "cpu.lock")}

@@ -56,8 +56,13 @@ def launcher_commands() -> list[Command]:
     return [command for command in commands() if command.program == "launch/run_pretrain.py"]
 
 
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("machine"))
+
+
 @pytest.mark.parametrize("command", make_commands(), ids=str)
-def test_make_command_can_be_printed(command, tmp_path):
+def test_make_command_can_be_printed(command, machine, tmp_path):
     """The target is there, the variables can be met, the flags are known."""
     variables = command.variables
     variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
@@ -66,7 +71,7 @@ def test_make_command_can_be_printed(command, tmp_path):
     if "CONFIG" in variables:  # the user's file
         variables["CONFIG"] = str(tmp_path / variables["CONFIG"])
         Path(variables["CONFIG"]).write_text('{"max_length": 512}')
-    done = Machine(tmp_path).run(recipe_of(command), ACTION="print", **variables)
+    done = machine.run(recipe_of(command), ACTION="print", **variables)
     assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout.split("\n\n")[0].replace("\\\n", " "))
     script = next(number for number, word in enumerate(words) if word.endswith(".py"))
@@ -99,11 +104,10 @@ def test_the_batch_script_is_valid_shell():
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_what_srun_starts_takes_its_place(rank, tmp_path):
+def test_what_srun_starts_takes_its_place(rank, machine):
     command = shlex.split(sbatch().splitlines()[-1])
     slurm = {"SLURM_NNODES": "2", "SLURM_NODEID": rank, "SLURM_JOB_NODELIST": "localhost,gpu02", "SLURM_JOB_ID": "4711"}
     recipe, *flags = command[command.index("bash") + 1 :]
-    machine = Machine(tmp_path)
     done = machine.run(recipe.removeprefix("recipes/").removesuffix(".sh"), *flags, ACTION="print", **slurm)
     assert f"# node {rank} ({'gpu02' if rank == '1' else 'localhost'}), this one\n" in done.stdout
     assert " --nnodes 2 --rank 1 --master 127.0.0.1:24711 " in done.stdout
@@ -141,9 +145,9 @@ def on_one_card() -> list[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize(("target", "variables"), on_one_card(), ids=str)
 @pytest.mark.parametrize("kind", ["V100", *(pytest.param(one, marks=NIGHTLY) for one in ("3090", "4090", "A100-40G"))])
-def test_a_recipe_fits_itself_to_one_card(target, variables, kind, tmp_path, monkeypatch):
+def test_a_recipe_fits_itself_to_one_card(target, variables, kind, machine, monkeypatch):
     """All of preflight's lines are good, on each kind of card; `driver` is about the Paddle that is installed here."""
-    monkeypatch.chdir(Machine(tmp_path).folder)
+    monkeypatch.chdir(machine.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([card(kind)]))
     recipe = Recipe.load(ROOT / "recipes" / f"{RECIPES[target]}.sh")
