@@ -2,7 +2,7 @@
 # rehearse-X runs it on a CPU with a tiny model of the same family, print-X prints its command, plan-X the memory and
 # time that it needs, k8s-X a Kubernetes manifest.
 #
-# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER NETWORK ELASTIC CONFIG ARGS, given as
+# MODEL DATA OUTPUT GPUS DEVICES GPU_MEMORY_GB PROCESSES NNODES RANK MASTER NETWORK CONFIG ARGS, given as
 # `make X GPUS=4`, reach the recipe through the environment, where make puts every variable of its command line. CONFIG
 # counts there alone: other tools have it in the environment, too (CONFIG=Release).
 

@@ -8,7 +8,7 @@
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
 FIT, of a plan FORMAT and MTBF_HOURS (docs/plan.md), and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES,
-NETWORK, ELASTIC (docs/multi-node.md). STOPPED_EXIT_CODE is the exit code of a run that was stopped before its last step
+NETWORK (docs/multi-node.md). STOPPED_EXIT_CODE is the exit code of a run that was stopped before its last step
 and saved (docs/resume.md).
 """
 
@@ -32,9 +32,7 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import (
     DATA_FLAGS,
-    ELASTIC,
     check_variables,
-    elastic_range,
     exit_code_of_stopped,
     given_variables,
     number,
@@ -70,8 +68,6 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"--{next(iter(own))}: a manifest takes the flags of ARGS. Say ARGS={shlex.quote(shlex.join(argv[1:]))}."
         )
-    if os.environ.get(ELASTIC):
-        return elastic(recipe, action, own, argv)
     # A rehearsal runs the ranks of all nodes on this machine, the pods of a manifest number themselves, and a plan asks
     # for no more than the number of nodes.
     count = number("NNODES", os.environ) if action in ("plan", "rehearse", "k8s") else None
@@ -90,33 +86,9 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
     return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags)), own
 
 
-def elastic(recipe: Recipe, action: str, own: Flags, argv: list[str]) -> int:
-    """Run the recipe on nodes that come and go. Returns the exit code."""
-    if action != "run":
-        raise UserError(f"{ELASTIC}: `make {action}-X` is for a number of nodes that does not change. Say NNODES=N.")
-    from launch.nodes.meeting import await_master
-    from launch.preflight.host import check_meeting_point
-    from launch.processes.elastic import start_elastic
-
-    most = elastic_range(os.environ)[1]
-    nodes = read_nodes({**os.environ, "NNODES": str(most)})
-    run, notes = requested_run(recipe, os.environ, nodes, own)
-    await_master(nodes)
-    for finding in check_meeting_point(nodes):
-        if not finding.ok:
-            raise UserError(f"MASTER: {finding.found}. {finding.fix}.")
-    _print_notes(notes)
-    if make_above() is None:
-        os.environ[COMMAND] = f"env{given_variables(os.environ)} bash {shlex.join(argv)}"
-    else:
-        os.environ[COMMAND] = to_continue(recipe, run, LaunchCommand.of_run(run))
-    return start_elastic(recipe, run, own, [sys.executable, __file__, *argv])
-
-
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check the run, start its ranks and watch them. Returns the exit code."""
     from launch import preflight
-    from launch.checkpoint import fence
     from launch.checkpoint.output_directory import lock_start
     from launch.preflight.continuation import goes_on_from
     from launch.preflight.report import print_findings
@@ -127,8 +99,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
         await_master(run.nodes)
     notes = [*notes, *make_questions(run)]
-    generation = fence.own()  # an elastic run's: it has the output directory already
-    findings = preflight.run(run, starts=run.nodes.rank == 0 and generation is None)
+    findings = preflight.run(run, starts=run.nodes.rank == 0)
     faults = [finding for finding in findings if not finding.ok]
     _print_notes(notes)
     print_findings(findings, sys.stderr if faults else sys.stdout)
@@ -144,23 +115,20 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         raise UserError("\n".join(lines))
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
-    if generation is None:
-        os.environ[COMMAND] = to_continue(recipe, run, command)
+    os.environ[COMMAND] = to_continue(recipe, run, command)
     if not run.devices:
         # The launcher imports Paddle, which sets 1 otherwise, and its ranks would inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(command.processes))
-    from launch.processes.logs import BY_SIGNAL, HUNG, LOST_CODE
+    from launch.processes.logs import BY_SIGNAL, HUNG
     from launch.processes.supervise import supervise
 
     started = time.time()
     if run.nodes.rank == 0:
-        if generation is None:
-            lock_start(run.words["output_dir"][0])
+        lock_start(run.words["output_dir"][0])
         propose_record(run, card_of_plan(run))
     os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
     link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here
-    lost_code = None if generation is None else LOST_CODE
-    exit_code = supervise(command.words(), command.own_log_dir, command.processes, link, lost_code=lost_code)
+    exit_code = supervise(command.words(), command.own_log_dir, command.processes, link)
     if exit_code == 0 and os.path.exists(os.environ[STOPPED_FILE]):
         return stopped_exit_code
     if exit_code == 0 and run.nodes.rank == 0:

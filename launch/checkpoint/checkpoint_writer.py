@@ -21,7 +21,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from launch.checkpoint import fence
 from launch.checkpoint.manifest import (
     ADAPTER_FOUND_BY,
     MANIFEST,
@@ -90,16 +89,14 @@ class PartialCheckpoint:
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
         self.final = Path(output) / checkpoint_name(global_step)
-        self.directory = self.final.with_name(PARTIAL + self.final.name + fence.suffix())
+        self.directory = self.final.with_name(PARTIAL + self.final.name)
         self.global_step, self.rank, self.ranks = global_step, rank, ranks
         self.written = 0
         self.given_up: str | None = None
         self._own_report: dict | None = None
 
     def prepare(self) -> None:
-        """Create an empty directory. Rank 0 calls it before any rank writes. Raises OSError, and UserError where a
-        later generation of the run writes here."""
-        fence.require_newest(self.final.parent)
+        """Create an empty directory. Rank 0 calls it before any rank writes. Raises OSError."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
 
@@ -147,7 +144,6 @@ class PartialCheckpoint:
             write_hashed(self.directory / MANIFEST, iter([text.encode()]))
             sync_directory(self.directory)
             self._fault("before-rename")
-            fence.require_newest(self.final.parent)
             os.rename(self.directory, self.final)
             sync_directory(self.final.parent)
         except (OSError, UserError) as error:
@@ -207,7 +203,6 @@ def remove_checkpoint(checkpoint: Path) -> None:
 
 def remove_old(newest: Path, limit: int, best: str | None) -> None:
     """Keep the newest `limit` checkpoints and the one named `best`. Checkpoints of other programs are left alone."""
-    fence.require_newest(newest.parent)
     others = [path for path in checkpoints(newest.parent) if path != newest and path.name != best]
     for checkpoint in [path for path in others if is_ours(path)][max(limit - 1, 0) :]:
         remove_checkpoint(checkpoint)
@@ -219,7 +214,6 @@ def put_in_place(partial: Path, directory: Path) -> None:
     The old files by which readers find a model are removed first, the new ones moved last: a kill in between leaves no
     model, never parts of two.
     """
-    fence.require_newest(directory)
     for path in partial.iterdir():
         with open(path, "rb") as file:
             os.fsync(file.fileno())

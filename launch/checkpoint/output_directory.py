@@ -6,8 +6,7 @@ directory itself before it changes anything there, because the ranks take many s
 Locking the directory leaves no file behind. A file system like NFS may refuse it with EBADF, because an exclusive lock
 needs a file that is open for writing there. Then the start locks OUTPUT/start.lock, which stays.
 
-The kernel releases a lock when its process ends, however it ends. The process id in run.lock is for messages only. A
-process that is stopped keeps its lock: a later generation of the same elastic run takes it over (fence.py).
+The kernel releases a lock when its process ends, however it ends. The process id in run.lock is for messages only.
 """
 
 import errno
@@ -18,7 +17,6 @@ import shutil
 import time
 from pathlib import Path
 
-from launch.checkpoint import fence
 from launch.checkpoint.manifest import (
     ADAPTER_FOUND_BY,
     CHECKPOINT,
@@ -46,12 +44,9 @@ def lock_output(output: Path | str) -> int:
     if not _lock(descriptor):
         run = _run_named_in(descriptor)
         os.close(descriptor)
-        if not fence.may_take_over(run):
-            raise _in_use(output, run)
-        path.unlink()
-        return lock_output(output)
+        raise _in_use(output, run)
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}{fence.lock_label()}\n".encode(), 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
     return descriptor
 
 
@@ -75,11 +70,7 @@ def lock_start(output: Path | str) -> int:
 
 def active_run(output: Path | str) -> str | None:
     """The run that has locked a directory; None where there is none. Locks and changes nothing."""
-    return _holder(Path(output) / LOCK, Path(output) / START_LOCK, Path(output))
-
-
-def _holder(*paths: Path) -> str | None:
-    for path in paths:
+    for path in (Path(output) / LOCK, Path(output) / START_LOCK, Path(output)):
         if not path.exists():
             continue
         descriptor = os.open(path, os.O_RDONLY)
@@ -89,15 +80,6 @@ def _holder(*paths: Path) -> str | None:
         finally:
             os.close(descriptor)
     return None
-
-
-def begin_generation(output: Path | str, master: str) -> int:
-    """Begin the next generation of the elastic run that meets at `master`; its number. The caller holds lock_start.
-    Raises UserError where another run's ranks have locked the directory."""
-    run = _holder(Path(output) / LOCK)
-    if run and not fence.is_of_run(run, master):
-        raise _in_use(output, run)
-    return fence.begin(output)
 
 
 def _in_use(output: Path | str, run: str) -> UserError:
@@ -127,7 +109,7 @@ def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 # ---- what a killed run left
 
 
-LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+(\.[0-9]+)?|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
+LEFT_BY_A_KILL = re.compile(rf"{PARTIAL}checkpoint-[0-9]+|{PARTIAL_MODEL}|.+\.partial-[0-9a-f]{{12}}")
 FILES = (*MODEL_FOUND_BY, *ADAPTER_FOUND_BY, "config.json", "lora_config.json", "train_log.jsonl", "run_summary.json")
 
 

@@ -7,6 +7,8 @@ TARGETS = {
     "studio-static": "`make studio` shows the same plans in the browser, and `make plan-X` prints them",
 }
 VARIABLES = {
+    "ELASTIC": "the same command, started again with NNODES= of the nodes that are there, continues the run, and a "
+    "scheduler starts it by itself (docs/multi-node.md)",
     "KIND": "`make k8s-X` prints a Kubernetes Job, which needs no operator",
 }
 # Those of a command are given to its Parser: {"--flag": what to take instead}.

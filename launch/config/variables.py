@@ -26,8 +26,7 @@ RECIPE = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
     *("CONFIG", "ARGS", "FIT", "FORMAT", "MTBF_HOURS"),
 )
-NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", "NETWORK", "ELASTIC")
-ELASTIC = "ELASTIC"  # MIN:MAX, how many nodes an elastic run has
+NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", "NETWORK")
 KUBERNETES = ("IMAGE", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
@@ -210,17 +209,3 @@ def exit_code_of_stopped(variables: Mapping[str, str]) -> int:
     if code > 255:
         raise UserError(f"STOPPED_EXIT_CODE: found {code}, expected a whole number from 1 to 255.")
     return code
-
-
-def elastic_range(variables: Mapping[str, str]) -> tuple[int, int]:
-    """The least and the largest number of nodes of an elastic run, from ELASTIC."""
-    least, _, most = variables[ELASTIC].partition(":")
-    if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most) and int(most) > 1):
-        raise UserError(
-            f"{ELASTIC}: found {variables[ELASTIC]!r}, expected MIN:MAX, the least and the largest number of nodes, "
-            "such as 2:4."
-        )
-    if variables.get("NNODES") not in (None, "", most):
-        found = f"NNODES={variables['NNODES']}"
-        raise UserError(f"{found} does not agree with {ELASTIC}={variables[ELASTIC]}. Leave NNODES out.")
-    return int(least), int(most)

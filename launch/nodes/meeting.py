@@ -41,7 +41,7 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
     assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
     me = _member(nodes.rank, nodes.count, resolve(host), facts(ranks), flags)
-    meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds())
+    meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), _wait_seconds())
     assembly = roll_call(meeting, me)
     return Link({meeting.nodes[index]: connection for index, connection in assembly.connections.items()})
 
@@ -54,7 +54,7 @@ def await_master(nodes: Nodes) -> None:
         return
     assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
-    deadline = time.monotonic() + wait_seconds()
+    deadline = time.monotonic() + _wait_seconds()
     while time.monotonic() < deadline:
         with contextlib.suppress(UserError):
             address = resolve(host)
@@ -82,7 +82,7 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     )
     reports_facts = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
     me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if reports_facts else {}, flags)
-    assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds()), me)
+    assembly = roll_call(Meeting("rank", endpoints[0], nodes, _wait_seconds()), me)
     for connection in assembly.connections.values():
         connection.close()
     if on_cpu:
@@ -122,7 +122,7 @@ def _place() -> tuple[int, int]:
     return rank, count
 
 
-def wait_seconds() -> float:
+def _wait_seconds() -> float:
     """How long to wait for the others, from RENDEZVOUS_MINUTES."""
     value = os.environ.get(WAIT_VARIABLE) or str(WAIT_MINUTES)
     try:

@@ -156,11 +156,6 @@ class Connection:
         except OSError:
             return False
 
-    def finish(self) -> None:
-        """Send nothing more; what was sent arrives, also where the other side has sent what nobody reads."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-
     def close(self) -> None:
         self._socket.close()
 

@@ -169,7 +169,7 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
     faults, refused = [], []
     deadline = time.monotonic() + meeting.seconds
     waiting = _Waiting(meeting)
-    with listen(meeting.address) as listener:
+    with _listen(meeting.address) as listener:
         while not faults:
             visitor = _accept(listener) if len(members) < me.count else None
             late = time.monotonic() >= deadline
@@ -245,7 +245,7 @@ def _name_missing(meeting: Meeting, missing: list[int]) -> str:
     )
 
 
-def listen(address: str) -> socket.socket:
+def _listen(address: str) -> socket.socket:
     """On all interfaces, as the launcher's own meeting point does."""
     _, port = split_address(address)
     try:

@@ -93,7 +93,6 @@ class Follower:
 
 KILLED = 128 + signal.SIGKILL
 HUNG = 128 + signal.SIGALRM  # launch/watch.py
-LOST_CODE = 76  # of a recipe's process in an elastic run whose ranks were ended because another node's were
 BY_SIGNAL = {  # exit codes of ranks that could not say a word themselves
     KILLED: "it was killed from outside: by hand, by a scheduler, or by the kernel for lack of host memory "
     "(`dmesg | grep -i kill` tells)",

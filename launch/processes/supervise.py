@@ -37,16 +37,10 @@ FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d
 
 
 def supervise(
-    command: list[str],
-    log_dir: str | Path,
-    ranks: int,
-    link: Link | None = None,
-    grace: float = SECONDS_TO_SAVE,
-    lost_code: int | None = None,
+    command: list[str], log_dir: str | Path, ranks: int, link: Link | None = None, grace: float = SECONDS_TO_SAVE
 ) -> int:
     """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
-    of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too. lost_code: the
-    exit code where another node's end is the cause, by default that node's own.
+    of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
 
     Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT, SIGTERM and
     SIGHUP go to the ranks, which save what they have done; so they do when the make above gets one to end, when the
@@ -58,17 +52,15 @@ def supervise(
     """
     exit_code, peer = 128 + signal.SIGTERM, None  # what the other nodes hear should this process be torn down
     try:
-        exit_code, peer, is_cause = _run(command, Path(log_dir), ranks, link, grace)
+        exit_code, peer = _run(command, Path(log_dir), ranks, link, grace)
     finally:
         if link:
             link.end(exit_code, peer.why if peer else "")
-    return exit_code if lost_code is None or not is_cause else lost_code
+    return exit_code
 
 
-def _run(
-    command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float
-) -> tuple[int, Ended | None, bool]:
-    """The exit code of the run, another node's bad end, and whether that is the cause."""
+def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float) -> tuple[int, Ended | None]:
+    """The exit code of the run, and another node's bad end."""
     _put_aside(log_dir)
     log_dir.mkdir(parents=True)
     adopt_orphans()
@@ -93,25 +85,25 @@ def _run(
     if not failed_here:
         follower.release()
     if peer is None and launcher.returncode == 0:
-        return 0, None, False
+        return 0, None
     if received is not None:
         with contextlib.suppress(OSError):  # whoever has read us may be gone
             print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
-        return 128 + received, None, False
+        return 128 + received, None
     if failed_here:
         is_lost = _is_lost_connection(log_dir, ranks)
         peer = link.lost(SECONDS_TO_HEAR if is_lost else 0) if link else None
         if peer and is_lost:
             print(f"\n{peer.why}: the ranks here have lost it; their traces are in {log_dir}", file=sys.stderr)
-            return peer.exit_code, peer, True
+            return peer.exit_code, peer
         where = " of this node" if link else ""
         exit_code = _explain_failure(launcher.returncode, launcher_log, log_dir, ranks, follower, where)
         if peer:
             print(f"\n{peer.why}, too: its log may tell the cause", file=sys.stderr)
-        return exit_code, peer, False
+        return exit_code, peer
     assert peer is not None  # nothing else is left that ends a run
     print(f"\n{peer.why}: stopped here, too; the log of this node is {log_dir}", file=sys.stderr)
-    return peer.exit_code, peer, True
+    return peer.exit_code, peer
 
 
 def _wait(
@@ -120,7 +112,7 @@ def _wait(
     """Until the launcher has ended, and its ranks where it was killed; the first signal received meanwhile, the first
     bad end of another node."""
     received = peer = kill_at = None
-    make, received_at = SignalsOfMake(), 0.0
+    make, received_at = _SignalsOfMake(), 0.0
     while (code := launcher.poll()) is None or (code < 0 and _are_left()):
         time.sleep(POLL_SECONDS)
         follower.copy()
@@ -146,7 +138,7 @@ def _wait(
     return received, peer
 
 
-class SignalsOfMake:
+class _SignalsOfMake:
     """The make that started this process; it passes on SIGTERM alone."""
 
     def __init__(self):

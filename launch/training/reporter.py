@@ -4,7 +4,6 @@ import time
 
 from paddlenlp.trainer import TrainerCallback
 
-from launch.checkpoint import fence
 from launch.checkpoint.ranks import barrier, gather, rank
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
@@ -141,7 +140,6 @@ class JsonLinesReport(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if args.process_index == 0 and logs is not None:
-            fence.require_newest(args.output_dir)
             self.log = self.log or LogWriter(args.output_dir, continues=args.do_train)
             self.log.write(logs)
 
@@ -190,7 +188,6 @@ def finish(arguments: list, trainer, evaluation: dict | None, started: float) ->
     """
     peaks = gather(peak_memory_bytes())
     if rank() == 0:
-        fence.require_newest(trainer.args.output_dir)
         summary = _summary(arguments, trainer, evaluation, started) | {"peak_memory_bytes_by_rank": peaks}
         write_summary(trainer.args.output_dir, summary)
     barrier()

@@ -17,7 +17,6 @@ from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
 from launch.adapters.lora_files import PISSA_START
 from launch.adapters.pissa import write_as_plain_lora
-from launch.checkpoint import fence
 from launch.checkpoint.checkpoint_writer import NewPart, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.local_tensors import (
     LocalTensor,
@@ -53,7 +52,6 @@ class Result:
         directory: default the run's own, at its end, where the files appear together when all are whole.
         Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
         """
-        first_on_rank_zero(lambda: fence.require_newest(self.args.output_dir))
         if directory is not None:
             self._write(directory, updated=False)
             return

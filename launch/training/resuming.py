@@ -16,7 +16,7 @@ from paddlenlp.trainer import TrainerCallback
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import base_format
 from launch.adapters.lora_files import PISSA_NEW, PISSA_START
-from launch.checkpoint import fence, random_state
+from launch.checkpoint import random_state
 from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
 from launch.checkpoint.manifest import (
@@ -163,7 +163,6 @@ def _lock(output: Path) -> None:
 
 
 def _put_damaged_aside(output: Path, damaged: Sequence[Path]) -> None:
-    fence.require_newest(output)
     remove_partial(output)
     for checkpoint in damaged:
         print(f"{checkpoint} is kept as {move_aside(checkpoint, DAMAGED).name}", flush=True)

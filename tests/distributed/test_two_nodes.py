@@ -2,22 +2,29 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from launch.checkpoint.manifest import checkpoints, read_manifest
+from launch.checkpoint.output_directory import newest_whole
+from launch.commands import ledger
 from launch.config.flag_values import flag_words
 from launch.reporting.records import read_train_log
 from tests.nodes.test_recipe import end
 from tests.nodes.two_nodes import FIRST, free_port, start_node
+from tests.processes.waiting import wait_for
 from tests.recipes import machine
 from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import printed_flags
 
 RECIPE = ROOT / "recipes" / "tiny" / "pretrain.sh"
 TOLERANCE = 2e-6  # as of every layout (tests/distributed/test_parity.py)
+STEPS = 64  # of which a node that is killed after its first checkpoint, of step 8, has made a part
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +59,21 @@ def losses(output: Path) -> list[float]:
     return [record["loss"] for record in read_train_log(output) if "loss" in record]
 
 
-def losses_on_one_node(ranks, material: Path, tmp_path: Path) -> list[float]:
-    """Of the same recipe with two processes here."""
-    output = tmp_path / "one"
+def words_on_one_node(argv: list[str]) -> list[str]:
+    """The flags of the same recipe with two processes here."""
     printed = subprocess.run(
-        ["bash", RECIPE, *flags(material, output)],
+        ["bash", RECIPE, *argv],
         env=environment(NNODES="1", PROCESSES="2", ACTION="print"),
         capture_output=True,
         text=True,
         check=True,
     )
-    argv = flag_words(printed_flags(printed.stdout.replace("\\\n", " ").split()))
+    return flag_words(printed_flags(printed.stdout.replace("\\\n", " ").split()))
+
+
+def losses_on_one_node(ranks, material: Path, tmp_path: Path) -> list[float]:
+    output = tmp_path / "one"
+    argv = words_on_one_node(flags(material, output))
     for said in ranks(2, "tests.training.run_ranks:pretrain", argv):
         assert said["exit_code"] == 0, said["stderr"]
     return losses(output)
@@ -106,24 +117,67 @@ def namespaces():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
 
 
+def start_inside(namespace: str, rank: int, folder: Path, argv: list[str], **variables: str) -> subprocess.Popen:
+    """The recipe of a node."""
+    inside = environment(MASTER="10.77.0.1:8090", RENDEZVOUS_MINUTES="2", RANK=str(rank)) | variables
+    return subprocess.Popen(
+        ["ip", "netns", "exec", namespace, "bash", RECIPE, *argv],
+        cwd=folder,
+        env=inside,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.mark.long
 def test_two_network_namespaces_train_as_one_node_does(ranks, material, tmp_path, namespaces):
     """The nodes share no interface, not even loopback: every address that is used must be one that leads there."""
     output = tmp_path / "two"
-    nodes = []
-    for rank, name in enumerate(namespaces):
-        inside = environment(MASTER="10.77.0.1:8090", RENDEZVOUS_MINUTES="2", RANK=str(rank))
-        command = ["ip", "netns", "exec", name, "bash", RECIPE, *flags(material, output)]
-        nodes.append(
-            subprocess.Popen(
-                command, cwd=tmp_path, env=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        )
+    nodes = [start_inside(name, rank, tmp_path, flags(material, output)) for rank, name in enumerate(namespaces)]
     (code, out, err), (second_code, _, second_err) = end(*nodes)
     assert (code, second_code) == (0, 0), err + second_err
     assert "network: node 0 10.77.0.1 (cable0), node 1 10.77.0.2 (cable1); " in out
     assert "warning" not in out
     assert losses(output) == pytest.approx(losses_on_one_node(ranks, material, tmp_path), abs=TOLERANCE)
+
+
+def kill_all_of(node: subprocess.Popen) -> None:
+    """As when a machine loses power, but that the kernel closes its connections."""
+    above = psutil.Process(node.pid)
+    processes = [above, *above.children(recursive=True)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in processes:
+            process.send_signal(number)
+    node.communicate()
+
+
+@pytest.mark.nightly
+def test_one_node_goes_on_where_another_was_killed(material, tmp_path, namespaces, capsys):
+    """To the bit of a run by hand: one process, with flags of its own, in a copy of what the kill has left."""
+    output, by_hand = tmp_path / "two", tmp_path / "by-hand"
+    argv = [*flags(material, output), "--max_steps", str(STEPS), "--save_steps", "8"]
+    first, second = (start_inside(name, rank, tmp_path, argv) for rank, name in enumerate(namespaces))
+    wait_for(lambda: bool(checkpoints(output)) or first.poll() is not None)
+    kill_all_of(second)
+    ((code, _, err),) = end(first)
+    assert code == 1 and "\nnode 1 is gone (closed by the other side)" in err, err
+    shutil.copytree(output, by_hand)
+    left = newest_whole(by_hand)
+    assert 0 < read_manifest(left).global_step < STEPS
+
+    again = start_inside(namespaces[0], 0, tmp_path, argv, NNODES="1")
+    typed = ["--output_dir", by_hand, "--resume_from_checkpoint", left, "--gradient_accumulation_steps", "2"]
+    command = [sys.executable, ROOT / "launch" / "run_pretrain.py", *words_on_one_node(argv), *typed]
+    assert subprocess.run(command, env=environment(), capture_output=True).returncode == 0
+    ((code, out, err),) = end(again)
+    assert code == 0, err
+    assert [record["global_step"] for record in read_train_log(output) if "loss" in record] == [*range(1, STEPS + 1)]
+    assert losses(output) == losses(by_hand)
+    last, last_by_hand = (read_manifest(folder / f"checkpoint-{STEPS}") for folder in (output, by_hand))
+    assert last.files == last_by_hand.files
+    assert ledger.main([str(output)]) == 0
+    assert "2 data ranks" in (told := capsys.readouterr().out) and "1 data rank\n" in told and "each once" in told
 
 
 def test_a_launcher_typed_by_hand_meets_and_refuses(material, tmp_path):

@@ -47,7 +47,6 @@ def test_variables_are_known():
         "NNODES",
         "RANK",
         "MASTER",
-        "ELASTIC",
         *re.findall(r"\$\((\w+)\)", MAKEFILE),
     }
     for command in COMMANDS:

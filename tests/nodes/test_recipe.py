@@ -6,8 +6,6 @@ import signal
 import psutil
 import pytest
 
-from launch.checkpoint.fence import GENERATION, label
-from launch.processes.logs import LOST_CODE
 from tests.nodes.two_nodes import TwoNodes
 from tests.processes.waiting import gone, wait_for
 
@@ -94,13 +92,6 @@ def test_a_failing_node_stops_the_other(tmp_path):
     assert (first[0], second[0]) == (7, 7)
     assert first[2] == ("\nnode 1 ended with exit code 7: stopped here, too; the log of this node is out/log/node-0\n")
     assert second[1].endswith("CUDA out of memory\n") and "rank 0 of this node failed with exit code 7" in second[2]
-
-
-def test_in_an_elastic_run_the_failing_node_alone_has_its_exit_code(tmp_path):
-    nodes = TwoNodes(tmp_path, "sys.exit(7) if node == '1' else time.sleep(600)")
-    generation = {GENERATION: label(1, "10.0.0.1:8090")}
-    first, second = end(nodes.start(0, **generation), nodes.start(1, **generation))
-    assert (first[0], second[0]) == (LOST_CODE, 7)
 
 
 def test_a_node_that_goes_while_ranks_start_is_the_reason_and_the_trace_stays_in_the_log(tmp_path):

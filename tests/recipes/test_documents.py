@@ -66,8 +66,6 @@ def test_make_command_can_be_printed(command, machine, tmp_path):
     """The target is there, the variables can be met, the flags are known."""
     variables = command.variables
     variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
-    if elastic := variables.pop("ELASTIC", None):  # printed for all nodes that it may have
-        variables["NNODES"] = elastic.partition(":")[2]
     if "CONFIG" in variables:  # the user's file
         variables["CONFIG"] = str(tmp_path / variables["CONFIG"])
         Path(variables["CONFIG"]).write_text('{"max_length": 512}')
