@@ -45,6 +45,14 @@ OTHERS = {
 }
 
 
+@pytest.fixture
+def hub(request) -> str:
+    """Its name; its client is installed if it is not there."""
+    if request.param == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    return request.param
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -79,10 +87,8 @@ def run(server: HubServer, folder: Path, *words: str, **changes) -> tuple[int, s
     return process.returncode, out, error
 
 
-@pytest.mark.parametrize("hub", HUBS)
+@pytest.mark.parametrize("hub", HUBS, indirect=True)
 def test_a_model_is_fetched_imported_and_known_again(theirs, tmp_path, hub):
-    if hub == "modelscope":
-        require("modelscope-hub", "hubs.lock")
     with serving({"some/qwen": whole(theirs)}) as server:
         code, out, error = run(server, tmp_path, "some/qwen", "--from", hub)
         assert (code, error) == (0, "")
@@ -134,11 +140,10 @@ def large_model(folder: Path) -> dict[str, bytes]:
         ("aistudio", signal.SIGINT),
         pytest.param("modelscope", signal.SIGKILL, marks=pytest.mark.long),
     ],
+    indirect=["hub"],
 )
 def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
     files, name, held = large_model(tmp_path / "theirs"), "model.safetensors", 20 << 20
-    if hub == "modelscope":
-        require("modelscope-hub", "hubs.lock")
     with serving({"some/large": Repository(files)}) as server:
         server.hold[name] = held
         process = start(server, tmp_path, "some/large", "--from", hub)
@@ -158,12 +163,10 @@ def test_what_was_cut_off_goes_on_where_it_stopped(tmp_path, hub, end):
         assert (tmp_path / "models/large/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("hub", FURTHER)
+@pytest.mark.parametrize("hub", FURTHER, indirect=True)
 def test_a_connection_that_is_cut_loses_nothing(tmp_path, hub):
     """At a piece's end, so that all that was sent is on the disk. ModelScope's client goes on by itself."""
     files, name = large_model(tmp_path / "theirs"), "model.safetensors"
-    if hub == "modelscope":
-        require("modelscope-hub", "hubs.lock")
     with serving({"some/large": Repository(files)}) as server:
         server.drop[name] = 20 << 20
         code, _, error = run(server, tmp_path, "some/large", "--from", hub)
@@ -215,10 +218,8 @@ def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
     }
 
 
-@pytest.mark.parametrize("hub", FURTHER)
+@pytest.mark.parametrize("hub", FURTHER, indirect=True)
 def test_what_cannot_be_had_is_told_and_nothing_is_left(theirs, tmp_path, hub):
-    if hub == "modelscope":
-        require("modelscope-hub", "hubs.lock")
     cases = [name for name in CASES if hub == "huggingface" or name != "mirror"]
     folders = [tmp_path / name for name in cases]
     for folder in folders:
@@ -406,11 +407,9 @@ def test_a_package_is_installed_only_for_the_hub_that_is_named(tmp_path, monkeyp
     assert asked == [("modelscope-hub", "hubs.lock")]
 
 
-@pytest.mark.parametrize("hub", FURTHER)
+@pytest.mark.parametrize("hub", FURTHER, indirect=True)
 def test_a_password_in_an_address_is_never_printed(theirs, tmp_path, hub):
     """Not for a model that is there, nor in a refusal."""
-    if hub == "modelscope":
-        require("modelscope-hub", "hubs.lock")
     repositories = {"some/qwen": whole(theirs), "some/busy": whole(theirs, status=503), "some/odd": Repository({})}
     repositories["some/odd"].status = 418
     with serving(repositories | {"some/gated": Repository(theirs, token="right")}) as server:

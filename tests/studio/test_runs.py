@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from launch.checkpoint.output_directory import lock_output, lock_start
 from launch.errors import UserError
 from launch.studio.planning import Choice
 from launch.studio.runs import Runs
+from tests.processes.waiting import wait_for
 
 # Stands for a recipe: says what it was given, and ends well when it is asked to.
 STANDS_FOR_A_RECIPE = """
@@ -33,20 +33,13 @@ def chosen(tmp_path, monkeypatch) -> Choice:
     return replace(choice, recipe=replace(choice.recipe, path=tmp_path / "recipe.sh", header=header))
 
 
-def wait_for(true, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatch):
     monkeypatch.setenv("ARGS", "--port 1")  # make studio's own
     monkeypatch.setenv("MAKEFLAGS", " -- ARGS=--port\\ 1")
     runs = Runs()
     output = runs.start(chosen, "rehearse")
     assert output == "build/mine/output"
-    wait_for(lambda: "session" in runs.log(output, "console"), "the console")
+    wait_for(lambda: "session" in runs.log(output, "console"))
     said, session = runs.log(output, "console").splitlines()
     assert said == "ACTION=rehearse OUTPUT=build/mine ARGS=unset MAKEFLAGS=unset"
     _, leader, _, pid = session.split()
@@ -56,7 +49,7 @@ def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatc
     assert (row["state"], row["can_stop"], row["output"]) == ("running", True, output)
     assert row["command"] == "make rehearse-lora-tiny OUTPUT=build/mine"
     other.stop(row["name"])
-    wait_for(lambda: runs.list()[0]["state"] == "stopped", "its end")
+    wait_for(lambda: runs.list()[0]["state"] == "stopped")
     assert runs.log(output, "console").endswith("\nsaved")
     with pytest.raises(UserError, match="does not run, or was not started here"):
         runs.stop(row["name"])
@@ -87,9 +80,9 @@ def test_a_second_start_in_the_folder_of_a_run_is_refused(chosen):
     file.with_stem("later").write_text(json.dumps(later))
     [row] = runs.list()
     assert (row["name"], row["can_stop"]) == (file.stem, True)
-    wait_for(lambda: "session" in runs.log(row["output"], "console"), "the console of the run that goes on")
+    wait_for(lambda: "session" in runs.log(row["output"], "console"))
     runs.stop(row["name"])
-    wait_for(lambda: runs.list()[0]["state"] == "stopped", "its end")
+    wait_for(lambda: runs.list()[0]["state"] == "stopped")
     lock = lock_start("build/mine")  # a rehearsal that was started in a terminal
     assert start(0) == refused
     os.close(lock)
@@ -209,24 +202,18 @@ def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
 ANOTHER = {"name": "x", "command": "make x", "action": "run", "created": 1.0, "output": "build/gone", "log_dir": "gone"}
 
 
-@pytest.mark.parametrize(
-    "file, text",
-    [("studio/x.json", text) for text in ("{}", "[]", "{", json.dumps(ANOTHER | {"pid": "1"}), "[" * 10_000)]
-    + [
-        ("studio/x.json", json.dumps(ANOTHER | {"pid": 1, "new": 1})),
-        ("studio/x.json", json.dumps(ANOTHER | {"pid": -1})),
-    ]
-    + [("studio/x.json", json.dumps(ANOTHER | {"pid": 1, "output": "x" * 5000}))]
-    + [
-        ("run/run_summary.json", text) for text in ("[]", '{"arguments": {"a": 1}}', '{"arguments": [1]}', "[" * 10_000)
-    ],
-)
-def test_a_damaged_file_is_left_out_and_hides_no_other_run(tmp_path, monkeypatch, file, text):
+def test_a_damaged_file_is_left_out_and_hides_no_other_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5})
     (tmp_path / "build/studio").mkdir()
-    (tmp_path / "build" / file).write_text(text)
-    assert [(row["output"], row["summary"]) for row in Runs().list()] == [("build/run", {})]
+    changes = ({"pid": "1"}, {"pid": 1, "new": 1}, {"pid": -1}, {"pid": 1, "output": "x" * 5000})
+    records = ["{}", "[]", "{", "[" * 10_000, *(json.dumps(ANOTHER | change) for change in changes)]
+    summaries = ["[]", '{"arguments": {"a": 1}}', '{"arguments": [1]}', "[" * 10_000]
+    for file, texts in (("studio/x.json", records), ("run/run_summary.json", summaries)):
+        for text in texts:
+            (tmp_path / "build" / file).write_text(text)
+            found = [(row["output"], row["summary"]) for row in Runs().list()]
+            assert found == [("build/run", {})], text[:100]
 
 
 @pytest.mark.parametrize("output", ["\0", "/etc", "..", "build/../..", "elsewhere", "build/link"])

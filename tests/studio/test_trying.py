@@ -20,7 +20,8 @@ from launch.studio.app import make_app
 from launch.studio.run_result import Result
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
-from tests.studio.test_runs import log_of, wait_for
+from tests.processes.waiting import wait_for
+from tests.studio.test_runs import log_of
 
 TOKEN = "a-token-of-the-tests"
 STANDS_FOR_SERVE = Path(__file__).with_name("stands_for_serve.py")
@@ -108,7 +109,7 @@ def test_a_result_is_asked_beside_its_base(client):
     refused = client.post("/api/trial/ask", json=question)
     assert refused.status_code == 400 and "none is loaded" in refused.json()["detail"]
     client.post("/api/trial/start", json=given).raise_for_status()
-    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready", "the server")
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready")
     state = client.get("/api/trial").json()
     assert state["models"] == ["base", "result"] and state["folder"] == "run/output"
     assert state["log"].splitlines()[0] == (
@@ -122,7 +123,7 @@ def test_a_result_is_asked_beside_its_base(client):
     assert json.loads(reply.text.removeprefix("data: "))["error"]["message"].startswith("max_tokens: found 5000")
     first = processes()
     client.post("/api/trial/start", json=given).raise_for_status()  # in its place
-    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready", "the next server")
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ready")
     assert len(first) == len(processes()) == 1 and first != processes()
     client.post("/api/trial/stop", json={}).raise_for_status()
     assert processes() == [] and client.get("/api/trial").json()["state"] == "none"
@@ -144,7 +145,7 @@ def processes() -> list[int]:
 def test_a_server_that_fails_shows_the_end_of_its_log(client):
     result_of(Path("broken"), "config.json")
     client.post("/api/trial/start", json={"folder": "broken"}).raise_for_status()
-    wait_for(lambda: client.get("/api/trial").json()["state"] == "ended", "its end")
+    wait_for(lambda: client.get("/api/trial").json()["state"] == "ended")
     state = client.get("/api/trial").json()
     assert state["models"] == ["result"] and state["log"].endswith("\nerror: this model is broken")
 
@@ -182,7 +183,7 @@ def test_an_export_is_a_process_with_a_log_in_the_list(client):
     given = {"folder": "run/output", "output": "exports/mine"}
     assert "target: found 'delete', allowed here: export, merge" in client.post("/api/convert/delete", json=given).text
     assert client.post("/api/convert/export", json=given).json() == "exports/mine"
-    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "stopped", "its end")  # there are no tensors
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "stopped")  # there are no tensors
     [row] = client.get("/api/runs").json()
     assert (row["command"], row["trains"]) == ("make export MODEL=run/output OUTPUT=exports/mine", False)
     log = client.get("/api/log", params={"output": "exports/mine", "of": "console"}).json()
