@@ -205,6 +205,10 @@ class Head:
     def __getitem__(self, index: int) -> dict:
         return self.dataset[index]
 
+    def identity(self) -> dict:
+        """What the samples depend on."""
+        return self.dataset.identity() | {"first": self.samples}
+
 
 # ---- dialogues
 
