@@ -28,6 +28,7 @@ from launch.processes.logs import last_lines, log_path
 from launch.upstream import correct
 
 ROOT = Path(__file__).resolve().parent.parent
+WITHOUT = "TESTS_WITHOUT"  # environment variable: the correction (a file of launch/upstream) that ranks do not make
 
 
 class RankServer:
@@ -156,6 +157,8 @@ def serve() -> None:
 
 
 def _run_job(job: dict, rank: int) -> None:
+    if left_out := os.environ.get(WITHOUT):
+        importlib.import_module(f"launch.upstream.{left_out}").correct = lambda: None
     module, _, name = job["function"].partition(":")
     result = getattr(importlib.import_module(module), name)(*job["args"])
     _result_path(job["directory"], rank).write_text(json.dumps(result))

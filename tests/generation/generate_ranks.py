@@ -1,6 +1,7 @@
 """What ranks generate, for test_generate.py."""
 
 import numpy as np
+import paddle
 
 from launch.families.registry import FAMILIES
 from launch.generation.generate import Decoding, generate
@@ -23,9 +24,14 @@ def load(name: str, directory: str, tensor_parallel: int = 1):
     return model
 
 
+def greedy(directory: str, names: list[str], causal: list[str], tensor_parallel: int) -> list[dict]:
+    """Return what the two functions below find of the families in names, and of the causal ones."""
+    start_fleet(mp_degree=tensor_parallel)
+    return [together_and_alone(directory, names), by_heart(directory, causal, tensor_parallel)]
+
+
 def together_and_alone(directory: str, names: list[str]) -> dict[str, tuple[list, list]]:
     """Greedy answers of each family to prompts in one batch, and to each alone."""
-    start_fleet()
     decoding, answers = Decoding(NEW_TOKENS), {}
     for name in names:
         family, model = FAMILIES[name], load(name, directory)
@@ -38,28 +44,25 @@ def together_and_alone(directory: str, names: list[str]) -> dict[str, tuple[list
 def by_heart(directory: str, names: list[str], tensor_parallel: int) -> dict[str, tuple[list, list]]:
     """Greedy answers to prompts in one batch, and what forward passes without a cache or padding make most likely in
     the answers' places. Families whose tokens see what is before them alone."""
-    import paddle
-
-    start_fleet(mp_degree=tensor_parallel)
     found = {}
     for name in names:
         model = load(name, directory, tensor_parallel)
         answers = generate(model, FAMILIES[name], prompts(name), Decoding(NEW_TOKENS), NEVER)
         model.config.tensor_parallel_output = False
-        likely = []
-        for prompt, answer in zip(prompts(name), answers, strict=True):
-            with paddle.no_grad():
-                outputs = model(input_ids=paddle.to_tensor([prompt + answer]))
-            logits = outputs[0] if isinstance(outputs, tuple) else outputs
-            likely.append(logits[0, len(prompt) - 1 : -1].argmax(axis=-1).tolist())
-        found[name] = (answers, likely)
+        found[name] = (answers, [likely(model, *both) for both in zip(prompts(name), answers, strict=True)])
     return found
+
+
+def likely(model, prompt: list[int], answer: list[int]) -> list[int]:
+    """What a forward pass without a cache makes most likely in the places of an answer's tokens."""
+    with paddle.no_grad():
+        outputs = model(input_ids=paddle.to_tensor([prompt + answer]))
+    logits = outputs[0] if isinstance(outputs, tuple) else outputs
+    return logits[0, len(prompt) - 1 : -1].argmax(axis=-1).tolist()
 
 
 def drawn(directory: str, flags: list[dict], tensor_parallel: int) -> list[list[list[int]]]:
     """Answers of a LLaMA for each of several ways to draw, after the same seed."""
-    import paddle
-
     start_fleet(mp_degree=tensor_parallel)
     model, answers = load("llama", directory, tensor_parallel), []
     for one in flags:
@@ -96,8 +99,6 @@ class Numbers:
 
 def beyond_the_tokenizer(directory: str, known: int) -> dict:
     """The largest id of greedy and drawn answers of a LLaMA that would rather say ids from `known` on."""
-    import paddle
-
     model = load("llama", directory)
     head = model.lm_head.weight
     with paddle.no_grad():
@@ -114,7 +115,6 @@ def beyond_the_tokenizer(directory: str, known: int) -> dict:
 def no_numbers(directory: str, broken: str) -> dict:
     """What is said to a model with one NaN: when it generates, when it is evaluated, and when it is read from a
     file."""
-    import paddle
     import paddlenlp.transformers as transformers
     from safetensors.numpy import load_file, save_file
 

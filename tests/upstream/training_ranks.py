@@ -1,22 +1,18 @@
-"""Rank functions of test_stage3_frozen_parameters.py."""
+"""What a rank sees of frozen parameters under stage 3, for test_trainings.py."""
 
 import math
 
+from paddle.base import core
 
-def finetune(argv: list[str], corrected: bool) -> list[dict]:
+from launch.finetune_generation import main
+from launch.rehearsal.collectives import STAGE3_SEGMENT_SIZE
+from launch.training.trainer import Trainer
+
+
+def finetune(argv: list[str]) -> list[dict]:
     """Fine-tune by LoRA under stage 3. After each backward pass: {"whole": how many frozen tensors above the segment
     size are not slices, "allocated": bytes that Paddle's allocator counts, "slices", "tensors": bytes of these tensors'
     slices, and of them whole}."""
-    from paddle.base import core
-
-    from launch import upstream
-    from launch.finetune_generation import main
-    from launch.rehearsal.collectives import STAGE3_SEGMENT_SIZE
-    from launch.training.trainer import Trainer
-
-    if not corrected:
-        left = tuple(name for name in upstream.CORRECTIONS if name != "stage3_frozen_parameters")
-        upstream.correct.__defaults__ = (left,)
     stock, seen = Trainer.training_step, []
 
     def training_step(trainer, model, inputs):

@@ -1,5 +1,4 @@
-"""Models under flash attention on pretended cards, for test_llama_flash_masks.py, test_llama_mask_of_nothing.py and
-test_flash_alibi.py."""
+"""Models under flash attention on a CPU and on pretended cards, for test_flash.py."""
 
 import importlib
 from contextlib import nullcontext, suppress
@@ -10,42 +9,58 @@ from unittest.mock import patch
 import numpy as np
 import paddle
 import paddlenlp.transformers as transformers
+from paddlenlp.transformers.llama import modeling_pp
 
 from launch.adapters.add import add_prefix
 from launch.families.named_configs import load_config
 from launch.families.registry import FAMILIES
+from launch.models.alibi_columns import ALIBI_COLUMNS, slopes_of, widened
 from launch.training.batches import apart, ends
 from launch.upstream import correct
 from tests.devices.flash_mask import flashmask_attention
 from tests.devices.pretended_card import pretended_card
 
 LENGTH, PADDING, PREFIX, CACHED = 13, 4, 6, 9
+CARDS = {"CPU": None, "A100": (8, 0), "V100": (7, 0)}  # compute capabilities
 
 
-def differences(family: str, capability: list | None, corrected: bool) -> dict[str, list]:
-    """{case: [largest difference to exact attention, relative to the largest number, kernels taken, error]}
-
-    capability: None for a CPU.
-    """
-    if corrected:
-        correct(FAMILIES[family].corrections)
-        correct(FAMILIES[family].corrections)
+def observe(families: list[str], corrected: bool) -> dict[str, dict]:
+    """Return {family: what the functions below see of it}, with its corrections, made twice, or none."""
+    correct(["qwen2_moe_experts"])  # which fails before it comes to a mask
     found = {}
-    for case in CASES:
-        exact = CASES[case](_model(family, flash=False))
-        card = pretended_card(tuple(capability), "float16") if capability else nullcontext([])
-        with card as taken:
-            try:
-                flash = CASES[case](_model(family, flash=True))
-                found[case] = [float(np.abs(flash - exact).max() / np.abs(exact).max()), sorted(set(taken)), ""]
-            except ValueError as error:
-                found[case] = [None, sorted(set(taken)), str(error)]
+    for family in families:
+        for _ in range(2 * corrected):
+            correct(FAMILIES[family].corrections)
+        found[family] = {"attention": _differences(family), "masks given": _masks_given(family)}
+        if family in ("llama", "qwen2", "qwen2_moe"):
+            found[family]["masks made"] = _masks_made(family)
+        if FAMILIES[family].row_ends and corrected:
+            found[family]["row ends"] = _by_row_ends(family)
+        if family == "baichuan" and corrected:
+            found[family]["pipeline"] = _pipeline()
     return found
 
 
-def by_row_ends(family: str) -> list[float]:
+def _differences(family: str) -> dict[str, dict]:
+    """{card: {case: [largest difference to exact attention, relative to the largest number, kernels taken, error]}}"""
+    found = {card: {} for card in CARDS}
+    models = {flash: _model(family, flash) for flash in (False, True)}
+    for name, case in CASES.items():
+        made = (lambda flash: _model(family, flash)) if name == "prefix" else models.get  # a prefix changes its model
+        exact = case(made(False))
+        for card, capability in CARDS.items():
+            with pretended_card(capability, "float16") if capability else nullcontext([]) as taken:
+                try:
+                    difference, error = float(np.abs(case(made(True)) - exact).max()), ""
+                except Exception as raised:
+                    difference, error = None, str(raised)
+            relative = difference and difference / float(np.abs(exact).max())
+            found[card][name] = [relative, sorted(set(taken)), error]
+    return found
+
+
+def _by_row_ends(family: str) -> list[float]:
     """[largest difference of losses of packed rows by their ends to those by a mask, largest without either]"""
-    correct(FAMILIES[family].corrections)
     positions = np.tile(np.concatenate([np.arange(PADDING), np.arange(LENGTH - PADDING)]), (2, 1))
     places, given = paddle.to_tensor(positions), {"attn_mask_startend_row_indices": paddle.to_tensor(ends(positions))}
     exact = _packed(_model(family, flash=False))
@@ -55,10 +70,8 @@ def by_row_ends(family: str) -> list[float]:
     return [float(np.abs(other - exact).max() / np.abs(exact).max()) for other in (found, alone)]
 
 
-def masks_given(family: str, corrected: bool) -> dict[str, list]:
+def _masks_given(family: str) -> dict[str, list]:
     """{case: [shapes of the masks that Paddle's attention gets, each once]}"""
-    if corrected:
-        correct(FAMILIES[family].corrections)
     attend, found = paddle.nn.functional.scaled_dot_product_attention, {}
     for case in ("causal", "packed"):
         shapes = found[case] = []
@@ -143,19 +156,43 @@ CASES = {
 }
 
 
-def masks_made(family: str, corrected: bool) -> dict[str, list]:
+def _masks_made(family: str) -> dict[str, list]:
     """{case: [shapes of the masks that the model looks at, the kernels taken]} on a card that has flash attention."""
     modeling = importlib.import_module(f"paddlenlp.transformers.{family}.modeling")
-    correct(["qwen2_moe_experts"])  # which fails before it comes to a mask
-    if corrected:
-        correct(["llama_mask_of_nothing"])
-        correct(["llama_mask_of_nothing"])
     model, found, stock = _model(family, flash=True), {}, modeling.is_casual_mask
     for case in ("causal", "left padded", "prefix"):
         shapes = []
-        modeling.is_casual_mask = lambda mask, shapes=shapes: shapes.append(mask.shape) or stock(mask)
-        with pretended_card((8, 0), "float16") as taken, suppress(ValueError):
+        looked_at = patch.object(
+            modeling, "is_casual_mask", lambda mask, to=shapes: to.append(mask.shape) or stock(mask)
+        )
+        with looked_at, pretended_card((8, 0), "float16") as taken, suppress(ValueError):
             CASES[case](model)
         found[case] = [shapes, sorted(set(taken))]
     found["return_dict"] = [sorted(model(paddle.to_tensor(_ids()), return_dict=True, output_hidden_states=True))]
+    return found
+
+
+def _pipeline() -> list:
+    """[kinds of what embedding and layer hand on, how far the layer is off exact attention, relative]"""
+    layers = {}
+    for flash in (True, False):
+        paddle.seed(1)
+        config = transformers.LlamaConfig(**load_config("baichuan-rehearsal"), use_flash_attention=flash)
+        layers[flash] = modeling_pp.LlamaEmbeddingPipe(config), modeling_pp.LlamaDecoderLayerPipe(config)
+    (embed, layer), (exact_embed, exact_layer) = layers[True], layers[False]
+    ids = paddle.to_tensor(_ids())
+    handed, exact = (embed(ids), layer(embed(ids))), exact_layer(exact_embed(ids))[0]
+    return [[type(one).__name__ for one in handed], float((handed[1] - exact).abs().max() / exact.abs().max())]
+
+
+def alibi_columns() -> dict[str, list[float]]:
+    """Return {dtype: [largest bias, how far the largest difference of two biases of a head is off]} for some of the
+    40 heads of Baichuan-13B and 16,384 keys."""
+    slopes, found = slopes_of(40)[::4], {"columns": ALIBI_COLUMNS}
+    for dtype in ("bfloat16", "float16", "float32"):
+        zeros = [paddle.zeros([1, length, len(slopes), 8], dtype=dtype) for length in (1, 16384, 16384)]
+        query, key, _ = (x.astype("float32").numpy().astype("float64")[0] for x in widened(*zeros, slopes))
+        bias = np.einsum("hd,khd->hk", query[0], key) / np.sqrt(query.shape[-1])
+        right = np.array(slopes)[:, None] * np.arange(16384)
+        found[dtype] = [float(bias.max()), float(np.abs(bias - right).max())]
     return found
